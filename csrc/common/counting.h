@@ -24,8 +24,9 @@ enum {
     MC_N_COUNTED_THREADS = 256, /* of a rank */
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 32,
-    MC_N_COUNT_ROWS = 1024, /* shutters whose counts a node file holds */
-    MC_N_COUNT_WINDOWS = 3, /* two of equal length before a shutter, and one in it */
+    MC_N_COUNT_ROWS = 1024,                       /* shutters whose counts a node file holds */
+    MC_N_BEFORE_WINDOWS = 8,                      /* of equal length before a shutter, */
+    MC_N_COUNT_WINDOWS = MC_N_BEFORE_WINDOWS + 1, /* and one in it */
 };
 
 /* What the agent asks a rank to do with its code: the values of a futex. */
@@ -108,7 +109,7 @@ typedef struct mc_place_set {
 /* Passes in the windows of one shutter, of all threads of the node. */
 typedef struct mc_count_row {
     uint64_t epoch, i_set;
-    uint64_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];
+    uint32_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];
 } mc_count_row;
 
 /* In the node file. */

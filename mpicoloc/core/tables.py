@@ -23,8 +23,10 @@ VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled
 """Names of MC_VERDICT_*, in the order of their numbers."""
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
-COUNT_WINDOWS = ("earlier", "before", "during")
-"""Windows of a shutter in which places are counted, in the order of mc_count_row.n."""
+BEFORE_WINDOWS = tuple(f"before_{i}" for i in range(1, 9))
+"""Windows of equal length before a shutter in which places are counted, the last one next to it."""
+COUNT_WINDOWS = (*BEFORE_WINDOWS, "during")
+"""All windows in which places are counted, in the order of mc_count_row.n."""
 N_SHUTTER_GROUPS = 16
 """Groups that shutters are dealt into (MC_N_GROUPS)."""
 N_SIZE_CLASSES = 128
@@ -47,8 +49,13 @@ class Column:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
+    """Columns from lines; one with ``before_*`` stands for all windows before a shutter."""
     rows = (line.split(None, 3) for line in text.strip().splitlines())
-    return tuple(Column(name, type_, unit, meaning) for name, type_, unit, meaning in rows)
+    return tuple(
+        Column(name.replace("before_*", when), type_, unit, meaning)
+        for name, type_, unit, meaning in rows
+        for when in (BEFORE_WINDOWS if "before_*" in name else ("",))
+    )
 
 
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
@@ -247,10 +254,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         end_inside       f8   1      from the pause's end to the next pass, part in that time
         end_outside      f8   1      the rest of that distance
         busy_frac        f8   1      processor time of the threads that came by, per time
-        earlier_samples  u8   1      samples of threads outside MPI, first half of the window before it
-        earlier_near     u8   1      those near counted places; all six 0: not known
-        before_samples   u8   1      samples outside MPI, second half of the window before it
-        before_near      u8   1      those near counted places
+        before_*_samples u8   1      samples of threads outside MPI, in that window before it
+        before_*_near    u8   1      those near counted places; all 0: not known
         during_samples   u8   1      samples outside MPI inside the shutter
         during_near      u8   1      those near counted places
         waited_frac      f8   1      part of it in which threads waited for a processor, below 0 not known
@@ -276,9 +281,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         i_node           i4   1      row of the node in /nodes
         t0_ns            u8   ns     names the shutter: its t0_ns in /shutters
         place            i4   1      row of the instruction in /places
-        n_earlier        u8   1      passes in the first half of the window before it, all threads
-        n_before         u8   1      passes in the second half (before_window_ns is that of both)
-        n_during         u8   1      passes inside the shutter (during_window_ns)
+        n_before_*       u4   1      passes in that window before it (before_window_ns is that of all)
+        n_during         u4   1      passes inside the shutter (during_window_ns)
     """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import COUNT_WINDOWS, N_SHUTTER_GROUPS, Table, valid_shutters
+from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, N_SHUTTER_GROUPS, Table, valid_shutters
 
 MIN_COMMON_FRAC = 0.5
 """Part of their places that shutters have in common at least, if they are compared with each other."""
 MIN_STRATUM = 6
 """Shutters that a stratum has at least."""
-DURING_WEIGHT = 12.0
+DURING_WEIGHT = 48.0
 """Weight of the windows in shutters, over that of the co-run windows, where weights are fitted."""
 RIDGE = 3e-3
 """Added to the variance of each place's pace, of mean 1: so few windows do not choose a single place."""
@@ -32,7 +32,7 @@ MIN_NEAR_FRAC = 0.25
 that samples do not find near them."""
 MAX_WAITED_FRAC = 0.1
 """Part of a shutter above which a thread has waited too long for a processor."""
-_DURING, _BEFORE = 2, [0, 1]
+_DURING = len(BEFORE_WINDOWS)
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -114,7 +114,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     for same_places in _sets(rows, counts, cost_ns, is_crowded):
         chosen = same_places.rows
         during[chosen], before[chosen] = _crossfitted(same_places, group[chosen])
-        lost_s[chosen] = same_places.lost_ns[:, _BEFORE].sum(axis=1) * 1e-9
+        lost_s[chosen] = same_places.lost_ns[:, :_DURING].sum(axis=1) * 1e-9
         if len(chosen) >= MIN_STRATUM:
             stratum[chosen] = n_strata
             n_strata += 1
@@ -122,7 +122,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     node = rows["i_node"].astype(np.intp)
     near = near_frac(rows)[known]
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1)[known] * 1e-9
-    near_s = window_s * np.stack([near[:, _BEFORE].mean(axis=1), near[:, _DURING]], axis=1)
+    near_s = window_s * np.stack([near[:, :_DURING].mean(axis=1), near[:, _DURING]], axis=1)
     moved_s = np.stack([window_s[:, 0] - lost_s[known], rows["since_ns"][known] * 1e-9], axis=1)
     moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
     return Paces(
@@ -237,13 +237,17 @@ def _dense(
     counts, shutter = counts[chosen], shutter[chosen]
     used, i_row = np.unique(shutter, return_inverse=True)
     places, i_place = np.unique(counts["place"], return_inverse=True)
-    passes, is_watched = np.zeros((len(used), 3, len(places))), np.zeros((len(used), len(places)), bool)
+    passes, is_watched = (
+        np.zeros((len(used), len(COUNT_WINDOWS), len(places))),
+        np.zeros((len(used), len(places)), bool),
+    )
     is_watched[i_row, i_place] = True
     for i, when in enumerate(COUNT_WINDOWS):
         passes[i_row, i, i_place] = counts[f"n_{when}"]
-    half_ns, during_ns = rows["before_window_ns"][used] / 2.0, rows["during_window_ns"][used].astype(float)
+    length_ns = np.repeat(rows["before_window_ns"][used, None] / _DURING, len(COUNT_WINDOWS), axis=1)
+    length_ns[:, _DURING] = rows["during_window_ns"][used]
     near = near_frac(rows[used])
-    near_ns = np.stack([half_ns, half_ns, during_ns], axis=1) * near
+    near_ns = length_ns * near
     lost_ns = np.minimum(cost_ns * passes.sum(axis=2), (1 - MIN_TIME_FRAC) * near_ns)
     fit_weight_ns = np.where(near >= MIN_NEAR_FRAC, near_ns - lost_ns, 0.0)
     fit_weight_ns[is_crowded[used], _DURING] = 0.0
@@ -265,7 +269,7 @@ def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array]:
         work = (chosen.passes * (unit * weighed)[:, None, :]).sum(axis=2)
         work = _over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None])
         during[mine] = work[:, _DURING] / chosen.time_ns[:, _DURING]
-        before[mine] = work[:, _BEFORE].sum(axis=1) / chosen.time_ns[:, _BEFORE].sum(axis=1)
+        before[mine] = work[:, :_DURING].sum(axis=1) / chosen.time_ns[:, :_DURING].sum(axis=1)
     return during, before
 
 

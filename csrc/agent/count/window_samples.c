@@ -28,7 +28,6 @@ typedef struct walk {
     mc_window_samples *samples;
     const mc_sampler *sampler;
     const mc_sampler_reading *readings;
-    const int *begins;
     const mc_counted_code *code;
     uint64_t i_record;
     tally *sums;
@@ -149,7 +148,7 @@ static void add_record(void *data, const uint64_t *words, size_t n)
     walk *all = data;
     uint64_t i_record = all->i_record++;
     for (int i = 0; n && i < MC_N_COUNT_WINDOWS; i++) {
-        const mc_sampler_reading *begin = &all->readings[all->begins[i]], *end = begin + 1;
+        const mc_sampler_reading *begin = &all->readings[mc_window_begin(i)], *end = begin + 1;
         if (begin->t && end->t && i_record >= begin->n_records && i_record < end->n_records)
             all->sums->n[i][classify(all, words[0], i)]++;
     }
@@ -179,7 +178,9 @@ static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KI
 
 static void remember(mc_window_samples *samples, const mc_other_spot *other)
 {
-    uint64_t n = other->n[0] + other->n[1];
+    uint64_t n = 0;
+    for (int i = 0; i < MC_N_BEFORE_WINDOWS; i++)
+        n += other->n[i];
     for (int i = 0; i < samples->n_missed; i++) {
         mc_spot *missed = &samples->missed[i];
         if (missed->offset == other->offset && missed->i_path == other->i_path) {
@@ -239,22 +240,22 @@ static double waited_frac(const mc_window_samples *samples, int begin)
     return most < 1.0 ? most : 1.0;
 }
 
-void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
-                           const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns)
+void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter,
+                           uint64_t *cost_ns)
 {
     shutter->waited_frac = -1.0;
     if (!samples)
         return;
-    shutter->waited_frac = waited_frac(samples, begins[MC_N_COUNT_WINDOWS - 1]);
+    shutter->waited_frac = waited_frac(samples, mc_window_begin(MC_N_BEFORE_WINDOWS));
     for (int i = 0; i < samples->spots->n_samplers; i++) {
         tally sums = {{{0}}};
         const mc_sampler_reading *readings = samples->readings[i];
-        walk all = {samples, &samples->spots->samplers[i], readings, begins, code, 0, &sums};
+        walk all = {samples, &samples->spots->samplers[i], readings, code, 0, &sums};
         mc_probe_stop(&all.sampler->probe);
         mc_probe_each(&all.sampler->probe, add_record, &all);
         *cost_ns += all.i_record * SAMPLE_COST_NS;
         for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
-            const mc_sampler_reading *begin = &readings[begins[j]];
+            const mc_sampler_reading *begin = &readings[mc_window_begin(j)];
             if (!begin->t || !begin[1].t)
                 continue;
             shutter->n_near[j] += sums.n[j][NEAR];

@@ -5,7 +5,14 @@
 
 #include "agent/count/places.h"
 
-enum { MC_N_WINDOW_EDGES = 5, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 };
+enum { MC_N_WINDOW_EDGES = MC_N_BEFORE_WINDOWS + 3, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 };
+
+/* The edge at which a window begins; it ends at the next one. Between the last window before the shutter and that in it
+   there is time that counts for neither. */
+static inline int mc_window_begin(int i_window)
+{
+    return i_window < MC_N_BEFORE_WINDOWS ? i_window : MC_N_BEFORE_WINDOWS + 1;
+}
 
 /* Of one thread at one instant. */
 typedef struct mc_sampler_reading {
@@ -44,12 +51,12 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
                             int i_first);
 /* An edge of a window is now. */
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
-/* Stop. begins: the edge at which each window begins; it ends at the next one. The shutter gets the samples of all
-   threads outside MPI in each window, and how many of them were near the counted places. Time in the C library and in
+/* Stop. The shutter gets the samples of all threads outside MPI in each window, and how many of them were near the
+   counted places. Time in the C library and in
    the kernel is outside MPI as far as the thread was. The shutter also gets the part of its last window for which one
    of them, the one that did most, waited for a processor. *cost_ns grows by what the samples took of the threads. */
-void mc_window_samples_end(mc_window_samples *samples, const int begins[MC_N_COUNT_WINDOWS],
-                           const mc_counted_code *code, mc_shutter *shutter, uint64_t *cost_ns);
+void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter,
+                           uint64_t *cost_ns);
 /* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may
    have rarer phases. */
 void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots);

@@ -10,8 +10,8 @@
 
 enum { N_VAIN_MAX = 6 };
 
-/* The edge at which each window begins; it ends at the next one. */
-static const int BEGINS[MC_N_COUNT_WINDOWS] = {0, 1, 3};
+/* Edges of the time before the shutter, and of its window. */
+enum { N_BEFORE = MC_N_BEFORE_WINDOWS, BEFORE_END = N_BEFORE, DURING_BEGIN = N_BEFORE + 1, DURING_END = N_BEFORE + 2 };
 
 static const uint64_t CHANGE_NS = 8000000;
 static const double BUSY_MIN = 0.9;
@@ -31,7 +31,7 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     mc_sleep_until(t, wake);
     int is_taken = mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
     mc_window_samples_edge(count->samples, i_edge);
-    if (i_edge % 2 == 0) /* the window before the shutter is from 0 to 2, and the shutter ends at 4 */
+    if (i_edge == 0 || i_edge == BEFORE_END || i_edge == DURING_END)
         count->moved[i_edge] = mc_moved_until_now(count->ranks, count->node);
     return is_taken;
 }
@@ -48,22 +48,41 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* Windows with an edge that was missed keep length 0. There is none after the shutter: co-runners that have rested run
-   ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a second. */
+/* Windows with an edge that was missed keep length 0. An edge between two windows before the shutter may be later: what
+   the one gains the other loses, and only all of them together are compared with the shutter. There is none after it:
+   co-runners that have rested run ahead then, and what they do to caches and to the processor's frequency builds up
+   over a tenth of a second. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
 {
     uint64_t before = own->reservation.t0 - MC_APART_NS, begin = mc_max(before - around_ns, mc_now_ns());
-    uint64_t middle = begin + (before - mc_min(begin, before)) / 2;
-    uint64_t t[MC_N_COUNT_EDGES] = {begin, middle, before, own->record.t0, own->record.t1};
+    uint64_t each_ns = (before - mc_min(begin, before)) / N_BEFORE, t[MC_N_COUNT_EDGES];
+    uint64_t near_ns = mc_min(each_ns, own->record.t1 - own->record.t0);
     int is_taken[MC_N_COUNT_EDGES];
-    for (int i = 0; i < MC_N_COUNT_EDGES; i++) {
-        uint64_t near_ns = mc_min(middle - begin, own->record.t1 - own->record.t0);
-        is_taken[i] = take_at(count, i, t[i], near_ns / 16, wake);
+    for (int i = 0; i < N_BEFORE; i++)
+        t[i] = begin + (uint64_t)i * each_ns;
+    t[BEFORE_END] = before;
+    t[DURING_BEGIN] = own->record.t0;
+    t[DURING_END] = own->record.t1;
+    for (int i = 0; i < MC_N_COUNT_EDGES; i++)
+        is_taken[i] = take_at(count, i, t[i], i > 0 && i < BEFORE_END ? near_ns / 4 : near_ns / 16, wake);
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        int i_begin = mc_window_begin(i), i_end = i_begin + 1;
+        if (is_taken[i_begin] && is_taken[i_end])
+            windows_ns[i] = count->edges[i_end].t - count->edges[i_begin].t;
     }
-    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
-        if (is_taken[BEGINS[i]] && is_taken[BEGINS[i] + 1])
-            windows_ns[i] = count->edges[BEGINS[i] + 1].t - count->edges[BEGINS[i]].t;
+}
+
+/* Of all windows before the shutter; 0: an edge was missed. */
+static uint64_t before_ns(const uint64_t windows_ns[])
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < N_BEFORE; i++) {
+        if (!windows_ns[i])
+            return 0;
+        ns += windows_ns[i];
+    }
+    return ns;
 }
 
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
@@ -75,8 +94,13 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     row->epoch = own->record.epoch;
     row->i_set = (uint64_t)count->i_set;
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        if (windows_ns[i])
-            n_all += mc_snapshot_between(&count->edges[BEGINS[i]], &count->edges[BEGINS[i] + 1], row->n[i]);
+        const mc_snapshot *begin = &count->edges[mc_window_begin(i)];
+        uint64_t sums[MC_N_PLACES];
+        if (!windows_ns[i])
+            continue;
+        n_all += mc_snapshot_between(begin, begin + 1, sums);
+        for (int j = 0; j < MC_N_PLACES; j++)
+            row->n[i][j] = (uint32_t)mc_min(sums[j], UINT32_MAX);
     }
     counts->n_passes += n_all;
     __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
@@ -88,7 +112,7 @@ static void note_moved(mc_count_meter *count, mc_shutter *shutter)
     const mc_moved *edges = count->moved;
     uint64_t ns;
     mc_moved_between(&count->moved_before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
-    mc_moved_between(&edges[0], &edges[2], &ns, &shutter->before_bytes);
+    mc_moved_between(&edges[0], &edges[BEFORE_END], &ns, &shutter->before_bytes);
     shutter->since_ns = ns ? shutter->since_ns : 0;
     count->moved_before = edges[MC_N_COUNT_EDGES - 1];
 }
@@ -102,7 +126,7 @@ void mc_count_skip(mc_count_meter *count)
 static void note_samples(mc_count_meter *count, const mc_place_set *set, mc_own_shutter *own)
 {
     const mc_counted_code code = {set, count->decoder, &count->files, &count->node->counts};
-    mc_window_samples_end(count->samples, BEGINS, &code, &own->record, &count->node->counts.sampled_ns);
+    mc_window_samples_end(count->samples, &code, &own->record, &count->node->counts.sampled_ns);
 }
 
 /* The program may be in a phase that the trials did not see: places are passed more often. */
@@ -110,7 +134,7 @@ static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 {
     const mc_counts *counts = &count->node->counts;
     for (int i = 0; i < MC_N_COUNT_WINDOWS && !count->has_thinned; i++) {
-        const mc_snapshot *begin = &count->edges[BEGINS[i]], *end = begin + 1;
+        const mc_snapshot *begin = &count->edges[mc_window_begin(i)], *end = begin + 1;
         uint64_t sums[MC_N_PLACES];
         double costs[MC_N_PLACES];
         if (!windows_ns[i])
@@ -145,15 +169,15 @@ void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t aroun
         note_moved(count, &own->record);
     else
         mc_count_skip(count);
-    if (!is_installed || !has_lasted || !windows_ns[2])
+    if (!is_installed || !has_lasted || !windows_ns[N_BEFORE])
         return;
     count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;
     if (count->n_vain == N_VAIN_MAX)
         count->t_next = 0;
     thin(count, windows_ns);
-    size_t n_threads = mc_count_n_active(&count->edges[3], &count->edges[4]);
+    size_t n_threads = mc_count_n_active(&count->edges[DURING_BEGIN], &count->edges[DURING_END]);
     own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
     count->takes_turns = own->record.busy_frac < BUSY_MIN;
-    own->record.hits_before.window_ns = windows_ns[0] && windows_ns[1] ? windows_ns[0] + windows_ns[1] : 0;
-    own->record.hits_during.window_ns = windows_ns[2];
+    own->record.hits_before.window_ns = before_ns(windows_ns);
+    own->record.hits_during.window_ns = windows_ns[N_BEFORE];
 }

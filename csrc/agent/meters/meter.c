@@ -11,11 +11,11 @@
 #include <string.h>
 
 /* Windows without a pause are so many times as long as a shutter. */
-enum { COUNT_WINDOWS = 2, LOOP_WINDOWS = 6, COUNT_WINDOWS_IN_TURNS = 12 };
+enum { COUNT_WINDOWS = MC_N_BEFORE_WINDOWS, LOOP_WINDOWS = 6, COUNT_WINDOWS_IN_TURNS = 24 };
 
-/* Shutters of some 50 ms: the pauses for changing the code, and the time in which caches refill, cost the same for
-   shorter ones, and a short window holds another part of the program's cycle than the next one. */
-static const double COUNTED_CYCLE_NS = 8.5e6;
+/* Shutters of some 25 ms, whatever the program's cycle: what a program and its host do varies over tenths of a second,
+   so many short shutters say more than few long ones. In shorter ones caches would hardly refill. */
+static const double COUNTED_CYCLE_NS = 4.2e6;
 
 static int is_word(const char *wanted, const char *word)
 {
@@ -133,8 +133,9 @@ int mc_meter_is_searching(const mc_meter *meter)
 double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks)
 {
     int is_loop = meter->loop && meter->loop->n_found;
-    double cycle_ns = is_loop && ranks->n_alive ? meter->loop->gap_ns : mc_mean_cycle_ns(ranks);
-    return is_counting_places(meter) && cycle_ns < COUNTED_CYCLE_NS ? COUNTED_CYCLE_NS : cycle_ns;
+    if (is_counting_places(meter))
+        return COUNTED_CYCLE_NS;
+    return is_loop && ranks->n_alive ? meter->loop->gap_ns : mc_mean_cycle_ns(ranks);
 }
 
 void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node,

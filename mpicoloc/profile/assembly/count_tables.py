@@ -46,7 +46,7 @@ def _counts(node: np.void, rows_of_sets: list[list[int]]) -> Table:
     rows = rows[np.argsort(rows["epoch"], kind="stable")]
     n_places = [len(rows_of_sets[int(i_set)]) for i_set in rows["i_set"]]
     passes = [row["n"][:, :n] for row, n in zip(rows, n_places, strict=True)]
-    stacked = np.concatenate(passes, axis=1) if passes else np.zeros((3, 0), np.uint64)
+    stacked = np.concatenate(passes, axis=1) if passes else np.zeros((len(COUNT_WINDOWS), 0), np.uint32)
     columns = {
         "t0_ns": np.repeat([begins[int(epoch)] for epoch in rows["epoch"]], n_places),
         "place": [row for i_set in rows["i_set"] for row in rows_of_sets[int(i_set)]],

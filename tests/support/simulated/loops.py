@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 
 APART_S, SAMPLE_S = 0.001, 0.00025
 
@@ -37,7 +38,7 @@ class Program:
     order: str = "random"
     n_shutters: int = 30
     duration_s: float = 0.02
-    before_s: float = 0.12
+    before_s: float = 0.16
     period_s: float = 0.5
     slice_s: float = 0.0
     poll: int = 0
@@ -115,16 +116,18 @@ def _rates(rng, program):
 
 
 def _windows(rng, program, work_s, clocks):
-    """Passes in the three windows; the shutter begins when `work_s` are done."""
+    """Passes in all windows; the shutter begins when `work_s` are done."""
     work, corun, passes = clocks
+    n_before = len(BEFORE_WINDOWS)
+    each_s = program.before_s / n_before
     edges = [np.interp(work_s, work, corun) - APART_S]
-    for _ in range(2):
-        edges.append(edges[-1] - program.before_s / 2 * _pace(rng, program, program.before_s / 2))
-    later, middle, earlier = np.interp(edges, corun, work)
+    for _ in range(n_before):
+        edges.append(edges[-1] - each_s * _pace(rng, program, each_s))
+    at = np.interp(edges[::-1], corun, work)
     work_end = work_s + program.duration_s * np.exp(rng.normal(0, program.noise / 3))
-    ends = [(earlier, middle), (middle, later), (work_s, work_end)]
+    ends = [*pairwise(at), (work_s, work_end)]
     n = np.array([_passed(work, passes, end) - _passed(work, passes, begin) for begin, end in ends])
-    times = np.array([program.before_s / 2, program.before_s / 2, program.duration_s])
+    times = np.array([each_s] * n_before + [program.duration_s])
     n[:, : program.poll] = 1e6 * times[:, None]
     if program.cost_ns:
         n *= (times / (times + n.sum(axis=1) * program.cost_ns * 1e-9))[:, None]
@@ -133,8 +136,11 @@ def _windows(rng, program, work_s, clocks):
 
 def _samples(ends, work, corun, near):
     """Samples of each window, and those near counted places: (window, 2)."""
-    clocks = [(corun, near[0]), (corun, near[0]), (work, near[1])]
-    times = [[np.interp(ends[i], work, clock) for clock in clocks[i]] for i in range(3)]
+    clocks = [(corun, near[0])] * len(BEFORE_WINDOWS) + [(work, near[1])]
+    times = [
+        [np.interp(end, work, clock) for clock in of_window]
+        for end, of_window in zip(ends, clocks, strict=True)
+    ]
     return np.round(np.diff(times, axis=2)[:, :, 0] / SAMPLE_S)
 
 
@@ -174,7 +180,7 @@ def _shutters(program, t0, samples):
     columns["t1_ns"] = columns["t0_ns"] + round(program.duration_s * 1e9)
     for when, length_s in (("before", program.before_s), ("during", program.duration_s)):
         columns[f"{when}_window_ns"] = np.full(n, round(length_s * 1e9))
-    for i, when in enumerate(("earlier", "before", "during") if program.sampled else ()):
+    for i, when in enumerate(COUNT_WINDOWS if program.sampled else ()):
         columns |= {f"{when}_samples": samples[:, i, 0], f"{when}_near": samples[:, i, 1]}
     busy = 1 / np.mean(program.slowdown) if program.slice_s else 0.999
     columns |= {"epoch": np.arange(n), "verdict": np.ones(n), "busy_frac": np.full(n, busy)}
@@ -182,10 +188,10 @@ def _shutters(program, t0, samples):
 
 
 def _counts(program, t0, counts):
-    rows = {name: [] for name in ("t0_ns", "place", "n_earlier", "n_before", "n_during")}
+    rows = {name: [] for name in ("t0_ns", "place", *(f"n_{when}" for when in COUNT_WINDOWS))}
     for i, watched, n in counts:
         rows["t0_ns"].append(np.full(len(watched), np.round(t0[i] * 1e9)))
         rows["place"].append(watched)
-        for when, values in zip(("earlier", "before", "during"), n, strict=True):
+        for when, values in zip(COUNT_WINDOWS, n, strict=True):
             rows[f"n_{when}"].append(values)
     return table("counts", {name: np.concatenate(values) for name, values in rows.items()})

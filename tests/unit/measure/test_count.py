@@ -11,7 +11,7 @@ from loops import Program, simulate
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import COUNT_WINDOWS, table
+from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.burst import Matched
 from mpicoloc.measure.convergence import running_slowdowns
@@ -114,11 +114,11 @@ def test_time_far_from_places_that_is_not_slowed_is_inside_the_interval():
 
 def test_a_window_wholly_in_mpi_and_a_shutter_without_samples():
     rows = {f"{when}_{what}": [0, 0] for when in COUNT_WINDOWS for what in ("samples", "near")}
-    rows |= {"before_samples": [100, 0], "before_near": [49, 0], "during_samples": [60, 0]}
+    rows |= {"before_8_samples": [100, 0], "before_8_near": [49, 0], "during_samples": [60, 0]}
     found = near_frac(table("shutters", rows | {"during_near": [31, 0]}))
-    assert found[0] == pytest.approx([0.5, 0.49, 0.516], abs=0.01)
-    assert found[1] == pytest.approx([0.5] * 3)
-    assert near_frac(table("shutters", {"t0_ns": [1]})).tolist() == [[1.0] * 3]
+    assert found[0] == pytest.approx([0.5] * 7 + [0.49, 0.516], abs=0.01)
+    assert found[1] == pytest.approx([0.5] * 9)
+    assert near_frac(table("shutters", {"t0_ns": [1]})).tolist() == [[1.0] * 9]
 
 
 def test_thirty_shutters_of_20_ms_are_enough_for_one_percent():
@@ -147,10 +147,10 @@ def test_places_that_all_speed_up_alike_measure_that(speed, scale, n, n_places, 
     work = random.gamma(2.0, 1e6, (n, n_places))
     during = np.round(work * speed * scale)
     t0 = np.repeat(np.arange(1, n + 1) * 10**9, n_places)
-    columns = {"t0_ns": t0, "place": np.tile(np.arange(n_places), n), "n_earlier": np.round(work).ravel(),
-               "n_before": np.round(work).ravel(), "n_during": during.ravel()}  # fmt: skip
+    before = dict.fromkeys((f"n_{when}" for when in BEFORE_WINDOWS), np.round(work).ravel())
+    columns = {"t0_ns": t0, "place": np.tile(np.arange(n_places), n), **before, "n_during": during.ravel()}
     windows = {f"{when}_window_ns": np.full(n, length) for when, length in
-               (("before", 2 * 10**8), ("during", round(1e8 * scale)))}  # fmt: skip
+               (("before", 8 * 10**8), ("during", round(1e8 * scale)))}  # fmt: skip
     shutters = table("shutters", {"t0_ns": np.arange(1, n + 1) * 10**9, "verdict": np.ones(n), **windows})
     found = count.slowdown(shutters, table("counts", columns))
     assert found.slowdown is None or found.slowdown.value == pytest.approx(speed, rel=0.02)
@@ -179,7 +179,8 @@ def test_too_little_is_no_estimate():
 def test_places_passed_inside_shutters_only_give_a_reason():
     run = simulate(rng(), Program())
     counts = run.counts.copy()
-    counts["n_earlier"] = counts["n_before"] = 0
+    for when in BEFORE_WINDOWS:
+        counts[f"n_{when}"] = 0
     found = count.slowdown(run.shutters, counts)
     assert found.slowdown is None and "only" in found.reason
 
@@ -324,8 +325,8 @@ def test_a_place_without_counts_anywhere_changes_nothing():
     run = simulate(rng(), replace(Program(), n_places=20))
     idle = run.counts.copy()
     idle["place"] += 20
-    for when in ("n_earlier", "n_before", "n_during"):
-        idle[when] = 0
+    for when in COUNT_WINDOWS:
+        idle[f"n_{when}"] = 0
     found = count.slowdown(run.shutters, np.concatenate([run.counts, idle])).slowdown
     assert found.value == pytest.approx(estimate(run).slowdown.value, rel=1e-6)
 
