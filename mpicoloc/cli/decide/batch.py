@@ -7,33 +7,40 @@ use the links above the same switch or subtree at the same time (Jokanovic 2014,
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
   mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 \
       --order fcfs --allocation virtual-blocks
+  mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 --out sweep \
+      --sweep order fcfs easy --sweep allocation first-available exclusive
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
+import os
 import sys
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_sharing, fabric
+from mpicoloc.cli.flags import batch_sharing, batch_sweep, fabric, sweeps
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError
 
 if TYPE_CHECKING:
-    from mpicoloc.schedule.batch.logs.job_log import Workload
+    from mpicoloc.cli.flags.batch_sharing import Study
+    from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
     from mpicoloc.schedule.batch.metrics import Outcome
+    from mpicoloc.schedule.batch.sharing.comparison import SharedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
-    add("log", metavar="LOG", help="jobs in Standard Workload Format, .gz too")
+    add("logs", metavar="LOG", nargs="+", help="jobs in Standard Workload Format, .gz too; several: a sweep")
     fabric.add_topology(parser)
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
@@ -48,32 +55,100 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
     batch_sharing.add_arguments(parser)
+    add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
+    batch_sweep.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    if batch_sweep.is_sweep(args):
+        return batch_sweep.run(args, add_arguments, check, row)
+    sweeps.check_single(args)
+    from mpicoloc.report import sharing_figures
     from mpicoloc.report.terminal.simulated import batch as report
-    from mpicoloc.schedule.batch import allocation, engine, metrics, order
-    from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
-    next_job, chosen = order.named(args.order), allocation.named(args.allocation)
-    is_comparison = batch_sharing.is_comparison(args)
-    machine = _machine(args)
-    work = _workload(args, machine)
-    if is_comparison:
-        batch_sharing.run(args, work, machine, _as_json)
-        return 0
-    begin_s = time.perf_counter()
-    shared = SharedLinks(machine, len(work))
-    schedule = engine.simulate(work, machine, next_job, chosen, [shared])
-    found, wall_s = metrics.outcome(work, machine, schedule, shared), time.perf_counter() - begin_s
+    (args.log,) = args.logs
+    _check_outputs(args)
+    study = _study(args)
+    runs, wall_s = _simulate(study, keeps_places=not args.page is args.out is None)
+    needs_figures = study.is_comparison or args.out is not None
+    found = sharing_figures.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
     if args.json:
-        print(json.dumps(_as_json(found, wall_s), indent=2, allow_nan=False))
+        print(json.dumps(_told(study, runs, found, wall_s), indent=2, allow_nan=False))
+    elif study.is_comparison:
+        report.show_sharing(found)
     else:
-        report.show(found, wall_s)
+        report.show(runs[0].outcome, wall_s)
     sys.stdout.flush()
+    _write(args, study, runs, found)
     return 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files, before anything is simulated."""
+    with messages.at_level(messages.QUIET):
+        _study(args)
+
+
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One simulation, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    from mpicoloc.report import sharing_figures
+
+    notes: list[str] = []
+    with messages.at_level(messages.NORMAL, lambda line: notes.append(line.removeprefix("mpicoloc: "))):
+        study = _study(args)
+        runs, wall_s = _simulate(study, keeps_places=False)
+    found = sharing_figures.of_runs(study.centre, runs, study.tariffs)
+    return {"notes": notes, **_told(study, runs, found, wall_s)}
+
+
+def _study(args: argparse.Namespace) -> Study:
+    """What is simulated; what is wrong with words is told before files are read."""
+    from mpicoloc.schedule.batch import allocation, order
+
+    order.named(args.order), allocation.named(args.allocation)
+    batch_sharing.is_comparison(args)
+    machine = _machine(args)
+    return batch_sharing.study(args, _workload(args, machine), machine)
+
+
+def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], float]:
+    """All simulations, and how long they took, s."""
+    from mpicoloc.schedule.batch.sharing import comparison
+
+    began_s = time.perf_counter()
+    runs = list(comparison.run_all(study.centre, study.names, study.cases, keeps_places=keeps_places))
+    return runs, time.perf_counter() - began_s
+
+
+def _told(study: Study, runs: list[SharedRun], found: list[PolicyFigures], wall_s: float) -> dict[str, Any]:
+    """What ``--json`` prints: the figures of the last policy's first draw, and the policies side by side."""
+    from mpicoloc.report import sharing_figures
+
+    last = next(run for run in runs if run.sharing == study.names[-1])
+    policies = sharing_figures.as_json(found) if study.is_comparison else {}
+    return _as_json(last.outcome, wall_s) | policies
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """See to it before a long simulation that its results can be written."""
+    batch_sharing.check_page(args.page)
+    if args.out is not None:
+        from mpicoloc.report.export import outputs
+
+        outputs.check(args.out, [args.log], is_folder=True)
+
+
+def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found: list[PolicyFigures]) -> None:
+    """The page and the tables, as far as they are asked for."""
+    if args.page is not None:
+        batch_sharing.write_page(args, study.centre, runs, found)
+    if args.out is not None:
+        from mpicoloc.report.export import batch_tables
+
+        figures = [_as_json(run.outcome, 0.0) for run in runs]
+        batch_tables.write(study.centre, study.cases, runs, figures, found, args.out)
 
 
 def _machine(args: argparse.Namespace) -> Machine:
@@ -89,9 +164,9 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     """The jobs that are simulated, with notes on those that are not."""
-    from mpicoloc.schedule.batch.logs import job_log, swf
+    from mpicoloc.schedule.batch.logs import job_log
 
-    log, damaged = swf.parse(_lines(args.log), args.log, skip_damaged=args.skip_damaged)
+    log, damaged = _read(args.log, _state_of(args.log), skip_damaged=args.skip_damaged)
     if damaged:
         messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
     has_run = job_log.ran(log)
@@ -108,6 +183,23 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
         messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
         log = job_log.select(log, fits)
     return job_log.workload(log, n_cores, machine.n_nodes, args.estimates)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: str, state: object, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:
+    """A log, read once by each process of a sweep while the state of its file is the same."""
+    from mpicoloc.schedule.batch.logs import swf
+
+    return swf.parse(_lines(path), path, skip_damaged=skip_damaged)
+
+
+def _state_of(path: str) -> tuple[int, int, int] | None:
+    """What changes when somebody writes a file; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _lines(path: str) -> list[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from rich.markup import escape
+
+from mpicoloc.core.tables import printable
 from mpicoloc.core.units import seconds
 from mpicoloc.report import sharing_figures
 from mpicoloc.report.sharing_figures import PolicyFigures
@@ -56,3 +60,29 @@ def show_sharing(found: Sequence[PolicyFigures]) -> None:
     console().print(table)
     for line in sharing_figures.sentences(found):
         console().print(line)
+
+
+def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
+    """Figures of each row of a sweep; `rows` are what ``mpicoloc batch --sweep --json`` prints."""
+    flags = list(rows[0]["settings"])
+    columns = ["completion, days", "nodes with a job", "wait, mean", "wait, 95 %", "share the network"]
+    has_policies = any("policies" in row for row in rows)
+    saved = ["saved of the machine"] if has_policies else []
+    table = Listing("Sweep", [*flags, *columns, *saved], names=flags, lesser=("wait, 95 %",))
+    for row in rows:
+        words = [escape(printable(row["settings"][flag])) for flag in flags]
+        cells = [
+            f"{row['completion_s'] / 86400:,.2f}",
+            f"{row['utilisation_frac']:.1%}",
+            _wait(row["wait_mean_s"]),
+            _wait(row["wait_p95_s"]),
+            f"{row['sharing_jobs_frac']:.1%}",
+        ]
+        table.add_row(*words, *cells, *([_saved(row)] if has_policies else []))
+    console().print(table)
+
+
+def _saved(row: dict[str, Any]) -> str:
+    """What the last policy saved, if there is something to compare it with."""
+    saved = row["policies"][-1]["saved_frac"] if "policies" in row else None
+    return "-" if saved is None else f"{saved['value']:.1%}"
