@@ -7,7 +7,7 @@ use the links above the same switch or subtree at the same time (Jokanovic 2014,
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
   mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 \
       --order fcfs --allocation virtual-blocks
-  mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 --out sweep \
+  mpicoloc batch jobs.swf --topology 'XGFT(3;18,8,8;1,18,18)' --out sweep \
       --sweep order fcfs easy --sweep allocation first-available exclusive
 """
 

@@ -18,7 +18,7 @@ MARENOSTRUM = "MareNostrum"
 """Name of the machine of Jokanovic 2014, section 4.3."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """Nodes 0 .. n - 1 in the order of the tree: those of one subtree follow each other.
 

@@ -165,10 +165,11 @@ class View:
         return Reservation(max(float(end_s[low]), self.now_s), 0)
 
     def _can_start_at(self, n_nodes: int, time_s: float, beside: Nodes | None = None) -> bool:
-        uses = np.where(self.expected_end_s <= time_s, FREE, self.uses).astype(np.uint8)
+        uses = self.uses * (self.expected_end_s > time_s)
         if beside is not None:
             uses[beside[0]] = beside[1]
-        return bool(self.allocation.finds(self.machine, uses, np.array([n_nodes]))[0]) or not uses.any()
+        found = self.allocation.finds(self.machine, uses, np.array([n_nodes]))
+        return bool(found[0]) or not np.count_nonzero(uses)
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
         """Whether the job at `place` may outlast the reservation of that at `first` without delaying it."""
