@@ -100,11 +100,13 @@ class View:
         self._chosen: dict[int, Nodes | None] = {}
         self._too_large: dict[int, int] = {}
         self._reserved: tuple[int, Reservation] | None = None
+        self._refused: tuple[int, int, int] | None = None
 
     def changed(self, *, is_release: bool) -> None:
         """Forget what depends on the nodes in use; the engine calls it."""
         self._chosen.clear()
         self._too_large.clear()
+        self._refused = None
         if is_release:
             self._reserved = None
 
@@ -143,6 +145,21 @@ class View:
             self._reserved = job, self._by_choice(n_nodes)
             self._too_large.clear()
         return self._reserved[1]
+
+    def refuse(self, first: int) -> None:
+        """Note that no job of the queue may begin before the one at `first`, until nodes change hands.
+
+        As time passes it ends later, so it fits before the reservation no better.
+        """
+        self._refused = int(self.queue["job"][first]), self.queue.n_removed, len(self.queue)
+
+    def n_refused(self, first: int) -> int:
+        """Jobs at the begin of the queue of which `refuse` has noted that."""
+        if self._refused is None or not len(self.queue):
+            return 0
+        job, n_removed, n = self._refused
+        is_same = job == self.queue["job"][first] and n_removed == self.queue.n_removed
+        return n if is_same else 0
 
     def _by_number(self, n_nodes: int) -> Reservation:
         end_s = self.releases["end_s"]
