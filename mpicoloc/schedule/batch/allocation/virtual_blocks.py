@@ -42,22 +42,32 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     return _physical_switches(blocks, n_nodes)
 
 
-@functools.lru_cache(maxsize=4)
-def _parts_of(machine: Machine) -> Ints:
-    """For each node the first of the numbers of uses of its part of its switch: twice as many as switches."""
-    is_behind = machine.place >= virtual_switch_size(machine.switch_size)
-    return (2 * machine.subtree[0] + is_behind) * _N_USES
+class _Layout:
+    """What of the switches never changes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.n = machine.n_switches
+        self.part = virtual_switch_size(machine.switch_size)
+        # For each node the first of the numbers of uses of its part of its switch.
+        self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
+        self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
+        self.tree = machine.switch_subtree()
+        starts = np.flatnonzero(np.diff(self.tree, prepend=-1))
+        self.tree_starts, self.tree_ends = starts, np.append(starts[1:], self.n)
+
+
+_layout = functools.lru_cache(maxsize=4)(_Layout)
 
 
 class _Blocks:
     """The switches as the rules see them; what only some rules ask for is found when they do."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
-        self.machine, self.uses = machine, uses
-        self.part = virtual_switch_size(machine.switch_size)
-        self.n = machine.n_switches
+        layout = _layout(machine)
+        self.machine, self.uses, self.layout = machine, uses, layout
+        self.n, self.part, self.n_with_part = layout.n, layout.part, layout.n_with_part
         # Nodes of each part of each switch, by their use.
-        counts = np.bincount(_parts_of(machine) + uses, minlength=2 * self.n * _N_USES)
+        counts = np.bincount(layout.first_use + uses, minlength=2 * self.n * _N_USES)
         self._of_part = counts.reshape(self.n, 2, _N_USES)
         self._of_switch = self._of_part[:, 0] + self._of_part[:, 1]
         self.n_free = self._of_switch[:, FREE]
@@ -94,11 +104,6 @@ class _Blocks:
         flags = (self._of_part[:, 0, FREE] == self.part) & ~self.is_rem
         flags[self.end_big :] = False
         return flags
-
-    @functools.cached_property
-    def n_with_part(self) -> int:
-        """Switches that have such a part at all."""
-        return int(np.count_nonzero(self.machine.switch_sizes >= self.part))
 
     @functools.cached_property
     def most_in_rem(self) -> int:
@@ -179,8 +184,10 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
     n_free = blocks.n_free.copy()
     n_free[switches] = 0
     room = n_free >= n_rest
-    tree = blocks.machine.switch_subtree()
-    is_near = np.isin(tree, tree[switches])
+    tree = blocks.layout.tree
+    is_ours = np.zeros(blocks.n, bool)
+    is_ours[tree[switches]] = True
+    is_near = is_ours[tree]
     is_open = blocks.is_empty & room
     for candidates in (room & blocks.is_rem & is_near, is_open & is_near, room & blocks.is_rem, is_open):
         found = np.flatnonzero(candidates)
@@ -196,19 +203,18 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
     -----
     Section 4.2.5: a job of two switches is not put into two subtrees while one has two.
     """
-    if int(flags.sum()) < n:
+    if np.count_nonzero(flags) < n:
         return None
-    tree = machine.switch_subtree()
-    starts = np.flatnonzero(np.diff(tree, prepend=-1))
+    layout = _layout(machine)
+    starts, ends = layout.tree_starts, layout.tree_ends
     n_in_tree = np.add.reduceat(flags, starts, dtype=np.int64)
     trees = np.flatnonzero(n_in_tree >= n)
     if len(trees):
-        ends = np.append(starts[1:], len(flags))
         for one in trees.tolist():
             place = first_run(flags[starts[one] : ends[one]], n)
             if place is not None:
                 return np.arange(n) + starts[one] + place
-        return np.flatnonzero(flags & (tree == trees[0]))[:n]
+        return np.flatnonzero(flags & (layout.tree == trees[0]))[:n]
     place = first_run(flags, n)
     return np.flatnonzero(flags)[:n] if place is None else np.arange(place, place + n)
 
