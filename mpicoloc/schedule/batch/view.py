@@ -99,6 +99,7 @@ class View:
         self.n_free = machine.n_nodes
         self._chosen: dict[int, Nodes | None] = {}
         self._too_large: dict[int, int] = {}
+        self._classes: dict[int, int] = {}
         self._reserved: tuple[int, Reservation] | None = None
         self._refused: tuple[int, int, int] | None = None
 
@@ -193,12 +194,19 @@ class View:
         sizes = self.queue["n_nodes"]
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)
-        size, number = int(sizes[place]), -1
-        if self.allocation.size_class is not None:
-            number = int(self.allocation.size_class(self.machine, sizes[place : place + 1])[0])
-            if size >= self._too_large.get(number, size + 1):
-                return False
+        size = int(sizes[place])
+        number = self._class_of(size)
+        if number is not None and size >= self._too_large.get(number, size + 1):
+            return False
         has_room = self._can_start_at(int(sizes[first]), reservation.start_s, self.nodes_for(size))
-        if not has_room and self.allocation.size_class is not None:
+        if not has_room and number is not None:
             self._too_large[number] = size
         return has_room
+
+    def _class_of(self, size: int) -> int | None:
+        """Number of a size as the allocation has it; None: it has none."""
+        if self.allocation.size_class is None:
+            return None
+        if size not in self._classes:
+            self._classes[size] = int(self.allocation.size_class(self.machine, np.array([size]))[0])
+        return self._classes[size]

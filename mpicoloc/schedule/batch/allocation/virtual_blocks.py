@@ -72,18 +72,15 @@ class _Blocks:
         self._of_switch = self._of_part[:, 0] + self._of_part[:, 1]
         self.n_free = self._of_switch[:, FREE]
         self.is_rem = self._of_switch[:, REM] > 0
+        is_small = self._of_switch[:, SMALL] > 0
+        first = int(is_small.argmax())
+        # The big jobs' block ends before the first switch of the small jobs' block.
+        self.end_big = first if is_small[first] else self.n
 
     @functools.cached_property
     def has_big(self) -> Bools:
         """Switches with nodes of big jobs."""
         return self.is_rem | (self._of_switch[:, BIG] > 0)
-
-    @functools.cached_property
-    def end_big(self) -> int:
-        """The switch before which the big jobs' block ends: the first one of the small jobs' block."""
-        is_small = self._of_switch[:, SMALL] > 0
-        first = int(is_small.argmax())
-        return first if is_small[first] else self.n
 
     @functools.cached_property
     def begin_small(self) -> int:
