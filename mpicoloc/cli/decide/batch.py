@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli.flags import batch_sharing, batch_sweep, fabric, sweeps
 from mpicoloc.core import messages
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.cli.flags.batch_sharing import Study
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
     add("logs", metavar="LOG", nargs="+", help="jobs in Standard Workload Format, .gz too; several: a sweep")
-    fabric.add_topology(parser)
+    fabric.add_topology(parser, is_required=False)  # --sweep topology names several
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
     add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
@@ -155,6 +155,8 @@ def _machine(args: argparse.Namespace) -> Machine:
     from mpicoloc.profile import network_files
     from mpicoloc.schedule.batch import machine
 
+    if args.topology is None:
+        raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     known = machine.named(args.topology)
     if known is not None:
         return known
