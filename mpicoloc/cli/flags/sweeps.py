@@ -105,8 +105,8 @@ def _report(failed: list[MpicolocError], case: Case, error: MpicolocError) -> No
 
 def check_each(
     cases: Sequence[Case],
-    check: Callable[[argparse.Namespace], None],
-    check_drawn: Callable[[argparse.Namespace], None],
+    check: Callable[[argparse.Namespace], object],
+    check_drawn: Callable[[argparse.Namespace], object],
     drawn: str,
 ) -> None:
     """Refuse before the first simulation what one of them cannot be made of.

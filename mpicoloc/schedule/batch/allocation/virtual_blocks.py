@@ -120,9 +120,10 @@ class _Blocks:
             return n_nodes <= self.largest_small
         n_parts, n_over = divmod(n_nodes, self.part)
         if not n_over and n_parts <= self.n_with_part:
-            return n_parts <= np.count_nonzero(self.has_free_part)
+            return n_parts <= int(np.count_nonzero(self.has_free_part))
         n_whole, n_rest = divmod(n_nodes, self.machine.switch_size)
-        return n_whole + (n_rest > self.most_in_rem) <= np.count_nonzero(self.is_empty)
+        n_empty = int(np.count_nonzero(self.is_empty))
+        return n_whole + (n_rest > self.most_in_rem) <= n_empty
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
