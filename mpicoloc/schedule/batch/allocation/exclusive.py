@@ -39,15 +39,16 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _trees_of(machine: Machine) -> NDArray[np.int64]:
-    """For each node the first of the numbers of uses of its subtree below the roots."""
-    return machine.subtree[machine.top_level - 1] * _N_USES
+def _trees_of(machine: Machine) -> tuple[NDArray[np.int64], int]:
+    """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
+    level = machine.top_level - 1
+    return machine.subtree[level] * _N_USES, len(machine.starts[level])
 
 
 def _free_for_big(machine: Machine, uses: Uses) -> NDArray[np.int64]:
     """Nodes of each subtree below the roots that a big job can have: none beside another big job."""
-    n_trees = len(machine.starts[machine.top_level - 1])
-    counts = np.bincount(_trees_of(machine) + uses, minlength=n_trees * _N_USES).reshape(n_trees, _N_USES)
+    first_use, n_trees = _trees_of(machine)
+    counts = np.bincount(first_use + uses, minlength=n_trees * _N_USES).reshape(n_trees, _N_USES)
     return counts[:, FREE] * (counts[:, BIG] == 0)
 
 
@@ -67,6 +68,8 @@ def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bo
     n_small = np.count_nonzero(is_small)
     most_small = machine.per_switch(uses == FREE).max() if n_small else 0
     most_big = _free_for_big(machine, uses).sum() if n_small < len(sizes) else 0
+    if n_small in (0, len(sizes)):
+        return np.asarray(sizes <= max(most_small, most_big))
     return np.asarray(sizes <= np.where(is_small, most_small, most_big))
 
 

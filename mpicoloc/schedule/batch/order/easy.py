@@ -53,11 +53,10 @@ def _first_harmless(view: View, first: int, places: NDArray[np.int64]) -> int | 
     reserved = view.reservation(first)
     short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
     n_long = int(short[0]) if len(short) else len(places)
-    sizes = view.queue["n_nodes"][places[:n_long]]
+    long = places[:n_long][::-1]
     # The first of each size; a later one would fare as it does.
-    tried: set[int] = set()
-    for place, size in zip(places[:n_long].tolist(), sizes.tolist(), strict=True):
-        if size not in tried and view.leaves_room(place, first, reserved):
-            return int(place)
-        tried.add(size)
+    first_of_size = dict(zip(view.queue["n_nodes"][long].tolist(), long.tolist(), strict=True))
+    for place in sorted(first_of_size.values()):
+        if view.leaves_room(place, first, reserved):
+            return place
     return int(places[n_long]) if len(short) else None
