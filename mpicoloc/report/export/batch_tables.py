@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,6 +76,9 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
     ]
     if policies:
         sweep_tables.replace(_same_keys(policies), folder, POLICIES)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, POLICIES))  # of other rows
 
 
 def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:

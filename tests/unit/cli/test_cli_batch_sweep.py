@@ -112,6 +112,8 @@ def test_sharing_policies_and_seeds(capsys):
     table = pandas.read_parquet("sweep/policies.parquet")
     saved = table[(table["figure"] == "saved_frac") & (table["sharing"] == "blind")]
     assert saved["value"].tolist() == [row["policies"][1]["saved_frac"]["value"] for row in found[2:]]
+    rows(capsys, "one.swf", "--out", "sweep", "--sweep", "order", "easy", "--processes", "1")
+    assert not Path("sweep/policies.parquet").exists(), "it would be of other rows"
 
 
 @pytest.mark.parametrize(
