@@ -21,7 +21,6 @@ LOG = "log"
 """What a sweep of several logs calls them."""
 _ONE_RUN = ("page",)
 _NOT_SWEPT = ("out", "page", "sweep", "processes")
-_FILES = ("topology", "slowdowns", "curves", "programs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +87,7 @@ def _cases(
     # A log stays the same for long, since processes keep the one that they have read.
     axes = ({LOG: args.logs} if len(args.logs) > 1 else {}) | sweeps.axes(args, valued, {})
     _check_logs(args.logs)
-    digest = functools.cache(lambda path: sweeps.digest_of([path]) if os.path.exists(path) else path)
+    digest = functools.cache(lambda word: sweeps.digest_of([word]) if os.path.isfile(word) else word)
     cases = []
     for settings in sweep.grid(axes):
         own = copy.copy(args)
@@ -100,7 +99,8 @@ def _cases(
         if "sharing" in axes and batch_sharing.names_of(own) == ["none"]:
             batch_sharing.unset(own)
         told = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
-        files = [digest(path) for path in (own.log, *(told[name] for name in _FILES)) if path is not None]
+        # What a flag names may be a file, and then its contents count.
+        files = [digest(word) for word in (own.log, *told.values()) if isinstance(word, str)]
         cases.append(sweep.Case(settings, sweeps.key(told, os.path.basename(own.log), files), own))
     sweeps.check_each(cases, check, batch_sharing.parse_seed, "seed")
     return cases
