@@ -1,12 +1,14 @@
 r"""Simulate the batch system of a machine on a log of its jobs: who waits, and who shares the network.
 
-The log is in Standard Workload Format, .gz too. Jobs get whole nodes. Two jobs share the network when both
-use the links above the same switch or subtree at the same time (Jokanovic 2014, chapter 4).
+The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` prints; .gz too. Jobs get whole
+nodes. Two jobs share the network when both use the links above the same switch or subtree at the same time
+(Jokanovic 2014, chapter 4).
 
   mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
   mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 \
       --order fcfs --allocation virtual-blocks
+  mpicoloc batch jobs.sacct --topology topology.conf --page centre.html
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
-    add("log", metavar="LOG", help="jobs in Standard Workload Format, .gz too")
+    add(
+        "log",
+        metavar="LOG",
+        help="jobs in Standard Workload Format or of Slurm's sacct, .gz too",
+    )
     fabric.add_topology(parser)
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
@@ -89,15 +95,17 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     """The jobs that are simulated, with notes on those that are not."""
-    from mpicoloc.schedule.batch.logs import job_log, swf
+    from mpicoloc.schedule.batch.logs import formats, job_log
 
-    log, damaged = swf.parse(_lines(args.log), args.log, skip_damaged=args.skip_damaged)
+    log, damaged = formats.parse(_lines(args.log), args.log, skip_damaged=args.skip_damaged)
     if damaged:
         messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
     has_run = job_log.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
-        messages.note(f"{args.log}: {n:,} jobs without run time or processors never ran: left out")
+        messages.note(
+            f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
+        )
     log = job_log.select(log, has_run)
     if args.cores_per_node is None:
         n_cores = log.cores_per_node() or 1
@@ -117,8 +125,10 @@ def _lines(path: str) -> list[str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {path}: {error}: give a log in Standard Workload Format") from None
-    return data.decode("utf-8", "replace").split("\n")
+        raise DataError(
+            f"cannot read {path}: {error}: give a log in Standard Workload Format or of Slurm's sacct"
+        ) from None
+    return data.decode("utf-8-sig", "replace").split("\n")
 
 
 def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:

@@ -41,12 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slowdowns", metavar="FILE", help="what pairs of programs suffer: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
-        "--programs", metavar="FILE", help="program of each executable number of the log: executable, program"
+        "--programs",
+        metavar="FILE",
+        help="program of each executable number, or name of a job, of the log: executable, program",
     )
     add(
         "--mix",
         metavar="A=2,B=1",
-        help="draw programs with these parts, in place of --programs (default: all alike)",
+        help="draw programs with these parts, in place of --programs (default: what jobs are called, else all "
+        "alike)",
     )
     add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")
     add("--seed", metavar="K", help="of the first draw (default 0)")
@@ -176,6 +179,8 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
     model, known = _model(args, table.names if table else None)
+    if table is None and args.mix is None and "program" in log.names:
+        table = programs.by_job_names(log, known)
     parts = None if table else programs.mix(args.mix or "", list(known))
     names = table.names if table else tuple(parts or ())
     pairs = pair_slowdowns(model, [known[name] for name in names])
