@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--mix",
         metavar="A=2,B=1",
-        help="draw programs with these parts, in place of --programs (default: what jobs are called, else all "
+        help="draw programs with these parts, in place of --programs (default: names of jobs, else all "
         "alike)",
     )
     add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")

@@ -1,7 +1,7 @@
 """48 jobs that ran in a real Slurm 22.05 (`mpicoloc slurm up --nodes 16 --cpus 1`), in two formats.
 
-Its plugin jobcomp/filetxt wrote one file; the other has the same in the columns of `sacct`. Each job slept on 1
-to 12 nodes of partition whole, for 1 to 8 s.
+Its plugin jobcomp/filetxt wrote one file; the other has the same in the columns of `sacct`. Each job slept on
+1 to 12 nodes of partition whole, for 1 to 8 s.
 """
 
 from pathlib import Path

@@ -13,9 +13,6 @@ from mpicoloc.schedule.batch.logs import formats, job_log, slurm_jobs
 HEADER = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|JobName"
 DAY = "2026-10-01T"
 GOOD = (
-    f"7|ann|batch|{DAY}10:00:00|{DAY}10:00:00|{DAY}10:00:10|{DAY}11:00:10"
-    "|COMPLETED|2|128|1-02:00:00|lammps"
-)
     f"7|ann|batch|{DAY}10:00:00|{DAY}10:00:00|{DAY}10:00:10|{DAY}11:00:10|COMPLETED|2|128|1-02:00:00|lammps"
 )
 
