@@ -22,7 +22,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_sharing, fabric
+from mpicoloc.cli.flags import batch_partitions, batch_sharing, fabric
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError
 
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--estimates", metavar="NAME", default="user", help="run times counted on: user or perfect (user)")
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
+    batch_partitions.add_arguments(parser)
     batch_sharing.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
@@ -60,19 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     from mpicoloc.report.terminal.simulated import batch as report
-    from mpicoloc.schedule.batch import allocation, engine, metrics, order
+    from mpicoloc.schedule.batch import allocation, metrics, order
     from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
     next_job, chosen = order.named(args.order), allocation.named(args.allocation)
     is_comparison = batch_sharing.is_comparison(args)
     machine = _machine(args)
-    work = _workload(args, machine)
+    partitions = batch_partitions.read(args, machine)
+    work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
     if is_comparison:
-        batch_sharing.run(args, work, machine, _as_json)
+        batch_sharing.run(args, work, machine, simulate, _as_json)
         return 0
     begin_s = time.perf_counter()
     shared = SharedLinks(machine, len(work))
-    schedule = engine.simulate(work, machine, next_job, chosen, [shared])
+    schedule = simulate(work, machine, next_job, chosen, [shared])
     found, wall_s = metrics.outcome(work, machine, schedule, shared), time.perf_counter() - begin_s
     if args.json:
         print(json.dumps(_as_json(found, wall_s), indent=2, allow_nan=False))

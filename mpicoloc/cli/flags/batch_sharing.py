@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mpicoloc.core.features import JobFeatures
     from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.engine import Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
     from mpicoloc.schedule.batch.metrics import Outcome
@@ -84,7 +85,9 @@ def is_comparison(args: argparse.Namespace) -> bool:
     return args.page is not None
 
 
-def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json: AsJson) -> None:
+def run(
+    args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate, as_json: AsJson
+) -> None:
     """Simulate all policies that were asked for, print them side by side, and write the page.
 
     Parameters
@@ -93,6 +96,8 @@ def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json:
         Of the verb.
     workload : Workload
     machine : Machine
+    simulate : callable
+        As of `comparison.Centre`.
     as_json : callable
         The verb's own JSON of one schedule, from its figures and the time that all simulations took, s.
 
@@ -109,7 +114,7 @@ def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json:
     names = names_of(args)
     _check_page(args.page)
     comparison.check_names(names, args.order)
-    centre = _centre(args, workload, machine)
+    centre = _centre(args, workload, machine, simulate)
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, is_shared=names != ["none"])
@@ -137,12 +142,12 @@ def _check_page(path: str | None) -> None:
         raise UsageError(f"--page {path} cannot be written: give a file in a folder that is there and yours")
 
 
-def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> Centre:
+def _centre(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Centre:
     from mpicoloc.schedule.batch import allocation, order
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, args.order, *chosen, args.pack)
+    return Centre(workload, machine, args.order, *chosen, args.pack, simulate)
 
 
 def _write_page(

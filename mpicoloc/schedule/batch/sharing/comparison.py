@@ -48,6 +48,8 @@ class Centre:
     allocation : Allocation
     packs : bool
         Jobs share even while nodes are free.
+    simulate : callable
+        Runs the jobs where none share.
     """
 
     workload: Workload
@@ -56,6 +58,7 @@ class Centre:
     order: Order
     allocation: Allocation
     packs: bool = False
+    simulate: engine.Simulate = engine.simulate
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     links, record = SharedLinks(machine, len(work)), Record(len(work))
     base = (work, machine, centre.order, centre.allocation, (links, record))
     if name == "none":
-        schedule = engine.simulate(*base)
+        schedule = centre.simulate(*base)
         busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
     else:
         slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
