@@ -22,7 +22,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_partitions, batch_sharing, fabric
+from mpicoloc.cli.flags import batch_partitions, batch_sharing, batch_slurm, fabric
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError
 
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
     batch_partitions.add_arguments(parser)
     batch_sharing.add_arguments(parser)
+    batch_slurm.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
 
@@ -66,11 +67,13 @@ def run(args: argparse.Namespace) -> int:
 
     next_job, chosen = order.named(args.order), allocation.named(args.allocation)
     is_comparison = batch_sharing.is_comparison(args)
+    batch_slurm.check(args)
     machine = _machine(args)
     partitions = batch_partitions.read(args, machine)
     work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
     if is_comparison:
-        batch_sharing.run(args, work, machine, simulate, _as_json)
+        schedule = batch_sharing.run(args, work, machine, simulate, _as_json)
+        batch_slurm.write(args, work, machine, schedule, partitions)
         return 0
     begin_s = time.perf_counter()
     shared = SharedLinks(machine, len(work))
@@ -81,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         report.show(found, wall_s)
     sys.stdout.flush()
+    batch_slurm.write(args, work, machine, schedule, partitions)
     return 0
 
 

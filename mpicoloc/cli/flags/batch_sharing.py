@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mpicoloc.core.features import JobFeatures
     from mpicoloc.report.sharing_figures import PolicyFigures
-    from mpicoloc.schedule.batch.engine import Simulate
+    from mpicoloc.schedule.batch.engine import Schedule, Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
     from mpicoloc.schedule.batch.metrics import Outcome
@@ -87,7 +87,7 @@ def is_comparison(args: argparse.Namespace) -> bool:
 
 def run(
     args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate, as_json: AsJson
-) -> None:
+) -> Schedule:
     """Simulate all policies that were asked for, print them side by side, and write the page.
 
     Parameters
@@ -100,6 +100,11 @@ def run(
         As of `comparison.Centre`.
     as_json : callable
         The verb's own JSON of one schedule, from its figures and the time that all simulations took, s.
+
+    Returns
+    -------
+    Schedule
+        Of the last policy named, in its first draw.
 
     Raises
     ------
@@ -122,8 +127,8 @@ def run(
     runs = list(comparison.run_all(centre, names, cases))
     wall_s = time.perf_counter() - began_s
     found = sharing_figures.of_runs(centre, runs, tariffs)
+    last = next(run for run in runs if run.sharing == names[-1])
     if args.json:
-        last = next(run for run in runs if run.sharing == names[-1])
         told = as_json(last.outcome, wall_s) | sharing_figures.as_json(found)
         print(json.dumps(told, indent=2, allow_nan=False))
     else:
@@ -131,6 +136,7 @@ def run(
     sys.stdout.flush()
     if args.page is not None:
         _write_page(args, centre, runs, found)
+    return last.schedule
 
 
 def _check_page(path: str | None) -> None:

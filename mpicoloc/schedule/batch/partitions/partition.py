@@ -95,7 +95,7 @@ def _partition(name: str, words: Mapping[str, str], where: str, place: Mapping[s
         names = expand(told, where) if told and told != "(null)" else []
         unknown = [one for one in names if one not in place]
         if unknown or not names:
-            first, last = next(iter(place)), next(reversed(place))
+            first, *_, last = (*place, *place)
             what = f"node {unknown[0]!r} is not in the topology" if unknown else "it has no Nodes="
             raise DataError(f"{where}: partition {name}: {what}: name some of {first} to {last}")
         nodes = np.unique(np.array([place[one] for one in names], np.int64))
