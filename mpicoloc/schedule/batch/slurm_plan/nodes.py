@@ -82,13 +82,14 @@ def _first_available(machine: Machine, queues: tuple[Queue, ...]) -> Layout:
 def _virtual_blocks(machine: Machine, demand: Demand) -> Layout:
     """Switches for big jobs first, for small ones last, and those between for both, which fill up last.
 
-    Each kind has the switches that it used on average over time for itself. All but those of small jobs
-    alone must hold the largest job.
+    Each kind has the switches that it used on average over time for itself. The others must hold the largest
+    job, and the largest small one.
     """
     size, n = machine.switch_size, machine.n_switches
-    n_big = min(int(demand.big_nodes // size), n - 1)
+    last_whole = int(np.flatnonzero(machine.switch_sizes == size)[-1])
+    n_big = min(int(demand.big_nodes // size), last_whole)
     room = max((machine.n_nodes - max(demand.largest_nodes, size)) // size, 0)
-    n_small = min(int(demand.small_nodes // size), n - 1 - n_big, room)
+    n_small = min(int(demand.small_nodes // size), n - n_big, room)
     switch = machine.subtree[0]
     big, small = np.flatnonzero(switch < n - n_small), np.flatnonzero(switch >= n_big)
     is_between = (switch >= n_big) & (switch < n - n_small)
