@@ -28,6 +28,7 @@ REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
 _UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
 _YEAR_S = 365 * 86400.0
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+_TIME_LENGTH = len("2026-01-31T23:59:59")
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d+)?)([KMG]?)", re.ASCII)
 _USER_ID = re.compile(r"\(\d+\)$")
 _POWERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -89,6 +90,9 @@ def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
         if column is None:
             values[key] = np.full(len(words["number"]), np.nan)
             continue
+        if read is _time and (times_s := _same_times(column)) is not None:
+            values[key] = times_s
+            continue
         known = {word: np.nan if word in _UNKNOWN else read(word) for word in set(column)}
         values[key] = np.array([np.nan if (v := known[word]) is None else v for word in column])
         if None in known.values():
@@ -124,14 +128,12 @@ def _log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog:
     numbers = {column: np.full(len(kept), NO_JOB) for column in _NAMES.values()}
     for key, column in _NAMES.items():
         if key in words:
-            own = np.array([words[key][i] for i in kept.tolist()], dtype=object)
-            different, which = np.unique(own, return_inverse=True)
-            numbers[column] = which.ravel().astype(np.int64)
+            own = [words[key][i] for i in kept.tolist()]
+            place = {word: i for i, word in enumerate(dict.fromkeys(own))}
+            numbers[column] = np.array([place[word] for word in own], np.int64)
             # jobcomp writes the number of a user behind the name, as in root(0).
             is_user = key == "user"
-            names[column] = {
-                i: _USER_ID.sub("", word) if is_user else word for i, word in enumerate(different.tolist())
-            }
+            names[column] = {i: _USER_ID.sub("", word) if is_user else word for word, i in place.items()}
     return JobLog(
         number=_integers(values["number"]),
         submit_s=arrival_s - arrival_s[0],
@@ -169,6 +171,19 @@ def _time(word: str) -> float | None:
         return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
+
+
+def _same_times(words: Sequence[str]) -> Floats | None:
+    """What `_time` reads of each word, all at once; None: they are not of one format, or one is wrong."""
+    if all(word in _UNKNOWN or (len(word) == _TIME_LENGTH and word[10] == "T") for word in words):
+        try:
+            times = np.array(["NaT" if word in _UNKNOWN else word for word in words], "datetime64[s]")
+        except ValueError:
+            return None
+        return np.where(np.isnat(times), np.nan, times.astype(np.int64))
+    if all(word in _UNKNOWN or (word.isascii() and word.isdigit()) for word in words):
+        return np.array([np.nan if word in _UNKNOWN else float(word) for word in words])
+    return None
 
 
 def _limit(word: str) -> float | None:

@@ -104,6 +104,24 @@ def test_times_may_be_seconds_since_1970():
     assert (one.submit_s, one.run_s) == (other.submit_s, other.run_s)
 
 
+@settings(max_examples=100, deadline=None)
+@given(word=st.text("0123456789-T: ", max_size=19) | st.sampled_from(["now", "today", "2026-01-01", "NaT"]))
+def test_times_are_the_same_one_by_one_and_all_at_once(word):
+    """The second row's is of another format, so its column is read word by word."""
+    words = GOOD.split("|")
+    words[6] = word
+
+    def end_of(*rows):
+        try:
+            log, damaged = read(*rows, skip_damaged=True)
+        except DataError:
+            return None
+        return None if damaged else log.run_s[log.number == 7][0]
+
+    other = GOOD.replace("7|", "8|", 1).replace(f"{DAY}11:00:10", "1790852410")
+    assert end_of("|".join(words)) == end_of("|".join(words), other)
+
+
 def test_names_may_hold_the_sign_between_columns_in_the_last_one():
     log, _ = read(GOOD + "|pipe")
     assert log.names["program"] == {0: "lammps|pipe"}
