@@ -145,6 +145,7 @@ def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
         "wait_mean_s": outcome.waits.mean_s,
         "wait_median_s": outcome.waits.median_s,
         "wait_p95_s": outcome.waits.p95_s,
+        "log_wait_mean_s": outcome.log_wait_mean_s,
         "bounded_slowdown_mean": outcome.waits.bounded_slowdown,
         "small_wait_mean_s": outcome.small_waits.mean_s,
         "big_wait_mean_s": outcome.big_waits.mean_s,

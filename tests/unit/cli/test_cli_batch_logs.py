@@ -52,6 +52,7 @@ def refused(capsys, *words):
 def test_a_log_of_sacct_is_simulated_and_may_be_compressed(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE)
     assert told["n_jobs"] == 12
+    assert told["log_wait_mean_s"] == sum(9 * i for i in range(1, 13)) / 12
     (folder / "jobs.gz").write_bytes(gzip.compress((folder / "jobs.sacct").read_bytes()))
     assert answer(capsys, "jobs.gz", *TREE) == told
 
@@ -60,8 +61,8 @@ def test_the_same_jobs_in_both_formats_are_the_same(capsys, folder):
     lines = ["; MaxNodes: 16", "; MaxProcs: 128"]
     for row in ROWS:
         number, _, _, submit, start, end, n, *_ = row.split("|")
-        run_s = int(end) - int(start)
-        lines.append(f"{number} {submit} -1 {run_s} -1 -1 -1 {8 * int(n)} 600 -1 1 1 1 1 1 1 -1 -1")
+        wait_s, run_s = int(start) - int(submit), int(end) - int(start)
+        lines.append(f"{number} {submit} {wait_s} {run_s} -1 -1 -1 {8 * int(n)} 600 -1 1 1 1 1 1 1 -1 -1")
     (folder / "jobs.swf").write_text("\n".join(lines))
     words = (*TREE, "--order", "conservative", "--allocation", "virtual-blocks")
     assert answer(capsys, "jobs.swf", *words) == answer(capsys, "jobs.sacct", *words)

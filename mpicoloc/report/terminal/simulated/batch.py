@@ -20,6 +20,7 @@ def show(outcome: Outcome, wall_s: float) -> None:
         ("completion", _completion(outcome.completion_s)),
         ("nodes with a job", f"{outcome.utilisation_frac:.1%}"),
         ("wait, mean", _wait(outcome.waits.mean_s)),
+        ("wait, mean, in the log", _wait(outcome.log_wait_mean_s)),
         ("wait, median", _wait(outcome.waits.median_s)),
         ("wait, 95 %", _wait(outcome.waits.p95_s)),
         ("wait of jobs that fit a switch, mean", _wait(outcome.small_waits.mean_s)),

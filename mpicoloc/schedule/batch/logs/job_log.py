@@ -47,6 +47,8 @@ class JobLog:
         Fields of the log's head, as ``{"MaxNodes": "1152"}``.
     names : mapping of str to mapping of int to str
         What numbers of a column stand for, where the log tells it, as ``{"program": {0: "lammps"}}``.
+    wait_s : ndarray, shape (n,), optional
+        How long each job waited in reality, s; -1: not known.
     """
 
     number: Ints
@@ -63,6 +65,7 @@ class JobLog:
     think_s: Floats
     header: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    wait_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -92,7 +95,7 @@ def select(log: JobLog, keep: NDArray[np.bool_]) -> JobLog:
     columns = {
         one.name: getattr(log, one.name)[keep]
         for one in fields(JobLog)
-        if one.name not in ("header", "names", "previous")
+        if one.name not in ("header", "names", "previous") and getattr(log, one.name) is not None
     }
     return replace(log, **columns, previous=previous[keep])
 

@@ -148,6 +148,7 @@ def _log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog:
         previous=np.full(len(kept), NO_JOB),
         think_s=np.zeros(len(kept)),
         names=names,
+        wait_s=np.nan_to_num(values["start"] - arrival_s, nan=NO_JOB),
     )
 
 

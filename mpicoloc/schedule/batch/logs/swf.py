@@ -162,6 +162,7 @@ def _log(table: NDArray[np.float64], header: dict[str, str], partitions: dict[in
         think_s=np.maximum(table[:, _THINK], 0),
         header=header,
         names={"partition": partitions} if partitions else {},
+        wait_s=table[:, _WAIT].copy(),
     )
 
 

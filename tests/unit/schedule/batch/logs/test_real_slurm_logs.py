@@ -50,4 +50,6 @@ def test_jobs_wait_in_simulation_about_as_long_as_slurm_let_them(path):
         [[float(word) for word in line.split("|")[4:7]] for line in SACCT.read_text().splitlines()[1:]]
     ).T
     assert done.completion_s == pytest.approx(end_s.max() - submit_s.min(), rel=0.05)
-    assert (done.start_s - done.arrival_s).mean() == pytest.approx((start_s - submit_s).mean(), rel=0.15)
+    wait_s = (start_s - submit_s).mean()
+    assert work.log.wait_s.mean() == wait_s
+    assert (done.start_s - done.arrival_s).mean() == pytest.approx(wait_s, rel=0.15)
