@@ -1,7 +1,8 @@
 r"""Simulate the batch system of a machine on a log of its jobs: who waits, and who shares the network.
 
-The log is in Standard Workload Format, .gz too. Jobs get whole nodes. Two jobs share the network when both
-use the links above the same switch or subtree at the same time (Jokanovic 2014, chapter 4).
+The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` prints; .gz too. Jobs get whole
+nodes. Two jobs share the network when both use the links above the same switch or subtree at the same time
+(Jokanovic 2014, chapter 4).
 
   mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
@@ -9,6 +10,7 @@ use the links above the same switch or subtree at the same time (Jokanovic 2014,
       --order fcfs --allocation virtual-blocks
   mpicoloc batch jobs.swf --topology 'XGFT(3;18,8,8;1,18,18)' --out sweep \
       --sweep order fcfs easy --sweep allocation first-available exclusive
+  mpicoloc batch jobs.sacct --topology topology.conf --page centre.html
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_sharing, batch_sweep, fabric, sweeps
+from mpicoloc.cli.flags import batch_partitions, batch_sharing, batch_slurm, batch_sweep, fabric, sweeps
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
-    add("logs", metavar="LOG", nargs="+", help="jobs in Standard Workload Format, .gz too; several: a sweep")
+    add("logs", metavar="LOG", nargs="+",
+        help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
     fabric.add_topology(parser, is_required=False)  # --sweep topology names several
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
@@ -54,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--estimates", metavar="NAME", default="user", help="run times counted on: user or perfect (user)")
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
+    batch_partitions.add_arguments(parser)
     batch_sharing.add_arguments(parser)
+    batch_slurm.add_arguments(parser)
     add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
     batch_sweep.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
@@ -110,7 +115,9 @@ def _study(args: argparse.Namespace) -> Study:
     order.named(args.order), allocation.named(args.allocation)
     batch_sharing.is_comparison(args)
     machine = _machine(args)
-    return batch_sharing.study(args, _workload(args, machine), machine)
+    partitions = batch_partitions.read(args, machine)
+    work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
+    return batch_sharing.study(args, work, machine, simulate)
 
 
 def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], float]:
@@ -134,6 +141,7 @@ def _told(study: Study, runs: list[SharedRun], found: list[PolicyFigures], wall_
 def _check_outputs(args: argparse.Namespace) -> None:
     """See to it before a long simulation that its results can be written."""
     batch_sharing.check_page(args.page)
+    batch_slurm.check(args)
     if args.out is not None:
         from mpicoloc.report.export import outputs
 
@@ -141,9 +149,12 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found: list[PolicyFigures]) -> None:
-    """The page and the tables, as far as they are asked for."""
+    """The page, the plan and the tables, as far as they are asked for."""
     if args.page is not None:
         batch_sharing.write_page(args, study.centre, runs, found)
+    if args.slurm is not None:
+        last = next(run for run in runs if run.sharing == study.names[-1])
+        batch_slurm.write(args, study.centre.workload, study.centre.machine, last.schedule)
     if args.out is not None:
         from mpicoloc.report.export import batch_tables
 
@@ -174,7 +185,9 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     has_run = job_log.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
-        messages.note(f"{args.log}: {n:,} jobs without run time or processors never ran: left out")
+        messages.note(
+            f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
+        )
     log = job_log.select(log, has_run)
     if args.cores_per_node is None:
         n_cores = log.cores_per_node() or 1
@@ -190,9 +203,9 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
 @functools.lru_cache(maxsize=2)
 def _read(path: str, state: object, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:
     """A log, read once by each process of a sweep while the state of its file is the same."""
-    from mpicoloc.schedule.batch.logs import swf
+    from mpicoloc.schedule.batch.logs import formats
 
-    return swf.parse(_lines(path), path, skip_damaged=skip_damaged)
+    return formats.parse(_lines(path), path, skip_damaged=skip_damaged)
 
 
 def _state_of(path: str) -> tuple[int, int, int] | None:
@@ -211,8 +224,10 @@ def _lines(path: str) -> list[str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {path}: {error}: give a log in Standard Workload Format") from None
-    return data.decode("utf-8", "replace").split("\n")
+        raise DataError(
+            f"cannot read {path}: {error}: give a log in Standard Workload Format or of Slurm's sacct"
+        ) from None
+    return data.decode("utf-8-sig", "replace").split("\n")
 
 
 def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
@@ -223,6 +238,7 @@ def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
         "wait_mean_s": outcome.waits.mean_s,
         "wait_median_s": outcome.waits.median_s,
         "wait_p95_s": outcome.waits.p95_s,
+        "log_wait_mean_s": outcome.log_wait_mean_s,
         "bounded_slowdown_mean": outcome.waits.bounded_slowdown,
         "small_wait_mean_s": outcome.small_waits.mean_s,
         "big_wait_mean_s": outcome.big_waits.mean_s,

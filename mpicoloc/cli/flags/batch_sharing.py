@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mpicoloc.core.features import JobFeatures
     from mpicoloc.pricing.price import Tariff
     from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.engine import Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
     from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
@@ -36,12 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slowdowns", metavar="FILE", help="what pairs of programs suffer: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
-        "--programs", metavar="FILE", help="program of each executable number of the log: executable, program"
+        "--programs",
+        metavar="FILE",
+        help="program of each executable number, or name of a job, of the log: executable, program",
     )
     add(
         "--mix",
         metavar="A=2,B=1",
-        help="draw programs with these parts, in place of --programs (default: all alike)",
+        help="draw programs with these parts, in place of --programs (default: names of jobs, else all "
+        "alike)",
     )
     add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")
     add("--seed", metavar="K", help="of the first draw (default 0)")
@@ -99,8 +103,8 @@ class Study:
     is_comparison: bool
 
 
-def study(args: argparse.Namespace, workload: Workload, machine: Machine) -> Study:
-    """What the flags describe.
+def study(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Study:
+    """What the flags describe; `simulate` runs the jobs where none share.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def study(args: argparse.Namespace, workload: Workload, machine: Machine) -> Stu
 
     names = names_of(args)
     comparison.check_names(names, args.order)
-    centre = _centre(args, workload, machine)
+    centre = _centre(args, workload, machine, simulate)
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, is_shared=names != ["none"])
@@ -139,12 +143,12 @@ def check_page(path: str | None) -> None:
         raise UsageError(f"--page {path} cannot be written: give a file in a folder that is there and yours")
 
 
-def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> Centre:
+def _centre(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Centre:
     from mpicoloc.schedule.batch import allocation, order
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, args.order, *chosen, args.pack)
+    return Centre(workload, machine, args.order, *chosen, args.pack, simulate)
 
 
 def write_page(
@@ -182,6 +186,8 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
     model, known = _model(args, table.names if table else None)
+    if table is None and args.mix is None and "program" in log.names:
+        table = programs.by_job_names(log, known)
     parts = None if table else programs.mix(args.mix or "", list(known))
     names = table.names if table else tuple(parts or ())
     pairs = pair_slowdowns(model, [known[name] for name in names])

@@ -21,9 +21,10 @@ def show(outcome: Outcome, wall_s: float) -> None:
     table = Listing("Simulated batch system", ["figure", "value"], names=["figure"])
     rows = [
         ("jobs", f"{outcome.n_jobs:,}"),
-        ("completion", f"{outcome.completion_s / 86400:,.2f} days"),
+        ("completion", _completion(outcome.completion_s)),
         ("nodes with a job", f"{outcome.utilisation_frac:.1%}"),
         ("wait, mean", _wait(outcome.waits.mean_s)),
+        ("wait, mean, in the log", _wait(outcome.log_wait_mean_s)),
         ("wait, median", _wait(outcome.waits.median_s)),
         ("wait, 95 %", _wait(outcome.waits.p95_s)),
         ("wait of jobs that fit a switch, mean", _wait(outcome.small_waits.mean_s)),
@@ -41,6 +42,10 @@ def show(outcome: Outcome, wall_s: float) -> None:
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def _completion(value_s: float) -> str:
+    return f"{value_s / 86400:,.2f} days" if value_s >= 86400 else seconds(value_s)
 
 
 def _wait(value_s: float | None) -> str:

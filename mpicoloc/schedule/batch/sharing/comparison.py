@@ -48,6 +48,8 @@ class Centre:
     allocation : Allocation
     packs : bool
         Jobs share even while nodes are free.
+    simulate : callable
+        Runs the jobs where none share.
     """
 
     workload: Workload
@@ -56,6 +58,7 @@ class Centre:
     order: Order
     allocation: Allocation
     packs: bool = False
+    simulate: engine.Simulate = engine.simulate
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     observers = (links, record) if keeps_places else (links,)
     base = (work, machine, centre.order, centre.allocation, observers)
     if name == "none":
-        schedule = engine.simulate(*base)
+        schedule = centre.simulate(*base)
         busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
     else:
         slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
