@@ -146,7 +146,7 @@ def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
     words = ("jobs.sacct", *TREE, "--sweep", "order", "fcfs", "easy", "--partitions", "parts.conf")
     code = main.main(["batch", *words, "--out", "sweep", "--json", "--processes", "1"])
     rows = json.loads(capsys.readouterr().out)
-    assert code == 0 and [row["order"] for row in rows] == ["fcfs", "easy"]
+    assert code == 0 and [row["settings"]["order"] for row in rows] == ["fcfs", "easy"]
     alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
     assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
     code, line = refused(capsys, *words, "--out", "other", "--slurm", "plan")
