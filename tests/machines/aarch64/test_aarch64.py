@@ -177,7 +177,8 @@ def test_programs_that_need_no_mpi(made, tmp_path, name, sources, scenarios):
         {path.name: ("-DMC_NO_TSC",) for path in (*sources, Path("test_hooks.c"))} if sources is HOOKS else {}
     )
     files = [objects.of_tests(name), *sources]
-    built = objects.program(tmp_path / name, files, objects.FLAGS, made / "objects", extra)
+    flags = (*objects.FLAGS, f"-DMC_TEST_LIMIT_S={LIMIT_S // 2}")
+    built = objects.program(tmp_path / name, files, flags, made / "objects", extra)
     shm = tmp_path / "shm"
     shm.mkdir()
     for scenario in scenarios:
