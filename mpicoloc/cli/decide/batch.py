@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
     fabric.add_topology(parser, is_required=False)  # --sweep topology names several
     fabric.add_links(parser)
-    add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
+    add("--cores-per-node", metavar="N", help="(as the log's head or its jobs tell it, else 1)")
     add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
     add(
         "--allocation",
