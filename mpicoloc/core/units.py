@@ -11,6 +11,7 @@ from mpicoloc.errors import UsageError
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+_SLURM_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 def counted(n: int, what: str) -> str:
@@ -26,6 +27,15 @@ def seconds(value_s: float) -> str:
         if value_s >= scale:
             return f"{value_s / scale:.4g} {unit}" if value_s < 1e4 else f"{value_s:,.0f} s"
     return f"{value_s * 1e9:.0f} ns" if value_s else "0 s"
+
+
+def slurm_seconds(text: str) -> float | None:
+    """Seconds of a time as Slurm writes it (``2-12:00:00``); None if it is no time (``UNLIMITED``)."""
+    found = _SLURM_TIME.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
 
 
 def amount(n_bytes: float | int | np.integer | None) -> str:

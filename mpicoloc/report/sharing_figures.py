@@ -45,8 +45,8 @@ class PolicyFigures:
         E(P) against blind sharing (Jokanovic 2014, Eq. 2.4); None: that was not run, or nothing was lost.
     charged_su : dict of str to Estimate
         Service units of all jobs, by price function.
-    users : dict of str to dict of int to float
-        Mean service units of the users who are billed most, by price function.
+    users : dict of str to dict of str or int to float
+        Mean service units of the users who are billed most, by price function; by their names or numbers.
     """
 
     sharing: str
@@ -54,7 +54,7 @@ class PolicyFigures:
     saved: Estimate | None
     effectiveness: Estimate | None
     charged_su: dict[str, Estimate]
-    users: dict[str, dict[int, float]]
+    users: dict[str, dict[str | int, float]]
 
 
 def of_runs(centre: Centre, runs: Sequence[SharedRun], tariffs: Sequence[Tariff]) -> list[PolicyFigures]:
@@ -119,11 +119,12 @@ def _bill(centre: Centre, run: SharedRun, tariff: Tariff) -> costs.Floats:
     return charged_su(tariff, n_cores, wall_s, costs.slowdowns(work, schedule))
 
 
-def _users(centre: Centre, su: costs.Floats) -> dict[int, float]:
-    users, which = np.unique(centre.workload.log.user, return_inverse=True)
+def _users(centre: Centre, su: costs.Floats) -> dict[str | int, float]:
+    log = centre.workload.log
+    users, which = np.unique(log.user, return_inverse=True)
     sums = np.bincount(which, weights=su)
     first = np.argsort(-sums, kind="stable")[:N_USERS]
-    return {int(users[i]): float(sums[i]) for i in first}
+    return {log.name("user", int(users[i])): float(sums[i]) for i in first}
 
 
 def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpicoloc.core.batch import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.slurm import slurm_command
@@ -69,7 +70,7 @@ def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if "PartitionName" in words:
             tier = words.get("PriorityTier", "")
-            max_s = slurm_command.seconds(words.get("MaxTime", ""))
+            max_s = slurm_seconds(words.get("MaxTime", ""))
             found.append(
                 BatchQueue(
                     words["PartitionName"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ LIMIT_S = 20.0
 """Limit of one command, s; one that takes longer waits for a controller that is down."""
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between attempts, s: a restart of slurmctld takes a second or two."""
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _AWAY_MESSAGES = (
     "Unable to contact slurm controller",
     "Connection refused",
@@ -96,12 +94,3 @@ def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, er
 
 def _controller_away(words: str) -> ControllerAway:
     return ControllerAway(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
-
-
-def seconds(text: str) -> float | None:
-    """Seconds of a time as Slurm writes it (``2-12:00:00``); None if it is no time (``UNLIMITED``)."""
-    found = _TIME.fullmatch(text)
-    if found is None:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mpicoloc.core.step_record import SCRIPTS, StepRecord
+from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import signature
-from mpicoloc.slurm import slurm_close, slurm_command, step_note, step_record
+from mpicoloc.slurm import slurm_close, step_note, step_record
 from mpicoloc.slurm.slurm_close import STEP, Start
 from mpicoloc.slurm.slurm_command import ControllerAway
 from mpicoloc.slurm.step_note import StepNote
@@ -268,7 +269,7 @@ def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
     """Run time of the step, s; at most the job's own (`used`), which stops while the job is suspended."""
     ran_s = max(0.0, ended_unix_s - step_start_unix_s)
     if used:
-        used_s = slurm_command.seconds(used)
+        used_s = slurm_seconds(used)
         if used_s is None:
             raise ValueError(f"no time: {used!r}")
         ran_s = min(ran_s, used_s + 1.0)  # whole seconds, rounded down

@@ -128,3 +128,15 @@ def test_a_wrong_call_under_mpirun_ends_all_ranks(family, tmp_path):
 def test_processes_are_refused_under_mpirun(family, tmp_path):
     done = mpirun(family, 3, *command(tmp_path / "sweep", 2), "--processes", "2", code=2)
     assert done.stderr.count("--processes is of one machine, and under mpirun its ranks do the work") == 1
+
+
+@pytest.mark.parametrize("family", ["openmpi", "mpich"])
+def test_the_ranks_of_mpirun_simulate_batch_systems(family, tmp_path):
+    log = tmp_path / "log.swf"
+    log.write_text("".join(f"{i} {i} -1 {i} 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 9)))
+    words = [sys.executable, "-m", "mpicoloc", "batch", str(log), "--topology", "XGFT(2;2,2;1,1)", "--json"]
+    words += ["--out", str(tmp_path / "sweep"), "--sweep", "allocation", "first-available", "exclusive"]
+    words += ["--sweep", "order", "fcfs", "easy"]
+    rows = json.loads(mpirun(family, 3, *words).stdout)
+    assert [(row["settings"]["order"], row["n_jobs"]) for row in rows] == [("fcfs", 8), ("easy", 8)] * 2
+    assert len(noted(tmp_path / "sweep" / "rows.jsonl")) == 4

@@ -1,42 +1,52 @@
 r"""Simulate the batch system of a machine on a log of its jobs: who waits, and who shares the network.
 
-The log is in Standard Workload Format, .gz too. Jobs get whole nodes. Two jobs share the network when both
-use the links above the same switch or subtree at the same time (Jokanovic 2014, chapter 4).
+The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` prints; .gz too. Jobs get whole
+nodes. Two jobs share the network when both use the links above the same switch or subtree at the same time
+(Jokanovic 2014, chapter 4).
 
   mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
   mpicoloc batch jobs.swf --topology MareNostrum --cores-per-node 4 \
       --order fcfs --allocation virtual-blocks
+  mpicoloc batch jobs.swf --topology 'XGFT(3;18,8,8;1,18,18)' --out sweep \
+      --sweep order fcfs easy --sweep allocation first-available exclusive
+  mpicoloc batch jobs.sacct --topology topology.conf --page centre.html
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
+import os
 import sys
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_sharing, fabric
+from mpicoloc.cli.flags import batch_partitions, batch_sharing, batch_slurm, batch_sweep, fabric, sweeps
 from mpicoloc.core import messages
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.schedule.batch.logs.job_log import Workload
+    from mpicoloc.cli.flags.batch_sharing import Study
+    from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
     from mpicoloc.schedule.batch.metrics import Outcome
+    from mpicoloc.schedule.batch.sharing.comparison import SharedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
-    add("log", metavar="LOG", help="jobs in Standard Workload Format, .gz too")
-    fabric.add_topology(parser)
+    add("logs", metavar="LOG", nargs="+",
+        help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
+    fabric.add_topology(parser, is_required=False)  # --sweep topology names several
     fabric.add_links(parser)
-    add("--cores-per-node", metavar="N", help="(MaxProcs / MaxNodes of the log's head, else 1)")
+    add("--cores-per-node", metavar="N", help="(as the log's head or its jobs tell it, else 1)")
     add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
     add(
         "--allocation",
@@ -47,39 +57,117 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--estimates", metavar="NAME", default="user", help="run times counted on: user or perfect (user)")
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
+    batch_partitions.add_arguments(parser)
     batch_sharing.add_arguments(parser)
+    batch_slurm.add_arguments(parser)
+    add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
+    batch_sweep.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    if batch_sweep.is_sweep(args):
+        return batch_sweep.run(args, add_arguments, check, row)
+    sweeps.check_single(args)
+    from mpicoloc.report import sharing_figures
     from mpicoloc.report.terminal.simulated import batch as report
-    from mpicoloc.schedule.batch import allocation, engine, metrics, order
-    from mpicoloc.schedule.batch.network_sharing import SharedLinks
 
-    next_job, chosen = order.named(args.order), allocation.named(args.allocation)
-    is_comparison = batch_sharing.is_comparison(args)
-    machine = _machine(args)
-    work = _workload(args, machine)
-    if is_comparison:
-        batch_sharing.run(args, work, machine, _as_json)
-        return 0
-    begin_s = time.perf_counter()
-    shared = SharedLinks(machine, len(work))
-    schedule = engine.simulate(work, machine, next_job, chosen, [shared])
-    found, wall_s = metrics.outcome(work, machine, schedule, shared), time.perf_counter() - begin_s
+    (args.log,) = args.logs
+    _check_outputs(args)
+    study = _study(args)
+    runs, wall_s = _simulate(study, keeps_places=not args.page is args.out is None)
+    needs_figures = study.is_comparison or args.out is not None
+    found = sharing_figures.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
     if args.json:
-        print(json.dumps(_as_json(found, wall_s), indent=2, allow_nan=False))
+        print(json.dumps(_told(study, runs, found, wall_s), indent=2, allow_nan=False))
+    elif study.is_comparison:
+        report.show_sharing(found)
     else:
-        report.show(found, wall_s)
+        report.show(runs[0].outcome, wall_s)
     sys.stdout.flush()
+    _write(args, study, runs, found)
     return 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files, before anything is simulated."""
+    with messages.at_level(messages.QUIET):
+        _study(args)
+
+
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One simulation, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    from mpicoloc.report import sharing_figures
+
+    notes: list[str] = []
+    with messages.at_level(messages.NORMAL, lambda line: notes.append(line.removeprefix("mpicoloc: "))):
+        study = _study(args)
+        runs, wall_s = _simulate(study, keeps_places=False)
+    found = sharing_figures.of_runs(study.centre, runs, study.tariffs)
+    return {"notes": notes, **_told(study, runs, found, wall_s)}
+
+
+def _study(args: argparse.Namespace) -> Study:
+    """What is simulated; what is wrong with words is told before files are read."""
+    from mpicoloc.schedule.batch import allocation, order
+
+    order.named(args.order), allocation.named(args.allocation)
+    batch_sharing.is_comparison(args)
+    machine = _machine(args)
+    partitions = batch_partitions.read(args, machine)
+    work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
+    return batch_sharing.study(args, work, machine, simulate)
+
+
+def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], float]:
+    """All simulations, and how long they took, s."""
+    from mpicoloc.schedule.batch.sharing import comparison
+
+    began_s = time.perf_counter()
+    runs = list(comparison.run_all(study.centre, study.names, study.cases, keeps_places=keeps_places))
+    return runs, time.perf_counter() - began_s
+
+
+def _told(study: Study, runs: list[SharedRun], found: list[PolicyFigures], wall_s: float) -> dict[str, Any]:
+    """What ``--json`` prints: the figures of the last policy's first draw, and the policies side by side."""
+    from mpicoloc.report import sharing_figures
+
+    last = next(run for run in runs if run.sharing == study.names[-1])
+    policies = sharing_figures.as_json(found) if study.is_comparison else {}
+    return _as_json(last.outcome, wall_s) | policies
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """See to it before a long simulation that its results can be written."""
+    batch_sharing.check_page(args.page)
+    batch_slurm.check(args)
+    if args.out is not None:
+        from mpicoloc.report.export import outputs
+
+        outputs.check(args.out, [args.log], is_folder=True)
+
+
+def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found: list[PolicyFigures]) -> None:
+    """The page, the plan and the tables, as far as they are asked for."""
+    if args.page is not None:
+        batch_sharing.write_page(args, study.centre, runs, found)
+    if args.slurm is not None:
+        last = next(run for run in runs if run.sharing == study.names[-1])
+        batch_slurm.write(args, study.centre.workload, study.centre.machine, last.schedule)
+    if args.out is not None:
+        from mpicoloc.report.export import batch_tables
+
+        figures = [_as_json(run.outcome, 0.0) for run in runs]
+        batch_tables.write(study.centre, study.cases, runs, figures, found, args.out)
 
 
 def _machine(args: argparse.Namespace) -> Machine:
     from mpicoloc.profile import network_files
     from mpicoloc.schedule.batch import machine
 
+    if args.topology is None:
+        raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     known = machine.named(args.topology)
     if known is not None:
         return known
@@ -89,15 +177,17 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     """The jobs that are simulated, with notes on those that are not."""
-    from mpicoloc.schedule.batch.logs import job_log, swf
+    from mpicoloc.schedule.batch.logs import job_log
 
-    log, damaged = swf.parse(_lines(args.log), args.log, skip_damaged=args.skip_damaged)
+    log, damaged = _read(args.log, _state_of(args.log), skip_damaged=args.skip_damaged)
     if damaged:
         messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
     has_run = job_log.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
-        messages.note(f"{args.log}: {n:,} jobs without run time or processors never ran: left out")
+        messages.note(
+            f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
+        )
     log = job_log.select(log, has_run)
     if args.cores_per_node is None:
         n_cores = log.cores_per_node() or 1
@@ -110,6 +200,23 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     return job_log.workload(log, n_cores, machine.n_nodes, args.estimates)
 
 
+@functools.lru_cache(maxsize=2)
+def _read(path: str, state: object, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:
+    """A log, read once by each process of a sweep while the state of its file is the same."""
+    from mpicoloc.schedule.batch.logs import formats
+
+    return formats.parse(_lines(path), path, skip_damaged=skip_damaged)
+
+
+def _state_of(path: str) -> tuple[int, int, int] | None:
+    """What changes when somebody writes a file; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _lines(path: str) -> list[str]:
     try:
         with open(path, "rb") as file:
@@ -117,8 +224,10 @@ def _lines(path: str) -> list[str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {path}: {error}: give a log in Standard Workload Format") from None
-    return data.decode("utf-8", "replace").split("\n")
+        raise DataError(
+            f"cannot read {path}: {error}: give a log in Standard Workload Format or of Slurm's sacct"
+        ) from None
+    return data.decode("utf-8-sig", "replace").split("\n")
 
 
 def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
@@ -129,6 +238,7 @@ def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
         "wait_mean_s": outcome.waits.mean_s,
         "wait_median_s": outcome.waits.median_s,
         "wait_p95_s": outcome.waits.p95_s,
+        "log_wait_mean_s": outcome.log_wait_mean_s,
         "bounded_slowdown_mean": outcome.waits.bounded_slowdown,
         "small_wait_mean_s": outcome.small_waits.mean_s,
         "big_wait_mean_s": outcome.big_waits.mean_s,

@@ -21,10 +21,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from mpicoloc.cli import drawn
-from mpicoloc.cli.flags import replay_against, replay_jobs, replay_network, replay_scene, replay_sweep
+from mpicoloc.cli.flags import (
+    replay_against,
+    replay_jobs,
+    replay_network,
+    replay_scene,
+    replay_sweep,
+    sweeps,
+)
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import messages
-from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.network.replay.experiment import Experiment
@@ -55,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     if args.sweep is not None:
         return replay_sweep.run(args)
-    if args.processes is not None:
-        raise UsageError("--processes is of --sweep, which is not given: leave it out")
+    sweeps.check_single(args)
     return _run_one(args)
 
 

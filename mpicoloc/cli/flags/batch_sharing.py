@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
@@ -18,15 +15,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mpicoloc.core.features import JobFeatures
+    from mpicoloc.pricing.price import Tariff
     from mpicoloc.report.sharing_figures import PolicyFigures
+    from mpicoloc.schedule.batch.engine import Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
-    from mpicoloc.schedule.batch.metrics import Outcome
     from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
     from mpicoloc.schedule.batch.sharing.programs import Programs
     from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
-
-    AsJson = Callable[[Outcome, float], dict[str, Any]]
 
 _SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "seed", "pack")
 _PAGE_FLAGS = ("pricing", "rate_su")
@@ -41,12 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slowdowns", metavar="FILE", help="what pairs of programs suffer: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
-        "--programs", metavar="FILE", help="program of each executable number of the log: executable, program"
+        "--programs",
+        metavar="FILE",
+        help="program of each executable number, or name of a job, of the log: executable, program",
     )
     add(
         "--mix",
         metavar="A=2,B=1",
-        help="draw programs with these parts, in place of --programs (default: all alike)",
+        help="draw programs with these parts, in place of --programs (default: names of jobs, else all "
+        "alike)",
     )
     add("--seeds", metavar="N", help="draws of programs and slowdowns, for intervals (default 5)")
     add("--seed", metavar="K", help="of the first draw (default 0)")
@@ -81,17 +80,31 @@ def is_comparison(args: argparse.Namespace) -> bool:
     return args.page is not None
 
 
-def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json: AsJson) -> None:
-    """Simulate all policies that were asked for, print them side by side, and write the page.
+@dataclass(frozen=True)
+class Study:
+    """What one call of the verb simulates.
 
     Parameters
     ----------
-    args : argparse.Namespace
-        Of the verb.
-    workload : Workload
-    machine : Machine
-    as_json : callable
-        The verb's own JSON of one schedule, from its figures and the time that all simulations took, s.
+    centre : Centre
+    names : list of str
+        Sharing policies.
+    cases : list of Case
+        Draws.
+    tariffs : list of Tariff
+    is_comparison : bool
+        Whether policies are compared.
+    """
+
+    centre: Centre
+    names: list[str]
+    cases: list[Case]
+    tariffs: list[Tariff]
+    is_comparison: bool
+
+
+def study(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Study:
+    """What the flags describe; `simulate` runs the jobs where none share.
 
     Raises
     ------
@@ -99,33 +112,29 @@ def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json:
         If flags or files do not go together.
     """
     from mpicoloc.pricing.price import tariff
-    from mpicoloc.report import sharing_figures
-    from mpicoloc.report.terminal.simulated import batch as report
     from mpicoloc.schedule.batch.sharing import comparison
 
     names = names_of(args)
-    _check_page(args.page)
     comparison.check_names(names, args.order)
-    centre = _centre(args, workload, machine)
+    centre = _centre(args, workload, machine, simulate)
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, is_shared=names != ["none"])
-    began_s = time.perf_counter()
-    runs = list(comparison.run_all(centre, names, cases))
-    wall_s = time.perf_counter() - began_s
-    found = sharing_figures.of_runs(centre, runs, tariffs)
-    if args.json:
-        last = next(run for run in runs if run.sharing == names[-1])
-        told = as_json(last.outcome, wall_s) | sharing_figures.as_json(found)
-        print(json.dumps(told, indent=2, allow_nan=False))
-    else:
-        report.show_sharing(found)
-    sys.stdout.flush()
-    if args.page is not None:
-        _write_page(args, centre, runs, found)
+    return Study(centre, names, cases, tariffs, is_comparison(args))
 
 
-def _check_page(path: str | None) -> None:
+def parse_seed(args: argparse.Namespace) -> int:
+    """The number of the first draw."""
+    return config.parse_whole("--seed", args.seed or "0", 0)
+
+
+def unset(args: argparse.Namespace) -> None:
+    """Leave out all flags that are of jobs that share nodes."""
+    for flag in (*_SHARING_FLAGS, *_PAGE_FLAGS):
+        setattr(args, flag, False if flag == "pack" else None)
+
+
+def check_page(path: str | None) -> None:
     """Refuse a page that cannot be written before minutes of simulation."""
     if path is None:
         return
@@ -134,17 +143,18 @@ def _check_page(path: str | None) -> None:
         raise UsageError(f"--page {path} cannot be written: give a file in a folder that is there and yours")
 
 
-def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> Centre:
+def _centre(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Centre:
     from mpicoloc.schedule.batch import allocation, order
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, args.order, *chosen, args.pack)
+    return Centre(workload, machine, args.order, *chosen, args.pack, simulate)
 
 
-def _write_page(
+def write_page(
     args: argparse.Namespace, centre: Centre, runs: list[SharedRun], found: list[PolicyFigures]
 ) -> None:
+    """Write the page of `--page`."""
     from mpicoloc.report import batch_page, sharing_figures
 
     first = list({run.sharing: run for run in reversed(runs)}.values())[::-1]
@@ -168,7 +178,7 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
     from mpicoloc.schedule.batch.sharing.comparison import Case
     from mpicoloc.slowdown.slowdown import pair_slowdowns
 
-    seed = config.parse_whole("--seed", args.seed or "0", 0)
+    seed = parse_seed(args)
     if not is_shared:
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), slowdowns.Slowdowns(ones, ones))]
@@ -176,6 +186,8 @@ def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Ca
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
     model, known = _model(args, table.names if table else None)
+    if table is None and args.mix is None and "program" in log.names:
+        table = programs.by_job_names(log, known)
     parts = None if table else programs.mix(args.mix or "", list(known))
     names = table.names if table else tuple(parts or ())
     pairs = pair_slowdowns(model, [known[name] for name in names])
@@ -204,7 +216,7 @@ def _case(
 
     rng: np.random.Generator = np.random.default_rng(seed)
     chosen = table or programs.draw(log, parts or {}, rng)
-    return Case(seed, chosen.of_job, slowdowns.drawn(pairs, None if is_exact else rng))
+    return Case(seed, chosen.of_job, slowdowns.drawn(pairs, None if is_exact else rng), chosen.names)
 
 
 def _model(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from mpicoloc.errors import DataError
@@ -16,6 +16,7 @@ MAX_NAMES = 1_000_000
 """Most names of one list: a longer one is a typing mistake, and would fill the memory."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 
 
@@ -79,3 +80,32 @@ def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
             )
         words.extend(str(number).zfill(len(low)) for number in range(first, last + 1))
     return words
+
+
+def fold(names: Iterable[str]) -> str:
+    """The hostlist of some names, in their order: numbers that follow each other at the end become ranges.
+
+    >>> fold(["n8", "n9", "n10", "login", "a01", "a03"])
+    'n[8-10],login,a[01,03]'
+    """
+    heads: list[tuple[str, list[list[str]]]] = []
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        head, digits = (match.group(1), match.group(2)) if match else (name, "")
+        if not digits or not heads or heads[-1][0] != head or not heads[-1][1]:
+            heads.append((head, [[digits, digits]] if digits else []))
+            continue
+        runs = heads[-1][1]
+        last = runs[-1][1]
+        if digits == str(int(last) + 1).zfill(len(runs[-1][0])):
+            runs[-1][1] = digits
+        else:
+            runs.append([digits, digits])
+    return ",".join(_folded(head, runs) for head, runs in heads)
+
+
+def _folded(head: str, runs: Sequence[Sequence[str]]) -> str:
+    if not runs:
+        return head
+    words = ["-".join(dict.fromkeys(run)) for run in runs]
+    return f"{head}{words[0]}" if words == [runs[0][0]] else f"{head}[{','.join(words)}]"

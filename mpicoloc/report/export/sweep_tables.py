@@ -1,4 +1,4 @@
-"""A sweep of replays as one Parquet file: a row for each job of each combination."""
+"""A sweep as a Parquet file: of replays a row for each job of each combination."""
 
 from __future__ import annotations
 
@@ -32,7 +32,18 @@ def write(rows: Sequence[dict[str, Any]], folder: str) -> None:
         for row in rows
         for job in row["jobs"]
     ]
-    path = os.path.join(folder, NAME)
+    replace(records, folder)
+
+
+def replace(records: Sequence[dict[str, Any]], folder: str, name: str = NAME) -> None:
+    """Write a table in place of an earlier one; the columns are the keys of the first record.
+
+    Raises
+    ------
+    EnvironmentFault
+        If the folder or the disk refuses.
+    """
+    path = os.path.join(folder, name)
     part = f"{path}.{os.getpid()}.part"
     try:
         pq.write_table(pa.Table.from_pylist(records), part, compression="zstd")

@@ -7,7 +7,7 @@ its speed changes, so what shares nodes or the network may stretch it while it r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,6 +55,10 @@ class Schedule:
     def completion_s(self) -> float:
         """From the first arrival to the last end, s."""
         return float(self.end_s.max() - self.arrival_s.min())
+
+
+Simulate = Callable[[Workload, Machine, Order, Allocation, Sequence[Observer]], Schedule]
+"""What runs all jobs of a workload, as `simulate` does."""
 
 
 def simulate(
@@ -191,12 +195,16 @@ class Simulation:
     def _arrive(self, job: int) -> None:
         work = self.workload
         self.schedule.arrival_s[job] = self.now_s
-        self.waiting.append(
+        self._queue_of(job).append(
             job=job,
             n_nodes=int(work.n_nodes[job]),
             estimate_s=float(work.estimate_s[job]),
             arrival_s=self.now_s,
         )
+
+    def _queue_of(self, job: int) -> queue.Columns:
+        """Where a job waits."""
+        return self.waiting
 
     def _begin_jobs(self) -> None:
         while self._begin_next():

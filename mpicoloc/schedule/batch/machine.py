@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ MARENOSTRUM = "MareNostrum"
 """Name of the machine of Jokanovic 2014, section 4.3."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """Nodes 0 .. n - 1 in the order of the tree: those of one subtree follow each other.
 
@@ -31,11 +31,14 @@ class Machine:
     subtree : tuple of ndarray of int, each of shape (n_nodes,)
         ``subtree[l - 1]``: number of the subtree of level l that each node is in, for l = 1 (first-level
         switches) to the tree's height (one subtree).
+    host_names : tuple of str
+        Name of each node; empty: the topology has none, then they are n0, n1, ...
     """
 
     name: str
     hosts: Ints
     subtree: tuple[Ints, ...]
+    host_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         starts = tuple(np.flatnonzero(np.diff(level, prepend=-1)) for level in self.subtree)
@@ -53,6 +56,10 @@ class Machine:
     """Number of each node at its first-level switch."""
     switch_size: int = 0
     """Nodes of the largest first-level switch: a job with more is *big* (thesis, section 4.2)."""
+
+    def node_names(self) -> tuple[str, ...]:
+        """Name of each node."""
+        return self.host_names or tuple(f"n{i}" for i in range(self.n_nodes))
 
     @property
     def n_nodes(self) -> int:
@@ -94,7 +101,11 @@ def of_hosts(topology: Topology, hosts: Ints, name: str | None = None) -> Machin
 
 def of_fabric(fabric: Fabric) -> Machine:
     """The machine of all hosts that a fabric has; free ports of switches are none."""
-    return of_hosts(fabric.topology, fabric.hosts())
+    hosts = fabric.hosts()
+    found = of_hosts(fabric.topology, hosts)
+    return (
+        replace(found, host_names=tuple(fabric.host_names[i] for i in hosts)) if fabric.host_names else found
+    )
 
 
 def named(name: str) -> Machine | None:
@@ -121,6 +132,20 @@ def first_nodes(machine: Machine, n: int) -> Machine:
     """
     if not 1 <= n <= machine.n_nodes:
         raise UsageError(f"nodes must be 1 to {machine.n_nodes:,}, which {machine.name} has, got {n:,}")
-    return Machine(
-        f"{n:,} nodes of {machine.name}", machine.hosts[:n], tuple(level[:n] for level in machine.subtree)
-    )
+    return part_of(machine, np.arange(n), f"{n:,} nodes of {machine.name}")
+
+
+def part_of(machine: Machine, nodes: Ints, name: str) -> Machine:
+    """The machine of some nodes of another one.
+
+    Parameters
+    ----------
+    machine : Machine
+    nodes : ndarray of int
+        In ascending order.
+    name : str
+        For people.
+    """
+    levels = (np.unique(level[nodes], return_inverse=True)[1] for level in machine.subtree)
+    names = tuple(machine.host_names[i] for i in nodes.tolist()) if machine.host_names else ()
+    return Machine(name, machine.hosts[nodes], tuple(level.astype(np.int64) for level in levels), names)

@@ -57,6 +57,8 @@ class Outcome:
         Pairs of jobs that shared links of each level.
     subtrees_mean : tuple of float
         Subtrees of level 1 (first-level switches), 2, ... that a job was in on average.
+    log_wait_mean_s : float or None
+        How long jobs waited in reality, by the log, s; None: it does not tell.
     """
 
     n_jobs: int
@@ -69,6 +71,7 @@ class Outcome:
     sharing_jobs_frac: float
     pairs_by_level: dict[int, int]
     subtrees_mean: tuple[float, ...]
+    log_wait_mean_s: float | None = None
 
 
 def outcome(workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks) -> Outcome:
@@ -86,7 +89,14 @@ def outcome(workload: Workload, machine: Machine, schedule: Schedule, shared: Sh
         sharing_jobs_frac=float((shared.n_sharers > 0).mean()),
         pairs_by_level=dict(shared.n_pairs),
         subtrees_mean=tuple(shared.n_subtrees.mean(axis=0).tolist()),
+        log_wait_mean_s=_log_wait_s(workload),
     )
+
+
+def _log_wait_s(workload: Workload) -> float | None:
+    wait_s = workload.log.wait_s
+    known = np.empty(0) if wait_s is None else wait_s[wait_s >= 0]
+    return float(known.mean()) if len(known) else None
 
 
 def _waits(schedule: Schedule, which: NDArray[np.bool_]) -> Waits:

@@ -75,7 +75,8 @@ class SharedLinks:
             trees = self.machine.subtree[level - 1]
             if trees[nodes[0]] == trees[nodes[-1]]:
                 break  # nodes ascend, so it is in one subtree on this level and above
-            n = 1 + int(np.count_nonzero(np.diff(trees[nodes])))
+            own = trees[nodes]
+            n = 1 + int(np.count_nonzero(own[1:] != own[:-1]))
             self.n_subtrees[job, level - 1] = n
             counts.append(n)
         return counts

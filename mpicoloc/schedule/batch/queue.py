@@ -16,11 +16,17 @@ class Columns:
     ----------
     dtypes : mapping of str to dtype
         Of each column.
+
+    Attributes
+    ----------
+    n_removed : int
+        Rows that were taken out so far.
     """
 
     def __init__(self, dtypes: Mapping[str, DTypeLike]) -> None:
         self._columns = {name: np.empty(1024, dtype) for name, dtype in dtypes.items()}
         self._n = 0
+        self.n_removed = 0
 
     def __len__(self) -> int:
         return self._n
@@ -49,6 +55,7 @@ class Columns:
         for column in self._columns.values():
             column[place : n - 1] = column[place + 1 : n]
         self._n -= 1
+        self.n_removed += 1
 
 
 def waiting() -> Columns:

@@ -99,12 +99,15 @@ class View:
         self.n_free = machine.n_nodes
         self._chosen: dict[int, Nodes | None] = {}
         self._too_large: dict[int, int] = {}
+        self._classes: dict[int, int] = {}
         self._reserved: tuple[int, Reservation] | None = None
+        self._refused: tuple[int, int, int] | None = None
 
     def changed(self, *, is_release: bool) -> None:
         """Forget what depends on the nodes in use; the engine calls it."""
         self._chosen.clear()
         self._too_large.clear()
+        self._refused = None
         if is_release:
             self._reserved = None
 
@@ -144,6 +147,21 @@ class View:
             self._too_large.clear()
         return self._reserved[1]
 
+    def refuse(self, first: int) -> None:
+        """Note that no job of the queue may begin before the one at `first`, until nodes change hands.
+
+        As time passes it ends later, so it fits before the reservation no better.
+        """
+        self._refused = int(self.queue["job"][first]), self.queue.n_removed, len(self.queue)
+
+    def n_refused(self, first: int) -> int:
+        """Jobs at the begin of the queue of which `refuse` has noted that."""
+        if self._refused is None or not len(self.queue):
+            return 0
+        job, n_removed, n = self._refused
+        is_same = job == self.queue["job"][first] and n_removed == self.queue.n_removed
+        return n if is_same else 0
+
     def _by_number(self, n_nodes: int) -> Reservation:
         end_s = self.releases["end_s"]
         free = self.n_free + np.cumsum(self.releases["n_nodes"])
@@ -165,22 +183,30 @@ class View:
         return Reservation(max(float(end_s[low]), self.now_s), 0)
 
     def _can_start_at(self, n_nodes: int, time_s: float, beside: Nodes | None = None) -> bool:
-        uses = np.where(self.expected_end_s <= time_s, FREE, self.uses).astype(np.uint8)
+        uses = self.uses * (self.expected_end_s > time_s)
         if beside is not None:
             uses[beside[0]] = beside[1]
-        return bool(self.allocation.finds(self.machine, uses, np.array([n_nodes]))[0]) or not uses.any()
+        found = self.allocation.finds(self.machine, uses, np.array([n_nodes]))
+        return bool(found[0]) or not np.count_nonzero(uses)
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
         """Whether the job at `place` may outlast the reservation of that at `first` without delaying it."""
         sizes = self.queue["n_nodes"]
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)
-        size, number = int(sizes[place]), -1
-        if self.allocation.size_class is not None:
-            number = int(self.allocation.size_class(self.machine, sizes[place : place + 1])[0])
-            if size >= self._too_large.get(number, size + 1):
-                return False
+        size = int(sizes[place])
+        number = self._class_of(size)
+        if number is not None and size >= self._too_large.get(number, size + 1):
+            return False
         has_room = self._can_start_at(int(sizes[first]), reservation.start_s, self.nodes_for(size))
-        if not has_room and self.allocation.size_class is not None:
+        if not has_room and number is not None:
             self._too_large[number] = size
         return has_room
+
+    def _class_of(self, size: int) -> int | None:
+        """Number of a size as the allocation has it; None: it has none."""
+        if self.allocation.size_class is None:
+            return None
+        if size not in self._classes:
+            self._classes[size] = int(self.allocation.size_class(self.machine, np.array([size]))[0])
+        return self._classes[size]

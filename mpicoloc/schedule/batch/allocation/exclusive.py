@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from mpicoloc.schedule.batch.machine import Machine
 from mpicoloc.schedule.batch.view import FREE, Allocation, Nodes, Uses
 
 SMALL, BIG = 1, 2
+_N_USES = 3
 
 
 def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
@@ -25,34 +28,49 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     if n_nodes <= machine.switch_size:
         room = np.flatnonzero(machine.per_switch(uses == FREE) >= n_nodes)
         return (free_at(machine, uses, int(room[0]), n_nodes), SMALL) if len(room) else None
-    tree, starts = machine.subtree[machine.top_level - 1], machine.starts[machine.top_level - 1]
-    has_big = np.maximum.reduceat(uses, starts) == BIG
-    n_free = np.where(has_big, 0, np.add.reduceat(uses == FREE, starts, dtype=np.int64))
+    n_free = _free_for_big(machine, uses)
     trees = _subtrees(n_free, n_nodes)
     if trees is None:
         return None
-    is_ours = np.isin(np.arange(len(starts)), trees)
-    nodes = np.flatnonzero(is_ours[tree] & (uses == FREE))[:n_nodes]
+    is_ours = np.zeros(len(n_free), bool)
+    is_ours[trees] = True
+    nodes = np.flatnonzero(is_ours[machine.subtree[machine.top_level - 1]] & (uses == FREE))[:n_nodes]
     return nodes, BIG
 
 
+@functools.lru_cache(maxsize=4)
+def _trees_of(machine: Machine) -> tuple[NDArray[np.int64], int]:
+    """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
+    level = machine.top_level - 1
+    return machine.subtree[level] * _N_USES, len(machine.starts[level])
+
+
+def _free_for_big(machine: Machine, uses: Uses) -> NDArray[np.int64]:
+    """Nodes of each subtree below the roots that a big job can have: none beside another big job."""
+    first_use, n_trees = _trees_of(machine)
+    counts = np.bincount(first_use + uses, minlength=n_trees * _N_USES).reshape(n_trees, _N_USES)
+    return counts[:, FREE] * (counts[:, BIG] == 0)
+
+
 def _subtrees(n_free: NDArray[np.int64], n_nodes: int) -> NDArray[np.int64] | None:
+    if n_free.sum() < n_nodes:
+        return None
     enough = np.flatnonzero(n_free >= n_nodes)
     if len(enough):
         return enough[:1]
     fullest = np.argsort(-n_free, kind="stable")
-    n = int(np.searchsorted(np.cumsum(n_free[fullest]), n_nodes)) + 1
-    return fullest[:n] if n <= len(fullest) else None
+    return fullest[: int(np.searchsorted(np.cumsum(n_free[fullest]), n_nodes)) + 1]
 
 
 def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For which sizes `choose` finds nodes."""
-    is_free = uses == FREE
-    starts = machine.starts[machine.top_level - 1]
-    has_big = np.maximum.reduceat(uses, starts) == BIG
-    n_free = np.where(has_big, 0, np.add.reduceat(is_free, starts, dtype=np.int64))
-    most = np.where(sizes <= machine.switch_size, machine.per_switch(is_free).max(), n_free.sum())
-    return np.asarray(sizes <= most)
+    is_small = sizes <= machine.switch_size
+    n_small = np.count_nonzero(is_small)
+    most_small = machine.per_switch(uses == FREE).max() if n_small else 0
+    most_big = _free_for_big(machine, uses).sum() if n_small < len(sizes) else 0
+    if n_small in (0, len(sizes)):
+        return np.asarray(sizes <= max(most_small, most_big))
+    return np.asarray(sizes <= np.where(is_small, most_small, most_big))
 
 
 def size_class(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,9 @@ Bools = NDArray[np.bool_]
 
 def first_run(flags: Bools, n: int) -> int | None:
     """Place of the first n flags in a row that are set; None: there are none."""
-    edges = np.flatnonzero(np.diff(flags.view(np.int8), prepend=np.int8(0), append=np.int8(0)))
+    padded = np.zeros(len(flags) + 2, bool)
+    padded[1:-1] = flags
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
     starts, ends = edges[::2], edges[1::2]
     long = np.flatnonzero(ends - starts >= n)
     return int(starts[long[0]]) if len(long) else None

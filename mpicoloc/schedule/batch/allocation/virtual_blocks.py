@@ -9,6 +9,8 @@ from the uses of its nodes, so that nothing else has to be remembered.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,32 +42,88 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     return _physical_switches(blocks, n_nodes)
 
 
+class _Layout:
+    """What of the switches never changes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.n = machine.n_switches
+        self.part = virtual_switch_size(machine.switch_size)
+        # For each node the first of the numbers of uses of its part of its switch.
+        self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
+        self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
+        self.tree = machine.switch_subtree()
+        starts = np.flatnonzero(np.diff(self.tree, prepend=-1))
+        self.tree_starts, self.tree_ends = starts, np.append(starts[1:], self.n)
+
+
+_layout = functools.lru_cache(maxsize=4)(_Layout)
+
+
 class _Blocks:
-    """The switches as the rules see them."""
+    """The switches as the rules see them; what only some rules ask for is found when they do."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
-        self.machine, self.uses = machine, uses
-        self.part = virtual_switch_size(machine.switch_size)
-        n = machine.n_switches
-        # Nodes of each switch, by their use.
-        counts = np.bincount(machine.subtree[0] * _N_USES + uses, minlength=n * _N_USES).reshape(n, _N_USES)
-        self.n_free = counts[:, FREE]
-        self.is_rem = counts[:, REM] > 0
-        is_small = counts[:, SMALL] > 0
-        has_big = self.is_rem | (counts[:, BIG] > 0)
-        self.end_big = int(is_small.argmax()) if is_small.any() else n
-        self.begin_small = n - int(has_big[::-1].argmax()) if has_big.any() else 0
-        self.has_big = has_big
-        in_big = np.arange(n) < self.end_big
-        self.is_empty = in_big & (self.n_free == machine.switch_size)
-        self.has_free_part = in_big & ~self.is_rem & self._is_virtual_switch_free()
-        self.n_with_part = int((machine.switch_sizes >= self.part).sum())
+        layout = _layout(machine)
+        self.machine, self.uses, self.layout = machine, uses, layout
+        self.n, self.part, self.n_with_part = layout.n, layout.part, layout.n_with_part
+        # Nodes of each part of each switch, by their use.
+        counts = np.bincount(layout.first_use + uses, minlength=2 * self.n * _N_USES)
+        self._of_part = counts.reshape(self.n, 2, _N_USES)
+        self._of_switch = self._of_part[:, 0] + self._of_part[:, 1]
+        self.n_free = self._of_switch[:, FREE]
+        self.is_rem = self._of_switch[:, REM] > 0
+        is_small = self._of_switch[:, SMALL] > 0
+        first = int(is_small.argmax())
+        # The big jobs' block ends before the first switch of the small jobs' block.
+        self.end_big = first if is_small[first] else self.n
 
-    def _is_virtual_switch_free(self) -> Bools:
-        """Whether the larger part of each switch has no job: its first nodes are that part."""
-        machine = self.machine
-        n_free = machine.per_switch((self.uses == FREE) & (machine.place < self.part))
-        return n_free == self.part
+    @functools.cached_property
+    def has_big(self) -> Bools:
+        """Switches with nodes of big jobs."""
+        return self.is_rem | (self._of_switch[:, BIG] > 0)
+
+    @functools.cached_property
+    def begin_small(self) -> int:
+        """The switch behind the last one of the big jobs' block."""
+        last = self.n - 1 - int(self.has_big[::-1].argmax())
+        return last + 1 if self.has_big[last] else 0
+
+    @functools.cached_property
+    def is_empty(self) -> Bools:
+        """Whole switches of the big jobs' block without a job."""
+        flags = self.n_free == self.machine.switch_size
+        flags[self.end_big :] = False
+        return flags
+
+    @functools.cached_property
+    def has_free_part(self) -> Bools:
+        """Switches of the big jobs' block of which the larger part, their first nodes, has no job."""
+        flags = (self._of_part[:, 0, FREE] == self.part) & ~self.is_rem
+        flags[self.end_big :] = False
+        return flags
+
+    @functools.cached_property
+    def most_in_rem(self) -> int:
+        """Most free nodes of a rem switch."""
+        return int((self.n_free * self.is_rem).max())
+
+    @functools.cached_property
+    def largest_small(self) -> int:
+        """Nodes of the largest small job that finds some."""
+        own = int(self.n_free[self.begin_small :].max(initial=0))
+        guests = int((self._of_part[:, 1, FREE] * (self.has_big & ~self.is_rem)).max())
+        return max(own, self.most_in_rem, min(guests, self.machine.switch_size - self.part))
+
+    def can(self, n_nodes: int) -> bool:
+        """Whether a job of this size finds nodes."""
+        if n_nodes <= self.machine.switch_size:
+            return n_nodes <= self.largest_small
+        n_parts, n_over = divmod(n_nodes, self.part)
+        if not n_over and n_parts <= self.n_with_part:
+            return n_parts <= int(np.count_nonzero(self.has_free_part))
+        n_whole, n_rest = divmod(n_nodes, self.machine.switch_size)
+        n_empty = int(np.count_nonzero(self.is_empty))
+        return n_whole + (n_rest > self.most_in_rem) <= n_empty
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
@@ -124,8 +182,10 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
     n_free = blocks.n_free.copy()
     n_free[switches] = 0
     room = n_free >= n_rest
-    tree = blocks.machine.switch_subtree()
-    is_near = np.isin(tree, tree[switches])
+    tree = blocks.layout.tree
+    is_ours = np.zeros(blocks.n, bool)
+    is_ours[tree[switches]] = True
+    is_near = is_ours[tree]
     is_open = blocks.is_empty & room
     for candidates in (room & blocks.is_rem & is_near, is_open & is_near, room & blocks.is_rem, is_open):
         found = np.flatnonzero(candidates)
@@ -141,19 +201,18 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
     -----
     Section 4.2.5: a job of two switches is not put into two subtrees while one has two.
     """
-    if int(flags.sum()) < n:
+    if np.count_nonzero(flags) < n:
         return None
-    tree = machine.switch_subtree()
-    starts = np.flatnonzero(np.diff(tree, prepend=-1))
+    layout = _layout(machine)
+    starts, ends = layout.tree_starts, layout.tree_ends
     n_in_tree = np.add.reduceat(flags, starts, dtype=np.int64)
     trees = np.flatnonzero(n_in_tree >= n)
     if len(trees):
-        ends = np.append(starts[1:], len(flags))
         for one in trees.tolist():
             place = first_run(flags[starts[one] : ends[one]], n)
             if place is not None:
                 return np.arange(n) + starts[one] + place
-        return np.flatnonzero(flags & (tree == trees[0]))[:n]
+        return np.flatnonzero(flags & (layout.tree == trees[0]))[:n]
     place = first_run(flags, n)
     return np.flatnonzero(flags)[:n] if place is None else np.arange(place, place + n)
 
@@ -161,22 +220,9 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
 def can(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
     """For which sizes `choose` finds nodes."""
     blocks = _Blocks(machine, uses)
-    of_rem = int(blocks.n_free[blocks.is_rem].max(initial=0))
-    n_whole, n_rest = np.divmod(sizes, machine.switch_size)
-    n_parts = sizes // blocks.part
-    is_parts = (sizes % blocks.part == 0) & (n_parts <= blocks.n_with_part)
-    needs_empty = n_whole + ((n_rest > 0) & (n_rest > of_rem))
-    big = np.where(is_parts, n_parts <= blocks.has_free_part.sum(), needs_empty <= blocks.is_empty.sum())
-    return np.where(sizes <= machine.switch_size, sizes <= _largest_small(blocks, of_rem), big)
-
-
-def _largest_small(blocks: _Blocks, of_rem: int) -> int:
-    """Nodes of the largest small job that finds some."""
-    machine = blocks.machine
-    own = int(blocks.n_free[blocks.begin_small :].max(initial=0))
-    behind = machine.per_switch((blocks.uses == FREE) & (machine.place >= blocks.part))
-    guests = int(behind[blocks.has_big & ~blocks.is_rem].max(initial=0))
-    return max(own, of_rem, min(guests, machine.switch_size - blocks.part))
+    wanted = sizes.tolist()
+    found = {size: blocks.can(size) for size in set(wanted)}
+    return np.array([found[size] for size in wanted], bool)
 
 
 def size_class(machine: Machine, sizes: Ints) -> Ints:

@@ -45,6 +45,10 @@ class JobLog:
         Time from that end to the submission, s.
     header : mapping of str to str
         Fields of the log's head, as ``{"MaxNodes": "1152"}``.
+    names : mapping of str to mapping of int to str
+        What numbers of a column stand for, where the log tells it, as ``{"program": {0: "lammps"}}``.
+    wait_s : ndarray, shape (n,), optional
+        How long each job waited in reality, s; -1: not known.
     """
 
     number: Ints
@@ -60,14 +64,23 @@ class JobLog:
     previous: Ints
     think_s: Floats
     header: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    wait_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.number)
 
     def cores_per_node(self) -> int | None:
-        """Processors of a node as the head tells them; None: it does not."""
+        """Processors of a node as the head tells them, else the most that a job had of one; None: unknown."""
         nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
-        return max(processors // nodes, 1) if nodes and processors else None
+        if nodes and processors:
+            return max(processors // nodes, 1)
+        known = (self.n_nodes > 0) & (self.n_processors > 0)
+        return int((-(-self.n_processors[known] // self.n_nodes[known])).max()) if known.any() else None
+
+    def name(self, column: str, number: int) -> str | int:
+        """What a number of a column stands for, or the number itself."""
+        return self.names.get(column, {}).get(number, number)
 
 
 def _positive(word: str) -> int:
@@ -82,7 +95,7 @@ def select(log: JobLog, keep: NDArray[np.bool_]) -> JobLog:
     columns = {
         one.name: getattr(log, one.name)[keep]
         for one in fields(JobLog)
-        if one.name not in ("header", "previous")
+        if one.name not in ("header", "names", "previous") and getattr(log, one.name) is not None
     }
     return replace(log, **columns, previous=previous[keep])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -76,7 +77,7 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
     keep &= ~np.isin(table[:, _STATUS], _PARTIAL)
     if not keep.any():
         raise DataError(f"{source}: none of its {len(table)} lines is a job: {_REMEDY}")
-    return _log(table[keep], header), damaged
+    return _log(table[keep], header, _partition_names(lines)), damaged
 
 
 def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
@@ -91,6 +92,12 @@ def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
         elif line and not line.isspace():
             numbers.append(number)
     return header, numbers
+
+
+def _partition_names(lines: Sequence[str]) -> dict[int, str]:
+    """Names of partitions by their numbers, from lines of the head such as ``; Partition: 1 pbatch``."""
+    found = (re.match(r";\s*Partition:\s*(\d{1,9})\s+(\S+)", line, re.ASCII) for line in lines)
+    return {int(match[1]): match[2] for match in found if match}
 
 
 def _rows(lines: Sequence[str], numbers: Sequence[int]) -> NDArray[np.float64] | list[list[float] | None]:
@@ -134,7 +141,7 @@ def _damage(table: NDArray[np.float64]) -> dict[int, str]:
     return wrong | {int(i): f"not {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
 
 
-def _log(table: NDArray[np.float64], header: dict[str, str]) -> JobLog:
+def _log(table: NDArray[np.float64], header: dict[str, str], partitions: dict[int, str]) -> JobLog:
     def integers(i: int) -> NDArray[np.int64]:
         return table[:, i].astype(np.int64)
 
@@ -154,6 +161,8 @@ def _log(table: NDArray[np.float64], header: dict[str, str]) -> JobLog:
         previous=_indices(integers(_PREVIOUS), number),
         think_s=np.maximum(table[:, _THINK], 0),
         header=header,
+        names={"partition": partitions} if partitions else {},
+        wait_s=table[:, _WAIT].copy(),
     )
 
 

@@ -22,34 +22,41 @@ def next_job(view: View) -> int | None:
 
 def backfilled(view: View, first: int) -> int | None:
     """Place of a job that may begin before the one at `first`, which must wait; in order of the queue."""
+    if not view.allocation.is_bound_by_number:
+        return _examined(view, first)
     n_nodes = view.queue["n_nodes"]
     fits = n_nodes <= view.n_free
     if not fits.any():
         return None
     reserved = view.reservation(first)
-    is_short = view.now_s + view.queue["estimate_s"] <= reserved.start_s
-    if view.allocation.is_bound_by_number:
-        fits &= is_short | (n_nodes <= reserved.n_spare)
-        fits[first] = False
-        place = int(fits.argmax())
-        return place if fits[place] else None
-    return _examined(view, first, fits, is_short)
+    fits &= (view.now_s + view.queue["estimate_s"] <= reserved.start_s) | (n_nodes <= reserved.n_spare)
+    fits[first] = False
+    place = int(fits.argmax())
+    return place if fits[place] else None
 
 
-def _examined(view: View, first: int, fits: NDArray[np.bool_], is_short: NDArray[np.bool_]) -> int | None:
+def _examined(view: View, first: int) -> int | None:
     """Ask the allocation, once for each size."""
-    reserved = view.reservation(first)
-    places = np.flatnonzero(fits)
+    n_before = view.n_refused(first)
+    places = n_before + np.flatnonzero(view.queue["n_nodes"][n_before:] <= view.n_free)
     places = places[places != first]
-    places = places[view.can_start_which(places)]
-    short = places[is_short[places]]
-    end = int(short[0]) if len(short) else len(fits)
-    sizes = view.queue["n_nodes"][places]
-    # Of those before the first short one, the first of each size.
-    _, firsts = np.unique(sizes, return_index=True)
-    for place in places[np.sort(firsts)].tolist():
-        if place >= end:
-            break
-        if not is_short[place] and view.leaves_room(place, first, reserved):
-            return int(place)
-    return end if end < len(fits) else None
+    if len(places):
+        places = places[view.can_start_which(places)]
+    place = _first_harmless(view, first, places) if len(places) else None
+    if place is None:
+        view.refuse(first)
+    return place
+
+
+def _first_harmless(view: View, first: int, places: NDArray[np.int64]) -> int | None:
+    """The first of some places that find nodes whose job does not delay the first one."""
+    reserved = view.reservation(first)
+    short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
+    n_long = int(short[0]) if len(short) else len(places)
+    long = places[:n_long][::-1]
+    # The first of each size; a later one would fare as it does.
+    first_of_size = dict(zip(view.queue["n_nodes"][long].tolist(), long.tolist(), strict=True))
+    for place in sorted(first_of_size.values()):
+        if view.leaves_room(place, first, reserved):
+            return place
+    return int(places[n_long]) if len(short) else None

@@ -48,6 +48,8 @@ class Centre:
     allocation : Allocation
     packs : bool
         Jobs share even while nodes are free.
+    simulate : callable
+        Runs the jobs where none share.
     """
 
     workload: Workload
@@ -56,6 +58,7 @@ class Centre:
     order: Order
     allocation: Allocation
     packs: bool = False
+    simulate: engine.Simulate = engine.simulate
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,13 @@ class Case:
     seed: int
     programs: Ints
     slowdowns: Slowdowns
+    names: tuple[str, ...] = ()
+    """Of the programs, where they have names."""
 
 
 @dataclass(frozen=True)
 class SharedRun:
-    """One policy in one case."""
+    """One policy in one case; `record` is empty where places were not kept."""
 
     sharing: str
     seed: int
@@ -77,6 +82,7 @@ class SharedRun:
     outcome: metrics.Outcome
     costs: SharingCosts
     record: Record
+    links: SharedLinks
 
 
 def check_names(names: Sequence[str], order_name: str) -> None:
@@ -93,15 +99,17 @@ def check_names(names: Sequence[str], order_name: str) -> None:
         )
 
 
-def run_all(centre: Centre, names: Sequence[str], cases: Sequence[Case]) -> Iterator[SharedRun]:
+def run_all(
+    centre: Centre, names: Sequence[str], cases: Sequence[Case], *, keeps_places: bool = True
+) -> Iterator[SharedRun]:
     """Each policy in each case; ``none`` once, since without sharing nothing is random."""
     for name in names:
         for case in cases[:1] if name == "none" else cases:
-            yield run(centre, name, case)
+            yield run(centre, name, case, keeps_places=keeps_places)
 
 
-def run(centre: Centre, name: str, case: Case) -> SharedRun:
-    """One policy in one case.
+def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> SharedRun:
+    """One policy in one case; where each job was is kept for pictures and tables, if they are wanted.
 
     Raises
     ------
@@ -111,9 +119,10 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     check_names([name], centre.order_name)
     work, machine = centre.workload, centre.machine
     links, record = SharedLinks(machine, len(work)), Record(len(work))
-    base = (work, machine, centre.order, centre.allocation, (links, record))
+    observers = (links, record) if keeps_places else (links,)
+    base = (work, machine, centre.order, centre.allocation, observers)
     if name == "none":
-        schedule = engine.simulate(*base)
+        schedule = centre.simulate(*base)
         busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
     else:
         slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
@@ -124,7 +133,7 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     outcome = metrics.outcome(work, machine, schedule, links)
     # With two jobs a node, the jobs' own node seconds would count it twice.
     outcome = replace(outcome, utilisation_frac=told.utilisation_frac)
-    return SharedRun(name, case.seed, schedule, outcome, told, record)
+    return SharedRun(name, case.seed, schedule, outcome, told, record, links)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

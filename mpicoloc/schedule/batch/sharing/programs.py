@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,13 +86,14 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
 
 
 def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
-    """Programs by a table from executable numbers of the log to names.
+    """Programs by a table from executable numbers of the log, or names of its jobs, to names.
 
     Parameters
     ----------
     log : JobLog
     table : mapping of str to str
-        Name of the program by the executable's number; that of `ANY` is for those that are not there.
+        Name of the program by the executable's number, or by the name of the jobs where the log has names;
+        that of `ANY` is for those that are not there.
     source : str
         Name of the table, for messages.
 
@@ -102,13 +103,42 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         If a job has an executable that is not there.
     """
     numbers, which = np.unique(log.program, return_inverse=True)
-    found = [table.get(str(number), table.get(ANY)) for number in numbers.tolist()]
+    keys = [str(log.name("program", number)) for number in numbers.tolist()]
+    found = [table.get(key, table.get(ANY)) for key in keys]
     if None in found:
-        number = int(numbers[found.index(None)])
-        n_jobs = int((log.program == number).sum())
+        i = found.index(None)
+        n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: executable {number} of {n_jobs:,} jobs is not there: add a row for it, or for {ANY}"
+            f"{source}: executable {keys[i]} of {n_jobs:,} jobs is not there: add a row for it, or for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)
     return Programs(names, places[which])
+
+
+def by_job_names(log: JobLog, known: Collection[str]) -> Programs:
+    """Programs that have the names of the jobs.
+
+    Parameters
+    ----------
+    log : JobLog
+        With names of jobs.
+    known : collection of str
+        Programs with slowdowns.
+
+    Raises
+    ------
+    DataError
+        If a job's name is none of them.
+    """
+    names = log.names["program"]
+    numbers, n_jobs = np.unique(log.program, return_counts=True)
+    unknown = [i for i, number in enumerate(numbers.tolist()) if names.get(number) not in known]
+    if unknown:
+        i = max(unknown, key=lambda i: int(n_jobs[i]))
+        raise DataError(
+            f"{len(unknown):,} names of jobs are no program with slowdowns, the most frequent is "
+            f"{log.name('program', int(numbers[i]))} of {n_jobs[i]:,} jobs: name the program of each in "
+            "--programs FILE, or draw them with --mix"
+        )
+    return by_table(log, {name: name for name in names.values()}, "names of jobs")

@@ -1,0 +1,115 @@
+"""What Slurm's ``sacct --parsable2`` prints: a header that names the columns, and a line for each job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpicoloc.errors import DataError
+from mpicoloc.schedule.batch.logs import slurm_jobs
+from mpicoloc.schedule.batch.logs.job_log import JobLog
+
+_COLUMNS = {
+    "number": ("jobidraw", "jobid"),
+    "submit": ("submit",),
+    "eligible": ("eligible",),
+    "start": ("start",),
+    "end": ("end",),
+    "nodes": ("nnodes", "allocnodes"),
+    "processors": ("ncpus", "alloccpus"),
+    "limit": ("timelimit", "timelimitraw"),
+    "user": ("user", "uid"),
+    "partition": ("partition",),
+    "queue": ("qos",),
+    "name": ("jobname",),
+}
+"""What each column of `slurm_jobs` is called by `sacct`; the first that is there counts."""
+_NEEDED = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
+
+
+def is_header(line: str) -> bool:
+    """Whether a line is the header of `sacct`."""
+    return bool({"jobid", "jobidraw"} & {word.strip() for word in line.lower().split("|")})
+
+
+def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
+    """Jobs of a log, without the steps of jobs.
+
+    Lines that are there twice count once: files of several months may tell of one job each.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        Of the file.
+    source : str
+        Its name, for messages.
+    skip_damaged : bool
+        Leave damaged lines out.
+
+    Returns
+    -------
+    JobLog
+        With the names of jobs as programs.
+    tuple of int
+        Numbers of the damaged lines that were left out, from 1.
+
+    Raises
+    ------
+    DataError
+        If the header lacks a column, or a line is damaged, with its number; if there is no job.
+    """
+    number, header = next((i, line) for i, line in enumerate(lines, 1) if line.strip())
+    places, n_words = _places(header, source)
+    # Only in the last column does the sign between columns do no harm.
+    n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
+    rows, numbers, short = [], [], []
+    for i, line in _once(lines[number:], number + 1, header):
+        words = line.split("|", n_splits)
+        if len(words) != n_words:
+            short.append(i)
+        elif "." not in words[places["number"]]:
+            rows.append(words)
+            numbers.append(i)
+    if short and not skip_damaged:
+        n = len(lines[short[0] - 1].split("|"))
+        raise DataError(
+            f"{source}, line {short[0]}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
+        )
+    words_of = {key: [row[place].strip() for row in rows] for key, place in places.items()}
+    log, damaged = slurm_jobs.log_of(words_of, numbers, source, skip_damaged=skip_damaged)
+    return log, tuple(sorted((*short, *damaged)))
+
+
+def _places(header: str, source: str) -> tuple[dict[str, int], int]:
+    """Place of each column that is known, and the number of all."""
+    # Slurm writes the width beside a name that was given one, as in JobName%30.
+    names = [word.strip().lower().partition("%")[0] for word in _stripped(header).split("|")]
+    places = {
+        key: names.index(found)
+        for key, known in _COLUMNS.items()
+        if (found := next((name for name in known if name in names), None)) is not None
+    }
+    missing = [name for key, name in _NEEDED.items() if key not in places]
+    if "nodes" not in places and "processors" not in places:
+        missing.append("NNodes")
+    if missing:
+        raise DataError(
+            f"{source}: its header lacks {', '.join(missing)}: print the log with {slurm_jobs.COMMAND}"
+        )
+    return places, len(names)
+
+
+def _once(lines: Sequence[str], first: int, header: str) -> list[tuple[int, str]]:
+    """Lines with their numbers: not those that are empty, repeat the header, or were there before."""
+    seen = {_stripped(header)}
+    found = []
+    for number, line in enumerate(lines, first):
+        text = _stripped(line)
+        if text and text not in seen:
+            seen.add(text)
+            found.append((number, text))
+    return found
+
+
+def _stripped(line: str) -> str:
+    """A line without the sign that ``--parsable`` writes behind the last column."""
+    return line.strip().removesuffix("|")

@@ -1,0 +1,1 @@
+"""Partitions: parts of a machine, each with a queue of its own."""

@@ -1,0 +1,1 @@
+"""A simulated batch system as files of Slurm's configuration."""

@@ -1,0 +1,153 @@
+"""mpicoloc batch: logs of Slurm, partitions, a plan for Slurm; one clear line for what is wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from mpicoloc.cli import main
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "batch"
+TREE = ("--topology", "XGFT(2;4,4;1,1)")
+HEADER = "JobIDRaw|User|Partition|Submit|Start|End|NNodes|NCPUS|Timelimit|JobName"
+ROWS = [
+    f"{i}|{'ann' if i % 2 else 'bob'}|{'short' if i % 3 else 'long'}|{i}|{10 * i}|{11 * i + 50}|{1 + i % 4}|8"
+    f"|00:10:00|{'lammps' if i % 2 else 'heat2d'}"
+    for i in range(1, 13)
+]
+PAIRS = """\
+target,co_runner,slowdown
+lammps,lammps,2.3
+lammps,heat2d,1.15
+heat2d,lammps,1.3
+heat2d,heat2d,1.05
+"""
+PARTITIONS = "PartitionName=short Nodes=n[0-7]\nPartitionName=long Nodes=n[8-15] MaxTime=1-00:00:00\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.sacct").write_text("\n".join([HEADER, *ROWS, ""]))
+    (tmp_path / "pairs.csv").write_text(PAIRS)
+    (tmp_path / "parts.conf").write_text(PARTITIONS)
+    return tmp_path
+
+
+def answer(capsys, *words):
+    assert main.main(["batch", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    told.pop("wall_s")
+    return told
+
+
+def refused(capsys, *words):
+    code = main.main(["batch", *words])
+    out, err = capsys.readouterr()
+    assert out == ""
+    return code, err.splitlines()[-1]
+
+
+def test_a_log_of_sacct_is_simulated_and_may_be_compressed(capsys, folder):
+    told = answer(capsys, "jobs.sacct", *TREE)
+    assert told["n_jobs"] == 12
+    assert told["log_wait_mean_s"] == sum(9 * i for i in range(1, 13)) / 12
+    (folder / "jobs.gz").write_bytes(gzip.compress((folder / "jobs.sacct").read_bytes()))
+    assert answer(capsys, "jobs.gz", *TREE) == told
+
+
+def test_the_same_jobs_in_both_formats_are_the_same(capsys, folder):
+    lines = ["; MaxNodes: 16", "; MaxProcs: 128"]
+    for row in ROWS:
+        number, _, _, submit, start, end, n, *_ = row.split("|")
+        wait_s, run_s = int(start) - int(submit), int(end) - int(start)
+        lines.append(f"{number} {submit} {wait_s} {run_s} -1 -1 -1 {8 * int(n)} 600 -1 1 1 1 1 1 1 -1 -1")
+    (folder / "jobs.swf").write_text("\n".join(lines))
+    words = (*TREE, "--order", "conservative", "--allocation", "virtual-blocks")
+    assert answer(capsys, "jobs.swf", *words) == answer(capsys, "jobs.sacct", *words)
+
+
+def test_jobs_run_the_programs_that_they_are_named_after(capsys, folder):
+    words = ("jobs.sacct", *TREE, "--sharing", "none,model", "--slowdowns", "pairs.csv")
+    told = answer(capsys, *words)
+    assert told["n_seeds"] == 1
+    assert {row["user"] for row in told["policies"][0]["users_su"]["fair"]} == {"ann", "bob"}
+    (folder / "table.csv").write_text("executable,program\nlammps,lammps\n*,heat2d\n")
+    assert answer(capsys, *words, "--programs", "table.csv") == told
+    assert answer(capsys, *words, "--mix", "lammps=1", "--seeds", "2")["n_seeds"] == 2
+
+
+def test_names_that_are_no_programs_are_told(capsys, folder):
+    (folder / "jobs.sacct").write_text("\n".join([HEADER, *ROWS]).replace("heat2d", "bash"))
+    code, line = refused(capsys, "jobs.sacct", *TREE, "--sharing", "model", "--slowdowns", "pairs.csv")
+    assert code == 3 and "bash of 6 jobs: name the program of each in --programs FILE" in line
+
+
+def test_jobs_stay_in_their_partitions(capsys, folder):
+    told = answer(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--page", "centre.html")
+    assert told["n_jobs"] == 12 and told["wait_mean_s"] > answer(capsys, "jobs.sacct", *TREE)["wait_mean_s"]
+    assert "<html" in (folder / "centre.html").read_text()
+
+
+def test_jobs_that_a_partition_does_not_allow_can_be_left_out(capsys, folder):
+    (folder / "parts.conf").write_text(PARTITIONS.replace("n[0-7]", "n[0-7] MaxNodes=2"))
+    words = ("jobs.sacct", *TREE, "--partitions", "parts.conf")
+    code, line = refused(capsys, *words)
+    assert code == 3 and "needs 3 nodes, and partition short allows 2" in line and "--skip-larger" in line
+    assert 0 < answer(capsys, *words, "--skip-larger")["n_jobs"] < 12
+
+
+def test_a_plan_for_slurm_is_written(capsys, folder):
+    told = answer(capsys, "jobs.sacct", *TREE, "--allocation", "best-fit", "--slurm", "plan/here")
+    assert told["n_jobs"] == 12
+    text = (folder / "plan" / "here" / "topology.conf").read_text()
+    assert text.startswith("SwitchName=s1_0 Nodes=n[0-3]\n")
+    # What was written as a topology is one that is read.
+    again = answer(capsys, "jobs.sacct", "--topology", "plan/here/topology.conf", "--allocation", "best-fit")
+    assert again == told
+    settings = (folder / "plan" / "here" / "slurm-plan.conf").read_text()
+    assert "CPUs=8" in settings and "OverSubscribe=EXCLUSIVE" in settings
+
+
+def test_a_plan_is_of_the_last_sharing_policy(capsys, folder):
+    words = ("jobs.sacct", *TREE, "--sharing", "none,blind", "--slowdowns", "pairs.csv", "--slurm", "plan")
+    answer(capsys, *words)
+    assert "OverSubscribe=FORCE:2" in (folder / "plan" / "slurm-plan.conf").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("jobs.sacct", "--partitions", "no.conf"), 2, "--partitions no.conf cannot be read"),
+        (("jobs.sacct", "--partitions", "pairs.csv"), 3, "pairs.csv: no partition in it"),
+        (
+            ("jobs.sacct", "--partitions", "parts.conf", "--sharing", "blind", "--slowdowns", "pairs.csv"),
+            2,
+            "--partitions with --sharing blind",
+        ),
+        (("jobs.sacct", "--slurm", "pairs.csv"), 2, "--slurm pairs.csv cannot be made"),
+        (("empty",), 3, "empty is empty: give a log in Standard Workload Format, or what Slurm prints by"),
+        (("pairs.csv",), 3, "pairs.csv, line 1: not 18 numbers"),
+    ],
+)
+def test_what_is_wrong_is_one_line(capsys, folder, words, code, said):
+    (folder / "empty").write_text("\n")
+    found, line = refused(capsys, *words, *TREE)
+    assert found == code and said in line
+
+
+def test_the_example_is_of_a_real_slurm(capsys):
+    told = answer(capsys, str(EXAMPLES / "lab.sacct"), *TREE, "--order", "conservative")
+    assert told["n_jobs"] == 48
+
+
+def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
+    words = ("jobs.sacct", *TREE, "--sweep", "order", "fcfs", "easy", "--partitions", "parts.conf")
+    code = main.main(["batch", *words, "--out", "sweep", "--json", "--processes", "1"])
+    rows = json.loads(capsys.readouterr().out)
+    assert code == 0 and [row["settings"]["order"] for row in rows] == ["fcfs", "easy"]
+    alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
+    assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
+    code, line = refused(capsys, *words, "--out", "other", "--slurm", "plan")
+    assert code == 2 and "--slurm is of one simulation" in line
