@@ -20,7 +20,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_sharing, fabric
+from mpicoloc.cli.flags import batch_links, batch_sharing, fabric
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError
 
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
     batch_sharing.add_arguments(parser)
+    batch_links.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
 
 

@@ -7,10 +7,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
+from mpicoloc.cli.flags import batch_links
 from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
     AsJson = Callable[[Outcome, float], dict[str, Any]]
 
-_SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "seed", "pack")
+_SHARING_FLAGS = ("slowdowns", "curves", "pack")
+_PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
+"""Of jobs that share links as well."""
 _PAGE_FLAGS = ("pricing", "rate_su")
 """Of the table of a page as well."""
 
@@ -72,13 +76,15 @@ def is_comparison(args: argparse.Namespace) -> bool:
     """
     if names_of(args) != ["none"]:
         return True
-    for flag in (*_SHARING_FLAGS, *(() if args.page else _PAGE_FLAGS)):
+    are_drawn = args.utilisation is not None
+    others = (*(() if are_drawn else _PROGRAM_FLAGS), *(() if args.page or are_drawn else _PAGE_FLAGS))
+    for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag):
             raise UsageError(
                 f"--{flag.replace('_', '-')} is of jobs that share nodes: give --sharing blind, model or "
                 "service too"
             )
-    return args.page is not None
+    return args.page is not None or are_drawn
 
 
 def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json: AsJson) -> None:
@@ -109,7 +115,7 @@ def run(args: argparse.Namespace, workload: Workload, machine: Machine, as_json:
     centre = _centre(args, workload, machine)
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
-    cases = _cases(args, workload.log, is_shared=names != ["none"])
+    cases = _cases(args, workload.log, machine.height, is_shared=names != ["none"])
     began_s = time.perf_counter()
     runs = list(comparison.run_all(centre, names, cases))
     wall_s = time.perf_counter() - began_s
@@ -139,7 +145,8 @@ def _centre(args: argparse.Namespace, workload: Workload, machine: Machine) -> C
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, args.order, *chosen, args.pack)
+    against = None if args.against is None else allocation.named(args.against)
+    return Centre(workload, machine, args.order, *chosen, args.pack, against=against)
 
 
 def _write_page(
@@ -160,32 +167,42 @@ def _write_page(
     messages.note(f"page in {args.page}")
 
 
-def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Case]:
+def _cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
     """Draws of programs and of what they suffer: one where nothing is random."""
     import numpy as np
 
+    from mpicoloc.schedule.batch.links import utilisation
     from mpicoloc.schedule.batch.sharing import programs, slowdowns
     from mpicoloc.schedule.batch.sharing.comparison import Case
-    from mpicoloc.slowdown.slowdown import pair_slowdowns
+    from mpicoloc.slowdown.slowdown import PairSlowdowns, pair_slowdowns
 
     seed = config.parse_whole("--seed", args.seed or "0", 0)
-    if not is_shared:
+    links = batch_links.read(args)
+    if not is_shared and links is None:
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), slowdowns.Slowdowns(ones, ones))]
     if args.programs is not None and args.mix is not None:
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
-    model, known = _model(args, table.names if table else None)
+    known: Mapping[str, Any] = links or {}
+    model = None
+    if is_shared:
+        model, known = _model(args, table.names if table else None)
     parts = None if table else programs.mix(args.mix or "", list(known))
     names = table.names if table else tuple(parts or ())
-    pairs = pair_slowdowns(model, [known[name] for name in names])
+    apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
+    pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
     is_exact = bool((pairs.low == pairs.high).all())
     n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
     if table and is_exact and n > 1:
         if args.seeds:
             messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
         n = 1
-    return [_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n)]
+    busy = None
+    if links is not None:
+        busy = utilisation.of_programs(names, links, height, " and ".join(args.utilisation))
+    cases = (_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n))
+    return [replace(case, utilisation=busy) for case in cases]
 
 
 def _case(

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from mpicoloc.errors import UsageError
 from mpicoloc.schedule import policies
 from mpicoloc.schedule.batch import engine, metrics
+from mpicoloc.schedule.batch.links.link_sharing import LinkSharing
 from mpicoloc.schedule.batch.logs.job_log import Workload
 from mpicoloc.schedule.batch.machine import Machine
 from mpicoloc.schedule.batch.network_sharing import SharedLinks
 from mpicoloc.schedule.batch.sharing import costs
-from mpicoloc.schedule.batch.sharing.costs import SharingCosts
+from mpicoloc.schedule.batch.sharing.costs import LinkCosts, SharingCosts
 from mpicoloc.schedule.batch.sharing.joining import Joining
 from mpicoloc.schedule.batch.sharing.record import Record
 from mpicoloc.schedule.batch.sharing.service import Service
@@ -23,6 +24,7 @@ from mpicoloc.schedule.batch.sharing.shared_simulation import SharedSimulation, 
 from mpicoloc.schedule.batch.sharing.slowdowns import Slowdowns, blind
 from mpicoloc.schedule.batch.view import Allocation, Order
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SHARING = {
     "none": "each job has its nodes for itself",
@@ -48,6 +50,8 @@ class Centre:
     allocation : Allocation
     packs : bool
         Jobs share even while nodes are free.
+    against : Allocation, optional
+        What is lost to links is compared with what would be lost under this one.
     """
 
     workload: Workload
@@ -56,20 +60,25 @@ class Centre:
     order: Order
     allocation: Allocation
     packs: bool = False
+    against: Allocation | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One draw of what is random: the programs of the jobs, and what they suffer beside each other."""
+    """One draw of what is random: the programs of the jobs, and what they suffer beside each other.
+
+    `utilisation` is that of links by programs (`links.utilisation.of_programs`); None: links delay nobody.
+    """
 
     seed: int
     programs: Ints
     slowdowns: Slowdowns
+    utilisation: Floats | None = None
 
 
 @dataclass(frozen=True)
 class SharedRun:
-    """One policy in one case."""
+    """One policy in one case; `link_costs` is None if links delay nobody."""
 
     sharing: str
     seed: int
@@ -77,6 +86,7 @@ class SharedRun:
     outcome: metrics.Outcome
     costs: SharingCosts
     record: Record
+    link_costs: LinkCosts | None = None
 
 
 def check_names(names: Sequence[str], order_name: str) -> None:
@@ -94,10 +104,16 @@ def check_names(names: Sequence[str], order_name: str) -> None:
 
 
 def run_all(centre: Centre, names: Sequence[str], cases: Sequence[Case]) -> Iterator[SharedRun]:
-    """Each policy in each case; ``none`` once, since without sharing nothing is random."""
+    """Each policy in each case; ``none`` once if links delay nobody, since nothing is random then."""
     for name in names:
-        for case in cases[:1] if name == "none" else cases:
-            yield run(centre, name, case)
+        for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
+            found = run(centre, name, case)
+            if centre.against is not None and found.link_costs is not None:
+                other = run(replace(centre, allocation=centre.against), name, case).link_costs
+                assert other is not None
+                link_costs = replace(found.link_costs, against_node_hours=other.lost_node_hours)
+                found = replace(found, link_costs=link_costs)
+            yield found
 
 
 def run(centre: Centre, name: str, case: Case) -> SharedRun:
@@ -111,10 +127,12 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     check_names([name], centre.order_name)
     work, machine = centre.workload, centre.machine
     links, record = SharedLinks(machine, len(work)), Record(len(work))
-    base = (work, machine, centre.order, centre.allocation, (links, record))
+    delayed = () if case.utilisation is None else (LinkSharing(machine, case.utilisation, case.programs),)
+    base = (work, machine, centre.order, centre.allocation, (links, record, *delayed))
     if name == "none":
         schedule = engine.simulate(*base)
-        busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
+        busy_s = float(((schedule.end_s - schedule.start_s) * work.n_nodes).sum())
+        shared_s = 0.0
     else:
         slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
         simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
@@ -124,7 +142,8 @@ def run(centre: Centre, name: str, case: Case) -> SharedRun:
     outcome = metrics.outcome(work, machine, schedule, links)
     # With two jobs a node, the jobs' own node seconds would count it twice.
     outcome = replace(outcome, utilisation_frac=told.utilisation_frac)
-    return SharedRun(name, case.seed, schedule, outcome, told, record)
+    link_costs = costs.of_links(work, delayed[0].lost_s) if delayed else None
+    return SharedRun(name, case.seed, schedule, outcome, told, record, link_costs)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

@@ -1,0 +1,124 @@
+"""mpicoloc batch --utilisation: answers, files of both kinds, one clear line for what is wrong; .gz logs."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from mpicoloc.cli import main
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "batch"
+JOBS = "".join(
+    f"{i} {i} -1 {100 * i} {4 + i} -1 -1 {4 + i} {200 * i} -1 1 {i % 2} 1 {i % 3} -1 -1 -1 -1\n"
+    for i in range(1, 9)
+)
+LOG = "; MaxNodes: 16\n; MaxProcs: 16\n" + JOBS
+FULL = ("log.swf", "--topology", "XGFT(2;4,4;1,2)")
+TABLE = ("--utilisation", "used.csv")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.swf").write_text(LOG)
+    (tmp_path / "used.csv").write_text("program,level_1\nlu,0.3\nep,0\n")
+    (tmp_path / "pairs.csv").write_text(
+        "target,co_runner,slowdown\nlu,lu,1.5\nlu,ep,1.1\nep,lu,1.2\nep,ep,1\n"
+    )
+    (tmp_path / "programs.csv").write_text("executable,program\n0,ep\n*,lu\n")
+    return tmp_path
+
+
+def answer(capsys, *words):
+    assert main.main(["batch", *FULL, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_jobs_that_share_links_take_longer(capsys):
+    alone = answer(capsys)
+    told = answer(capsys, *TABLE, "--programs", "programs.csv")
+    (policy,) = told["policies"]
+    lost = policy["links_lost_node_hours"]["value"]
+    assert lost > 0
+    # Nobody shares nodes, so that links are all that costs anything.
+    assert policy["lost_node_hours"]["value"] == pytest.approx(lost)
+    assert policy["slowdown_mean"]["value"] > 1
+    assert told["n_seeds"] == 1 and told["n_jobs"] == alone["n_jobs"]
+    assert policy["links_effectiveness"] is None
+
+
+def test_nodes_and_links_cost_more_than_links(capsys):
+    words = (*TABLE, "--programs", "programs.csv", "--slowdowns", "pairs.csv", "--sharing", "none,blind")
+    none, blind = answer(capsys, *words)["policies"]
+    assert none["lost_node_hours"]["value"] == pytest.approx(none["links_lost_node_hours"]["value"])
+    assert blind["lost_node_hours"]["value"] > blind["links_lost_node_hours"]["value"] > 0
+
+
+def test_an_allocation_that_shares_no_links_loses_nothing(capsys):
+    words = (*TABLE, "--seeds", "2", "--allocation", "exclusive", "--against", "first-available")
+    (policy,) = answer(capsys, *words)["policies"]
+    assert policy["links_lost_node_hours"]["value"] == 0
+    assert policy["links_effectiveness"] is None
+
+
+def test_allocations_are_compared_by_what_they_lose(capsys):
+    ours = answer(capsys, *TABLE, "--allocation", "first-contiguous")["policies"][0]
+    other = answer(capsys, *TABLE, "--allocation", "first-available")["policies"][0]
+    words = (*TABLE, "--allocation", "first-contiguous", "--against", "first-available", "--mix", "lu=1")
+    told = answer(capsys, *words)["policies"][0]
+    assert ours["links_lost_node_hours"]["n"] == other["links_lost_node_hours"]["n"] == 5
+    lost = [
+        answer(capsys, *TABLE, "--mix", "lu=1", "--allocation", name)["policies"][0]["links_lost_node_hours"]
+        for name in ("first-available", "first-contiguous")
+    ]
+    assert told["links_effectiveness"]["value"] == pytest.approx(lost[0]["value"] / lost[1]["value"])
+
+
+def test_the_table_for_people(capsys):
+    assert main.main(["batch", *FULL, *TABLE, "--against", "best-fit"]) == 0
+    printed = capsys.readouterr().out
+    assert "of these to links" in printed
+
+
+def test_the_example(capsys):
+    words = [
+        "batch", str(EXAMPLES / "llnl-atlas-cut.swf.gz"), "--topology", "XGFT(3;18,8,8;1,18,18)",
+        "--utilisation", str(EXAMPLES / "utilisation.csv"), "--seeds", "1", "--json",
+    ]  # fmt: skip
+    assert main.main(words) == 0
+    (policy,) = json.loads(capsys.readouterr().out)["policies"]
+    assert policy["links_lost_node_hours"]["value"] > 0
+
+
+def test_a_log_may_be_compressed(capsys):
+    plain = answer(capsys)
+    (Path() / "log.swf").write_bytes(gzip.compress(LOG.encode()))
+    packed = answer(capsys)
+    del plain["wall_s"], packed["wall_s"]
+    assert packed == plain
+
+
+def test_a_compressed_log_that_is_cut_is_one_line(capsys):
+    (Path() / "log.swf").write_bytes(gzip.compress(LOG.encode())[:-20])
+    assert main.main(["batch", *FULL]) == 3
+    assert "cannot read log.swf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--against", "exclusive"), 2, "give --utilisation too"),
+        ((*TABLE, "--against", "x"), 2, "allocation 'x' is unknown"),
+        ((*TABLE, "--pack"), 2, "--pack is of jobs that share nodes"),
+        ((*TABLE, "--slowdowns", "pairs.csv"), 2, "--slowdowns is of jobs that share nodes"),
+        ((*TABLE, "--mix", "cg=1"), 2, "program cg"),
+        (("--utilisation", "none.csv"), 2, "none.csv cannot be read"),
+        ((*TABLE, *TABLE), 3, "ep is in another --utilisation file too"),
+        (("--utilisation", "pairs.csv"), 3, "no program"),
+        (("--utilisation", "none.h5"), 3, "none.h5"),
+    ],
+)
+def test_what_is_wrong_is_one_line(capsys, words, code, said):
+    assert main.main(["batch", *FULL, *words]) == code
+    assert said in capsys.readouterr().err
