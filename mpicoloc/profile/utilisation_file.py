@@ -35,4 +35,6 @@ def read(path: str) -> dict[str, dict[int, float]]:
         found[name] = {level: value for level, value in values.items() if not math.isnan(value)}
         if not found[name]:
             raise DataError(f"{path}: row {i} has no level_1, level_2, ...: give the utilisation of a level")
+    if not found:
+        raise DataError(f"{path} has no program; columns are program, level_1, level_2, ...")
     return found

@@ -185,10 +185,14 @@ def _cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: boo
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
     known: Mapping[str, Any] = links or {}
-    model = None
+    model: SlowdownModel | None = None
     if is_shared:
         model, known = _model(args, table.names if table else None)
-    parts = None if table else programs.mix(args.mix or "", list(known))
+    parts = (
+        None
+        if table
+        else programs.mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation")
+    )
     names = table.names if table else tuple(parts or ())
     apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
     pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart

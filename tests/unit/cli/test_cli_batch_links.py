@@ -26,6 +26,9 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "pairs.csv").write_text(
         "target,co_runner,slowdown\nlu,lu,1.5\nlu,ep,1.1\nep,lu,1.2\nep,ep,1\n"
     )
+    (tmp_path / "empty.csv").write_text("program,level_1\n")
+    (tmp_path / "low.csv").write_text("program,level\nlu,0.1\n")
+    (tmp_path / "high.csv").write_text("program,level_1,level_2\nlu,0.1,0.1\n")
     (tmp_path / "programs.csv").write_text("executable,program\n0,ep\n*,lu\n")
     return tmp_path
 
@@ -112,8 +115,11 @@ def test_a_compressed_log_that_is_cut_is_one_line(capsys):
         ((*TABLE, "--against", "x"), 2, "allocation 'x' is unknown"),
         ((*TABLE, "--pack"), 2, "--pack is of jobs that share nodes"),
         ((*TABLE, "--slowdowns", "pairs.csv"), 2, "--slowdowns is of jobs that share nodes"),
-        ((*TABLE, "--mix", "cg=1"), 2, "program cg"),
+        ((*TABLE, "--mix", "cg=1"), 2, "program cg has no utilisation; there are lu, ep"),
         (("--utilisation", "none.csv"), 2, "none.csv cannot be read"),
+        (("--utilisation", "empty.csv"), 3, "empty.csv has no program"),
+        (("--utilisation", "low.csv"), 3, "row 1 has no level_1"),
+        (("--utilisation", "high.csv"), 3, "lu uses level 2, the machine's links have levels 0 to 1"),
         ((*TABLE, *TABLE), 3, "ep is in another --utilisation file too"),
         (("--utilisation", "pairs.csv"), 3, "no program"),
         (("--utilisation", "none.h5"), 3, "none.h5"),
