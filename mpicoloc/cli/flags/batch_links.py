@@ -26,19 +26,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="NAME", help="allocation to compare what jobs lose to links with, as E(P)")
 
 
-def read(args: argparse.Namespace) -> Table | None:
-    """Utilisation of levels by program; None: links delay nobody.
+def are_used(args: argparse.Namespace) -> bool:
+    """Whether jobs that share links are delayed.
 
     Raises
     ------
     UsageError
         If there is an allocation to compare with, and nothing to compare.
+    """
+    if args.utilisation is None and args.against is not None:
+        raise UsageError("--against compares what jobs lose to links: give --utilisation too")
+    return args.utilisation is not None
+
+
+def read(args: argparse.Namespace) -> Table | None:
+    """Utilisation of levels by program; None: links delay nobody.
+
+    Raises
+    ------
     DataError
         If a file tells no utilisation, or two tell that of one program.
     """
-    if args.utilisation is None:
-        if args.against is not None:
-            raise UsageError("--against compares what jobs lose to links: give --utilisation too")
+    if not are_used(args):
         return None
     from mpicoloc.profile import profiles, utilisation_file
     from mpicoloc.slowdown.features import program_name

@@ -74,9 +74,9 @@ def is_comparison(args: argparse.Namespace) -> bool:
     UsageError
         If a flag of sharing is there, and nobody shares.
     """
+    are_drawn = batch_links.are_used(args)
     if names_of(args) != ["none"]:
         return True
-    are_drawn = args.utilisation is not None
     others = (*(() if are_drawn else _PROGRAM_FLAGS), *(() if args.page or are_drawn else _PAGE_FLAGS))
     for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag):

@@ -39,7 +39,7 @@ class LinkRows:
     n_hosts: Floats
 
 
-def delays(rows: LinkRows, alone: Floats, pace: Floats) -> Floats:
+def delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = sharing.TOLERANCE) -> Floats:
     """Time that other jobs on its links cost each job, s for each second of its work.
 
     Parameters
@@ -50,6 +50,8 @@ def delays(rows: LinkRows, alone: Floats, pace: Floats) -> Floats:
         Part of its time alone for which a job keeps its most loaded link busy, shared or not.
     pace : ndarray, shape (n_jobs,)
         Time that it takes for each second of its work if it has its links for itself, at least 1.
+    tolerance : float
+        Change of the delays with which the search for those that agree ends.
 
     Returns
     -------
@@ -62,18 +64,18 @@ def delays(rows: LinkRows, alone: Floats, pace: Floats) -> Floats:
     sends for a smaller part of its time.
     """
     first, second, starts = _pairs(rows.n_users)
-    theirs = rows.n_hosts[:, second]
-    share = theirs / (theirs + rows.n_hosts[:, first])
+    theirs = rows.n_hosts.take(second, axis=1)
+    share = theirs / (theirs + rows.n_hosts.take(first, axis=1))
     share[:, first == second] = 0.0
-    by_job = np.argsort(rows.job, kind="stable")
-    first_of_job = np.searchsorted(rows.job[by_job], np.arange(len(alone)))
+    by_job = rows.job.argsort(kind="stable")
+    first_of_job = rows.job[by_job].searchsorted(np.arange(len(alone)))
     found, sending = np.zeros(len(alone)), np.array([rows.busy / pace[rows.job]] * 2)
     for _ in range(sharing.MAX_ITERATIONS):
-        crowding = sharing.crowding(sending[:, second] * share)
+        crowding = sharing.crowding(sending.take(second, axis=1) * share)
         longer = rows.busy * (1.0 + np.add.reduceat(crowding, starts, axis=1))
         before = found
-        found = np.maximum(np.maximum.reduceat(longer.max(axis=0)[by_job], first_of_job) - alone, 0.0)
-        if np.abs(found - before).max() < sharing.TOLERANCE:
+        found = np.maximum(np.maximum.reduceat(np.maximum(*longer)[by_job], first_of_job) - alone, 0.0)
+        if np.abs(found - before).max() < tolerance:
             break
         sending = longer / (pace + found)[rows.job]
     return found
@@ -81,9 +83,9 @@ def delays(rows: LinkRows, alone: Floats, pace: Floats) -> Floats:
 
 def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
     """All pairs of rows of one subtree, each row with itself, too, and where those of each row begin."""
-    n_of_row = np.repeat(n_users, n_users)
-    starts = np.cumsum(n_of_row) - n_of_row
-    first = np.repeat(np.arange(len(n_of_row)), n_of_row)
-    first_of_link = np.repeat(np.cumsum(n_users) - n_users, n_users)
-    second = np.arange(len(first)) - np.repeat(starts - first_of_link, n_of_row)
+    n_of_row = n_users.repeat(n_users)
+    starts = n_of_row.cumsum() - n_of_row
+    first = np.arange(len(n_of_row)).repeat(n_of_row)
+    first_of_link = (n_users.cumsum() - n_users).repeat(n_users)
+    second = np.arange(len(first)) - (starts - first_of_link).repeat(n_of_row)
     return first, second, starts

@@ -15,8 +15,8 @@ from mpicoloc.schedule.batch.machine import Machine
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_LEAST_CHANGE = 1e-4
-"""A delay that differs by less, s for each second of work, is left as it is: the estimate is not so exact."""
+_LEAST_CHANGE = _TOLERANCE = 1e-4
+"""A delay that differs by less, s for each second of work, is left as it is; the error of one that is not."""
 
 
 class _Users:
@@ -156,4 +156,6 @@ class LinkSharing:
         )
         alone = np.array([self._alone[job] for job in jobs])
         pace = np.array([simulation.node_slowdown[job] for job in jobs])
-        return delays | dict(zip(jobs, link_delays.delays(rows, alone, pace).tolist(), strict=True))
+        return delays | dict(
+            zip(jobs, link_delays.delays(rows, alone, pace, _TOLERANCE).tolist(), strict=True)
+        )
