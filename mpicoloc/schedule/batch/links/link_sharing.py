@@ -24,13 +24,13 @@ class _Users:
 
     def __init__(self) -> None:
         self.jobs: list[int] = []
-        self.columns: tuple[list[float], list[int], list[int]] = [], [], []
+        self.columns: tuple[list[float], list[float], list[float]] = [], [], []
 
     def add(self, job: int, *row: float) -> None:
         """Busy part of its time, nodes inside and outside."""
         self.jobs.append(job)
         for column, value in zip(self.columns, row, strict=True):
-            column.append(value)  # type: ignore[arg-type]
+            column.append(value)
 
     def remove(self, job: int) -> None:
         """A job that has ended."""
