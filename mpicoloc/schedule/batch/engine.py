@@ -141,7 +141,7 @@ class Simulation:
                 self.view.now_s = now_s
                 n_over += self._end_jobs()
                 self._admit()
-                if self._stale and len(self.waiting):
+                if self._stale and self._looks_ahead():
                     self._expect_again()
                 self._begin_jobs()
                 for settler in self._settlers:
@@ -231,6 +231,11 @@ class Simulation:
         view.expected_end_s[nodes] = -np.inf
         view.n_free += len(nodes)
         view.changed(is_release=True)
+
+    def _looks_ahead(self) -> bool:
+        """Whether an order may ask now when running jobs will end: not if all that wait can begin at once."""
+        all_fit = self.waiting["n_nodes"].sum() <= self.view.n_free
+        return len(self.waiting) > 0 and not (all_fit and self.view.allocation.is_bound_by_number)
 
     def _expect_again(self) -> None:
         """Move the expected ends of jobs that links have made slower or faster.

@@ -141,7 +141,7 @@ class LinkSharing:
             return delays
         shared = [
             users
-            for link in {link for job in jobs for link in self._links[job]}
+            for link in set().union(*(self._links[job] for job in jobs))
             if len((users := self._users[link]).jobs) > 1
         ]
         of_rows, busy, inside, outside = (

@@ -206,6 +206,9 @@ class SharedSimulation(Simulation):
         for job in refreshed:
             self._expect_nodes(job)
 
+    def _looks_ahead(self) -> bool:
+        return len(self.waiting) > 0
+
     def _expected_pace(self, job: int) -> float:
         return self.believed[job] + self.link_delay[job]
 

@@ -122,7 +122,11 @@ def test_nodes_and_links_together():
     assert links.lost_s == pytest.approx([400 * (slow - 1.5)] * 2, rel=1e-3)
 
 
-def test_who_waits_is_promised_the_later_ends():
+@pytest.mark.parametrize(
+    ("n_nodes", "chosen"),
+    [(2, on_nodes([0, 4], [1, 5], range(16))), (6, allocation.named("first-available"))],
+)
+def test_who_waits_is_promised_the_later_ends(n_nodes, chosen):
     """Both end after 200 s; one that needs all nodes is promised that, and not 100 s."""
     promised = []
 
@@ -131,10 +135,9 @@ def test_who_waits_is_promised_the_later_ends():
             promised.append(view.reservation(0).start_s)
         return order.easy.next_job(view)
 
-    work = work_of([(0, 100, 2), (0, 100, 2), (10, 5, 16)])
+    work = work_of([(0, 100, n_nodes), (0, 100, n_nodes), (10, 5, 16)])
     links = LinkSharing(MACHINE, np.array([[0, 1.0]]), np.zeros(3, int))
-    taken = on_nodes([0, 4], [1, 5], range(16))
-    done = engine.simulate(work, MACHINE, watched, taken, (links,))
+    done = engine.simulate(work, MACHINE, watched, chosen, (links,))
     assert promised == pytest.approx([200], rel=1e-4)
     assert done.start_s[2] == pytest.approx(200, rel=1e-4)
 
