@@ -2,11 +2,16 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sample
 
 from mpicoloc.cli import main
+from mpicoloc.core.profile import Network, NetworkLevel
+from mpicoloc.profile import hdf5
+from mpicoloc.slowdown.features import program_name
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "batch"
 JOBS = "".join(
@@ -26,6 +31,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "pairs.csv").write_text(
         "target,co_runner,slowdown\nlu,lu,1.5\nlu,ep,1.1\nep,lu,1.2\nep,ep,1\n"
     )
+    hdf5.write(replace(sample.profile(), network=None), tmp_path / "bare.h5")
     (tmp_path / "empty.csv").write_text("program,level_1\n")
     (tmp_path / "low.csv").write_text("program,level\nlu,0.1\n")
     (tmp_path / "high.csv").write_text("program,level_1,level_2\nlu,0.1,0.1\n")
@@ -49,6 +55,19 @@ def test_jobs_that_share_links_take_longer(capsys):
     assert policy["slowdown_mean"]["value"] > 1
     assert told["n_seeds"] == 1 and told["n_jobs"] == alone["n_jobs"]
     assert policy["links_effectiveness"] is None
+
+
+def test_a_profile_tells_the_same_as_a_table(capsys):
+    made = sample.profile()
+    levels = [NetworkLevel(level, 1e9, 1e8, 1e9, part) for level, part in enumerate((0.1, 0.3))]
+    hdf5.write(
+        replace(made, network=Network("XGFT(2;4,4;1,2)", "moderate", "all", 2, tuple(levels))), "one.h5"
+    )
+    name = program_name(made.job.command)
+    (Path() / "one.csv").write_text(f"program,level_0,level_1\n{name},0.1,0.3\n")
+    by_profile, by_table = (answer(capsys, "--utilisation", file) for file in ("one.h5", "one.csv"))
+    assert by_profile["policies"] == by_table["policies"]
+    assert by_table["policies"][0]["links_lost_node_hours"]["value"] > 0
 
 
 def test_nodes_and_links_cost_more_than_links(capsys):
@@ -118,6 +137,7 @@ def test_a_compressed_log_that_is_cut_is_one_line(capsys):
         ((*TABLE, *TABLE), 3, "ep is in another --utilisation file too"),
         (("--utilisation", "pairs.csv"), 3, "no program"),
         (("--utilisation", "none.h5"), 3, "none.h5"),
+        (("--utilisation", "bare.h5"), 3, "bare.h5 has no utilisation of links: run the job with --topology"),
     ],
 )
 def test_what_is_wrong_is_one_line(capsys, words, code, said):
