@@ -47,6 +47,10 @@ class PolicyFigures:
         Service units of all jobs, by price function.
     users : dict of str to dict of str or int to float
         Mean service units of the users who are billed most, by price function; by their names or numbers.
+    links_lost : Estimate or None
+        Node hours lost because jobs share links; None: links delay nobody.
+    links_effectiveness : Estimate or None
+        E(P) of that against another allocation; None: there is none, or nothing was lost.
     """
 
     sharing: str
@@ -55,6 +59,8 @@ class PolicyFigures:
     effectiveness: Estimate | None
     charged_su: dict[str, Estimate]
     users: dict[str, dict[str | int, float]]
+    links_lost: Estimate | None = None
+    links_effectiveness: Estimate | None = None
 
 
 def of_runs(centre: Centre, runs: Sequence[SharedRun], tariffs: Sequence[Tariff]) -> list[PolicyFigures]:
@@ -85,7 +91,18 @@ def _policy(
         _effectiveness(name, own, by_name.get("blind", ())),
         {word: costs.over_seeds([float(su.sum()) for su in each], "SU", 0.0) for word, each in bills.items()},
         {word: _users(centre, np.mean(each, axis=0)) for word, each in bills.items()},
+        *_links(own),
     )
+
+
+def _links(own: Sequence[SharedRun]) -> tuple[Estimate | None, Estimate | None]:
+    """Node hours lost to links, and E(P) against another allocation."""
+    found = [run.link_costs for run in own if run.link_costs is not None]
+    if not found:
+        return None, None
+    lost = costs.over_seeds([each.lost_node_hours for each in found], "node hours", 0.0)
+    known = [each.effectiveness for each in found if each.effectiveness is not None]
+    return lost, costs.ratio_over_seeds(known) if len(known) == len(found) else None
 
 
 def _row(run: SharedRun) -> dict[str, float]:
@@ -143,6 +160,8 @@ def _policy_json(found: PolicyFigures) -> dict[str, Any]:
         **{key: estimate_json(value) for key, value in found.figures.items()},
         "saved_frac": estimate_json(found.saved),
         "effectiveness": estimate_json(found.effectiveness),
+        "links_lost_node_hours": estimate_json(found.links_lost),
+        "links_effectiveness": estimate_json(found.links_effectiveness),
         "charged_su": {name: estimate_json(value) for name, value in found.charged_su.items()},
         "users_su": {
             name: [{"user": user, "su": su} for user, su in users.items()]
@@ -162,6 +181,11 @@ def table(found: Sequence[PolicyFigures]) -> list[list[str]]:
     rows.append(
         ["lost to interference, node hours", *(number(each.figures["lost_node_hours"], 0) for each in found)]
     )
+    if any(each.links_lost is not None for each in found):
+        rows.append(["of these to links", *(number(each.links_lost, 0) for each in found)])
+    if any(each.links_effectiveness is not None for each in found):
+        words = (number(each.links_effectiveness, 2) for each in found)
+        rows.append(["E(P) of links against the other allocation", *words])
     rows.append(["E(P) against blind", *(number(each.effectiveness, 2) for each in found)])
     rows.append(["saved of the machine", *(percent(each.saved) for each in found)])
     for name in found[0].charged_su:

@@ -26,7 +26,15 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.cli.flags import batch_partitions, batch_sharing, batch_slurm, batch_sweep, fabric, sweeps
+from mpicoloc.cli.flags import (
+    batch_links,
+    batch_partitions,
+    batch_sharing,
+    batch_slurm,
+    batch_sweep,
+    fabric,
+    sweeps,
+)
 from mpicoloc.core import messages
 from mpicoloc.errors import DataError, UsageError
 
@@ -59,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
     batch_partitions.add_arguments(parser)
     batch_sharing.add_arguments(parser)
+    batch_links.add_arguments(parser)
     batch_slurm.add_arguments(parser)
     add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
     batch_sweep.add_arguments(parser)

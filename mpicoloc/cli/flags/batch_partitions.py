@@ -31,7 +31,7 @@ def read(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:
     Raises
     ------
     UsageError
-        If the file cannot be read, or jobs are to share nodes.
+        If the file cannot be read, or jobs are to share nodes or links.
     DataError
         If it is wrong.
     """
@@ -43,6 +43,8 @@ def read(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:
         raise UsageError(
             f"--partitions with --sharing {args.sharing}: jobs share nodes of a whole machine only"
         )
+    if args.utilisation is not None:
+        raise UsageError("--partitions with --utilisation: jobs of a whole machine only are delayed by links")
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
+from mpicoloc.cli.flags import batch_links
 from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from mpicoloc.schedule.batch.sharing.programs import Programs
     from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
 
-_SHARING_FLAGS = ("slowdowns", "curves", "programs", "mix", "seeds", "seed", "pack")
+_SHARING_FLAGS = ("slowdowns", "curves", "pack")
+_PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
+"""Of jobs that share links as well."""
 _PAGE_FLAGS = ("pricing", "rate_su")
 """Of the table of a page as well."""
 
@@ -69,15 +73,17 @@ def is_comparison(args: argparse.Namespace) -> bool:
     UsageError
         If a flag of sharing is there, and nobody shares.
     """
+    are_drawn = batch_links.are_used(args)
     if names_of(args) != ["none"]:
         return True
-    for flag in (*_SHARING_FLAGS, *(() if args.page else _PAGE_FLAGS)):
+    others = (*(() if are_drawn else _PROGRAM_FLAGS), *(() if args.page or are_drawn else _PAGE_FLAGS))
+    for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag):
             raise UsageError(
                 f"--{flag.replace('_', '-')} is of jobs that share nodes: give --sharing blind, model or "
                 "service too"
             )
-    return args.page is not None
+    return args.page is not None or are_drawn
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def study(args: argparse.Namespace, workload: Workload, machine: Machine, simula
     centre = _centre(args, workload, machine, simulate)
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
-    cases = _cases(args, workload.log, is_shared=names != ["none"])
+    cases = _cases(args, workload.log, machine.height, is_shared=names != ["none"])
     return Study(centre, names, cases, tariffs, is_comparison(args))
 
 
@@ -129,8 +135,9 @@ def parse_seed(args: argparse.Namespace) -> int:
 
 
 def unset(args: argparse.Namespace) -> None:
-    """Leave out all flags that are of jobs that share nodes."""
-    for flag in (*_SHARING_FLAGS, *_PAGE_FLAGS):
+    """Leave out all flags that are of jobs that share nodes only."""
+    others = () if batch_links.are_used(args) else (*_PROGRAM_FLAGS, *_PAGE_FLAGS)
+    for flag in (*_SHARING_FLAGS, *others):
         setattr(args, flag, False if flag == "pack" else None)
 
 
@@ -148,7 +155,8 @@ def _centre(args: argparse.Namespace, workload: Workload, machine: Machine, simu
     from mpicoloc.schedule.batch.sharing.comparison import Centre
 
     chosen = order.named(args.order), allocation.named(args.allocation)
-    return Centre(workload, machine, args.order, *chosen, args.pack, simulate)
+    against = None if args.against is None else allocation.named(args.against)
+    return Centre(workload, machine, args.order, *chosen, args.pack, simulate, against)
 
 
 def write_page(
@@ -170,34 +178,48 @@ def write_page(
     messages.note(f"page in {args.page}")
 
 
-def _cases(args: argparse.Namespace, log: JobLog, *, is_shared: bool) -> list[Case]:
+def _cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
     """Draws of programs and of what they suffer: one where nothing is random."""
     import numpy as np
 
+    from mpicoloc.schedule.batch.links import utilisation
     from mpicoloc.schedule.batch.sharing import programs, slowdowns
     from mpicoloc.schedule.batch.sharing.comparison import Case
-    from mpicoloc.slowdown.slowdown import pair_slowdowns
+    from mpicoloc.slowdown.slowdown import PairSlowdowns, pair_slowdowns
 
     seed = parse_seed(args)
-    if not is_shared:
+    links = batch_links.read(args)
+    if not is_shared and links is None:
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), slowdowns.Slowdowns(ones, ones))]
     if args.programs is not None and args.mix is not None:
         raise UsageError("--programs tells the programs and --mix draws them: give one of both")
     table = None if args.programs is None else _table(args.programs, log)
-    model, known = _model(args, table.names if table else None)
+    known: Mapping[str, Any] = links or {}
+    model: SlowdownModel | None = None
+    if is_shared:
+        model, known = _model(args, table.names if table else None)
     if table is None and args.mix is None and "program" in log.names:
         table = programs.by_job_names(log, known)
-    parts = None if table else programs.mix(args.mix or "", list(known))
+    parts = (
+        None
+        if table
+        else programs.mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation")
+    )
     names = table.names if table else tuple(parts or ())
-    pairs = pair_slowdowns(model, [known[name] for name in names])
+    apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
+    pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
     is_exact = bool((pairs.low == pairs.high).all())
     n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
     if table and is_exact and n > 1:
         if args.seeds:
             messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
         n = 1
-    return [_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n)]
+    busy = None
+    if links is not None:
+        busy = utilisation.of_programs(names, links, height, " and ".join(args.utilisation))
+    cases = (_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n))
+    return [replace(case, utilisation=busy) for case in cases]
 
 
 def _case(

@@ -100,7 +100,8 @@ def _cases(
             batch_sharing.unset(own)
         told = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
         # What a flag names may be a file, and then its contents count.
-        files = [digest(word) for word in (own.log, *told.values()) if isinstance(word, str)]
+        words = [word for value in told.values() for word in (value if isinstance(value, list) else [value])]
+        files = [digest(word) for word in (own.log, *words) if isinstance(word, str)]
         cases.append(sweep.Case(settings, sweeps.key(told, os.path.basename(own.log), files), own))
     sweeps.check_each(cases, check, batch_sharing.parse_seed, "seed")
     return cases

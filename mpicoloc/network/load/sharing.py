@@ -18,7 +18,8 @@ from mpicoloc.network.load.routing import LinkLoads, Route
 from mpicoloc.network.load.utilisation import job_link_loads, populated
 from mpicoloc.network.topology.xgft import check_placement
 
-_MAX_ITERATIONS, _TOLERANCE = 100, 1e-5
+MAX_ITERATIONS, TOLERANCE = 100, 1e-5
+"""Of slowdowns that agree with the times in which jobs send."""
 
 
 def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.int64]:
@@ -240,13 +241,13 @@ def _slowdowns(
     wherever they can; otherwise independently of each other.
     """
     slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
-    for _ in steps(range(_MAX_ITERATIONS), "estimating slowdowns", unit="rounds at most"):
+    for _ in steps(range(MAX_ITERATIONS), "estimating slowdowns", unit="rounds at most"):
         for i, own in enumerate(busy):
             used = own > 0
             longer[i, used] = own[used] / _rates(i, sending[:, used], hosts[:, used], always)
         before, slowdowns = slowdowns, 1 + np.maximum(longer.max(axis=1, initial=0.0) - alone, 0.0)
         sending = longer / slowdowns[:, None]
-        if np.abs(slowdowns - before).max() < _TOLERANCE:
+        if np.abs(slowdowns - before).max() < TOLERANCE:
             break
     return slowdowns
 
@@ -263,8 +264,13 @@ def _rates(
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])
     lost[i] = 0.0
-    rates: NDArray[np.float64] = 1 / (1 + (lost / (1 - lost)).sum(axis=0))
+    rates: NDArray[np.float64] = 1 / (1 + crowding(lost).sum(axis=0))
     return rates
+
+
+def crowding(lost: NDArray[np.float64]) -> NDArray[np.float64]:
+    """o_j of each other job, by the part of a link that it takes from a job: 1 / (1 + o_j) is left."""
+    return lost / (1 - lost)
 
 
 def _flatten(job: LinkLoads) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,14 @@ class Observer(Protocol):
 
     def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
         """A job has ended and left its nodes."""
+
+
+@runtime_checkable
+class Settler(Protocol):
+    """An observer that changes how fast jobs work when all that happens at an instant has happened."""
+
+    def settle(self, simulation: Simulation) -> None:
+        """Jobs have begun and ended, and no time has passed."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,12 @@ def simulate(
 
 
 class Simulation:
-    """One simulation at work; observers may read it, and change speeds with `set_speed`."""
+    """One simulation at work; observers may read it, and change speeds with `set_link_delay`.
+
+    A job that works at its own pace takes 1 s for each second of its work. Jobs on its nodes multiply that by
+    a slowdown, and jobs on its links add a delay, s for each second of work. This is the one place where both
+    meet.
+    """
 
     def __init__(
         self,
@@ -107,6 +120,12 @@ class Simulation:
         self._speed: dict[int, float] = {}
         self._since_s: dict[int, float] = {}
         self._n_changes: dict[int, int] = {}
+        self.node_slowdown: dict[int, float] = {}
+        self.link_delay: dict[int, float] = {}
+        self.link_lost_s = np.zeros(n)
+        self.repaced: set[int] = set()
+        self._stale: set[int] = set()
+        self._settlers = [one for one in observers if isinstance(one, Settler)]
         self._ends: list[tuple[float, int, int]] = []
         self._later: list[tuple[float, int]] = []
         self._followers = _followers(workload)
@@ -126,7 +145,11 @@ class Simulation:
                 self.view.now_s = now_s
                 n_over += self._end_jobs()
                 self._admit()
+                if self._stale and self._looks_ahead():
+                    self._expect_again()
                 self._begin_jobs()
+                for settler in self._settlers:
+                    settler.settle(self)
                 if n_over - n_told >= _ADVANCE_JOBS:
                     advance(n_over - n_told)
                     n_told = n_over
@@ -134,13 +157,38 @@ class Simulation:
         assert n_over == len(self.workload), "jobs wait that no event will start"
         return self.schedule
 
+    def work_left_s(self, job: int) -> float:
+        """Run time alone that a running job still has by its estimate, s."""
+        gone_s = (self.now_s - self._since_s[job]) * self._speed[job]
+        done_s = float(self.workload.log.run_s[job]) - (self._work_s[job] - gone_s)
+        return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
+
+    def set_node_slowdown(self, job: int, slowdown: float) -> None:
+        """Let jobs on its nodes stretch a running job from now on; settlers find it in `repaced`."""
+        self.node_slowdown[job] = slowdown
+        self.repaced.add(job)
+        self.set_speed(job, 1.0 / (slowdown + self.link_delay[job]))
+
+    def set_link_delay(self, job: int, delay: float) -> None:
+        """Let jobs on its links delay a running job from now on."""
+        self.set_speed(job, 1.0 / (self.node_slowdown[job] + delay))
+        self.link_delay[job] = delay
+        self._stale.add(job)
+
     def set_speed(self, job: int, speed: float) -> None:
         """Let a running job work faster or slower from now on: work in s of its run alone, per s."""
-        now_s = self.now_s
-        self._work_s[job] -= (now_s - self._since_s[job]) * self._speed[job]
-        self._speed[job], self._since_s[job] = speed, now_s
+        self._work_until_now(job)
+        self._speed[job] = speed
         self._n_changes[job] += 1
         self._push_end(job)
+
+    def _work_until_now(self, job: int) -> None:
+        """Count what a job has done since its speed changed, and what that took longer because of links."""
+        done_s = (self.now_s - self._since_s[job]) * self._speed[job]
+        self._work_s[job] -= done_s
+        self._since_s[job] = self.now_s
+        if delay := self.link_delay[job]:
+            self.link_lost_s[job] += done_s * delay
 
     def _push_end(self, job: int) -> None:
         end_s = self.now_s + max(self._work_s[job], 0.0) / self._speed[job]
@@ -167,8 +215,12 @@ class Simulation:
         nodes = self.nodes.pop(job)
         self._leave(job, nodes)
         self.schedule.end_s[job] = self.now_s
+        self._work_until_now(job)
         for column in (self._work_s, self._speed, self._since_s, self._n_changes):
             del column[job]  # type: ignore[attr-defined]
+        del self.node_slowdown[job], self.link_delay[job]
+        self.repaced.discard(job)
+        self._stale.discard(job)
         for observer in self.observers:
             observer.ended(self, job, nodes)
         for other in self._followers.get(job, ()):
@@ -182,6 +234,33 @@ class Simulation:
         view.uses[nodes] = FREE
         view.expected_end_s[nodes] = -np.inf
         view.n_free += len(nodes)
+        view.changed(is_release=True)
+
+    def _looks_ahead(self) -> bool:
+        """Whether an order may ask now when running jobs will end: not if all that wait can begin at once."""
+        all_fit = self.waiting["n_nodes"].sum() <= self.view.n_free
+        return len(self.waiting) > 0 and not (all_fit and self.view.allocation.is_bound_by_number)
+
+    def _expect_again(self) -> None:
+        """Move the expected ends of jobs that links have made slower or faster.
+
+        Only before somebody may look at them: most jobs change their pace often while nobody waits.
+        """
+        for job in sorted(self._stale):
+            self._expect_pace(job)
+        self._stale.clear()
+
+    def _expected_pace(self, job: int) -> float:
+        """Time that the batch system counts on for each second of a job's work, from now on."""
+        return 1.0 + self.link_delay[job]
+
+    def _expect_pace(self, job: int) -> None:
+        """Expect a job to end as if it went on at its present pace."""
+        view, nodes = self.view, self.nodes[job]
+        end_s = self.now_s + self.work_left_s(job) * self._expected_pace(job)
+        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        view.expected_end_s[nodes] = end_s
+        queue.insert_release(self.releases, end_s, job, len(nodes))
         view.changed(is_release=True)
 
     def _admit(self) -> None:
@@ -240,6 +319,7 @@ class Simulation:
         self.schedule.start_s[job] = self.now_s
         self._work_s[job] = float(self.workload.log.run_s[job])
         self._speed[job], self._since_s[job], self._n_changes[job] = 1.0, self.now_s, 0
+        self.node_slowdown[job], self.link_delay[job] = 1.0, 0.0
         self._push_end(job)
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from mpicoloc.errors import UsageError
 from mpicoloc.schedule import policies
 from mpicoloc.schedule.batch import engine, metrics
+from mpicoloc.schedule.batch.links.link_sharing import LinkSharing
 from mpicoloc.schedule.batch.logs.job_log import Workload
 from mpicoloc.schedule.batch.machine import Machine
 from mpicoloc.schedule.batch.network_sharing import SharedLinks
 from mpicoloc.schedule.batch.sharing import costs
-from mpicoloc.schedule.batch.sharing.costs import SharingCosts
+from mpicoloc.schedule.batch.sharing.costs import LinkCosts, SharingCosts
 from mpicoloc.schedule.batch.sharing.joining import Joining
 from mpicoloc.schedule.batch.sharing.record import Record
 from mpicoloc.schedule.batch.sharing.service import Service
@@ -23,6 +24,7 @@ from mpicoloc.schedule.batch.sharing.shared_simulation import SharedSimulation, 
 from mpicoloc.schedule.batch.sharing.slowdowns import Slowdowns, blind
 from mpicoloc.schedule.batch.view import Allocation, Order
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SHARING = {
     "none": "each job has its nodes for itself",
@@ -50,6 +52,8 @@ class Centre:
         Jobs share even while nodes are free.
     simulate : callable
         Runs the jobs where none share.
+    against : Allocation, optional
+        What is lost to links is compared with what would be lost under this one.
     """
 
     workload: Workload
@@ -59,22 +63,30 @@ class Centre:
     allocation: Allocation
     packs: bool = False
     simulate: engine.Simulate = engine.simulate
+    against: Allocation | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One draw of what is random: the programs of the jobs, and what they suffer beside each other."""
+    """One draw of what is random: the programs of the jobs, and what they suffer beside each other.
+
+    `utilisation` is that of links by programs (`links.utilisation.of_programs`); None: links delay nobody.
+    """
 
     seed: int
     programs: Ints
     slowdowns: Slowdowns
     names: tuple[str, ...] = ()
     """Of the programs, where they have names."""
+    utilisation: Floats | None = None
 
 
 @dataclass(frozen=True)
 class SharedRun:
-    """One policy in one case; `record` is empty where places were not kept."""
+    """One policy in one case.
+
+    `record` is empty where places were not kept; `link_costs` is None if links delay nobody.
+    """
 
     sharing: str
     seed: int
@@ -83,6 +95,7 @@ class SharedRun:
     costs: SharingCosts
     record: Record
     links: SharedLinks
+    link_costs: LinkCosts | None = None
 
 
 def check_names(names: Sequence[str], order_name: str) -> None:
@@ -102,10 +115,22 @@ def check_names(names: Sequence[str], order_name: str) -> None:
 def run_all(
     centre: Centre, names: Sequence[str], cases: Sequence[Case], *, keeps_places: bool = True
 ) -> Iterator[SharedRun]:
-    """Each policy in each case; ``none`` once, since without sharing nothing is random."""
+    """Each policy in each case; ``none`` once if links delay nobody, since nothing is random then."""
     for name in names:
-        for case in cases[:1] if name == "none" else cases:
-            yield run(centre, name, case, keeps_places=keeps_places)
+        for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
+            found = run(centre, name, case, keeps_places=keeps_places)
+            yield found if centre.against is None else _beside_other_allocation(centre, found, case)
+
+
+def _beside_other_allocation(centre: Centre, found: SharedRun, case: Case) -> SharedRun:
+    """With what the same jobs lose to links under the other allocation, if they lose anything."""
+    if centre.against is None or found.link_costs is None:
+        return found
+    other = run(
+        replace(centre, allocation=centre.against), found.sharing, case, keeps_places=False
+    ).link_costs
+    assert other is not None
+    return replace(found, link_costs=replace(found.link_costs, against_node_hours=other.lost_node_hours))
 
 
 def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> SharedRun:
@@ -119,11 +144,13 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     check_names([name], centre.order_name)
     work, machine = centre.workload, centre.machine
     links, record = SharedLinks(machine, len(work)), Record(len(work))
-    observers = (links, record) if keeps_places else (links,)
-    base = (work, machine, centre.order, centre.allocation, observers)
+    kept = (record,) if keeps_places else ()
+    delayed = () if case.utilisation is None else (LinkSharing(machine, case.utilisation, case.programs),)
+    base = (work, machine, centre.order, centre.allocation, (links, *kept, *delayed))
     if name == "none":
         schedule = centre.simulate(*base)
-        busy_s, shared_s = float((work.log.run_s * work.n_nodes).sum()), 0.0
+        busy_s = float(((schedule.end_s - schedule.start_s) * work.n_nodes).sum())
+        shared_s = 0.0
     else:
         slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
         simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
@@ -133,7 +160,8 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     outcome = metrics.outcome(work, machine, schedule, links)
     # With two jobs a node, the jobs' own node seconds would count it twice.
     outcome = replace(outcome, utilisation_frac=told.utilisation_frac)
-    return SharedRun(name, case.seed, schedule, outcome, told, record, links)
+    link_costs = costs.of_links(work, delayed[0].lost_s) if delayed else None
+    return SharedRun(name, case.seed, schedule, outcome, told, record, links, link_costs)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

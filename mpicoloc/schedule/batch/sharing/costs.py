@@ -46,6 +46,34 @@ class SharingCosts:
         return self.busy_node_hours / self.machine_node_hours
 
 
+@dataclass(frozen=True)
+class LinkCosts:
+    """What jobs lose because others use the same links.
+
+    Parameters
+    ----------
+    lost_node_hours : float
+        Part of `SharingCosts.lost_node_hours`.
+    against_node_hours : float or None
+        The same under the allocation that is compared with; None: there is none.
+    """
+
+    lost_node_hours: float
+    against_node_hours: float | None = None
+
+    @property
+    def effectiveness(self) -> float | None:
+        """E(P) of Eq. 2.4, as `effectiveness`; None: of nothing, or of 0."""
+        if not self.against_node_hours or not self.lost_node_hours:
+            return None
+        return self.against_node_hours / self.lost_node_hours
+
+
+def of_links(workload: Workload, lost_s: Floats) -> LinkCosts:
+    """Costs of jobs that took longer by `lost_s` because of links, each on all of its nodes (Eq. 2.3)."""
+    return LinkCosts(float((lost_s * workload.n_nodes).sum()) / _HOUR_S)
+
+
 def slowdowns(workload: Workload, schedule: Schedule) -> Floats:
     """T_co / T_solo of each job, at least 1."""
     return np.maximum((schedule.end_s - schedule.start_s) / workload.log.run_s, 1.0)

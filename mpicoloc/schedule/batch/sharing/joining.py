@@ -151,7 +151,7 @@ def _delays_first(simulation: SharedSimulation, place: int, nodes: Ints) -> bool
     ends_s = {job: run.now_s + float(run.workload.estimate_s[job]) * own}
     for host in hosts:
         slowdown = max(run.believed[host], run.pair_slowdown(host, job))
-        ends_s[host] = run.now_s + run.work_left_s(host) * slowdown
+        ends_s[host] = run.now_s + run.work_left_s(host) * (slowdown + run.link_delay[host])
     later_s = view.expected_end_s.copy()
     for host in hosts:
         theirs = run.nodes[host]

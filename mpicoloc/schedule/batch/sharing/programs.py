@@ -33,8 +33,10 @@ class Programs:
     of_job: Ints
 
 
-def mix(text: str, known: Sequence[str]) -> dict[str, float]:
+def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str, float]:
     """Parts of programs in a mix, as ``lu=3,heat2d=1`` gives them; empty: all alike.
+
+    `figures` says what is known of the `known` programs.
 
     Returns
     -------
@@ -56,7 +58,7 @@ def mix(text: str, known: Sequence[str]) -> dict[str, float]:
         if not (equals and name and 0 < part < np.inf):
             raise UsageError(f"--mix {word!r} is no NAME=PART with a part above 0, for example {known[0]}=2")
         if name not in known or name in parts:
-            why = "is named twice" if name in parts else f"has no slowdowns; there are {', '.join(known)}"
+            why = "is named twice" if name in parts else f"has no {figures}; there are {', '.join(known)}"
             raise UsageError(f"--mix: program {name} {why}")
         parts[name] = part
     parts = parts or dict.fromkeys(known, 1.0)

@@ -105,12 +105,6 @@ class SharedSimulation(Simulation):
         self._counted_s, self._n_shared = 0.0, 0
         self._n_last: dict[int, int] = {}
 
-    def work_left_s(self, job: int) -> float:
-        """Run time alone that a running job still has by its estimate, s."""
-        gone_s = (self.now_s - self._since_s[job]) * self._speed[job]
-        done_s = float(self.workload.log.run_s[job]) - (self._work_s[job] - gone_s)
-        return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
-
     def pair_slowdown(self, job: int, other: int) -> float:
         """What the batch system believes that a job suffers beside another one."""
         return float(self.slowdowns.believed[self.programs[job], self.programs[other]])
@@ -202,15 +196,27 @@ class SharedSimulation(Simulation):
                 for rows in (self._true, self._believed)
             )
             # At the same pace as before it ends when it was expected to.
-            if self._speed[job] == 1.0 / true and self.believed[job] == believed:
+            if self.node_slowdown[job] == true and self.believed[job] == believed:
                 continue
             self.believed[job] = believed
-            if self._speed[job] != 1.0 / true:
-                self.set_speed(job, 1.0 / true)
-            self._expect(job, self.now_s + self.work_left_s(job) * believed)
+            if self.node_slowdown[job] != true:
+                self.set_node_slowdown(job, true)
+            self._expect(job, self.now_s + self.work_left_s(job) * self._expected_pace(job))
             refreshed.update(self.beside[job])
         for job in refreshed:
             self._expect_nodes(job)
+
+    def _looks_ahead(self) -> bool:
+        return len(self.waiting) > 0
+
+    def _expected_pace(self, job: int) -> float:
+        return self.believed[job] + self.link_delay[job]
+
+    def _expect_pace(self, job: int) -> None:
+        self._expect(job, self.now_s + self.work_left_s(job) * self._expected_pace(job))
+        for one in (job, *self.beside[job]):
+            self._expect_nodes(one)
+        self.view.changed(is_release=True)
 
     def _expect(self, job: int, end_s: float) -> None:
         """Move the expected end of a job."""

@@ -1,0 +1,161 @@
+"""An observer that delays jobs by what others on the same links cost them, as these come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.network.load import link_delays
+from mpicoloc.network.load.link_delays import LinkRows
+from mpicoloc.schedule.batch.engine import Simulation
+from mpicoloc.schedule.batch.machine import Machine
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_LEAST_CHANGE = _TOLERANCE = 1e-4
+"""A delay that differs by less, s for each second of work, is left as it is; the error of one that is not."""
+
+
+class _Users:
+    """The jobs that use the links above one subtree, as columns of `LinkRows`."""
+
+    def __init__(self) -> None:
+        self.jobs: list[int] = []
+        self.columns: tuple[list[float], list[float], list[float]] = [], [], []
+
+    def add(self, job: int, *row: float) -> None:
+        """Busy part of its time, nodes inside and outside."""
+        self.jobs.append(job)
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def remove(self, job: int) -> None:
+        """A job that has ended."""
+        place = self.jobs.index(job)
+        for column in (self.jobs, *self.columns):
+            del column[place]
+
+
+class LinkSharing:
+    """What jobs that share links above switches and subtrees cost each other.
+
+    Two jobs share them by the rule of `network_sharing.SharedLinks`. A job waits for its most loaded link,
+    and keeps all links above the switches of a level equally busy (`network.load.link_delays`).
+
+    Parameters
+    ----------
+    machine : Machine
+    utilisation : ndarray, shape (n_programs, height)
+        See `utilisation.of_programs`.
+    programs : ndarray of int, shape (n_jobs,)
+        Program of each job.
+
+    Attributes
+    ----------
+    lost_s : ndarray, shape (n_jobs,)
+        Time that each job has taken longer because of others on its links, s.
+    """
+
+    def __init__(self, machine: Machine, utilisation: Floats, programs: Ints) -> None:
+        self.machine, self.programs = machine, programs
+        self._utilisation = utilisation.tolist()
+        self.lost_s = np.zeros(len(programs))
+        self._users: dict[tuple[int, int], _Users] = {}
+        self._links: dict[int, list[tuple[int, int]]] = {}
+        self._alone: dict[int, float] = {}
+        self._beside: dict[int, set[int]] = {}
+        self._touched: set[int] = set()
+
+    def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job uses the links above all subtrees that it is in, if it is in several."""
+        busy = self._utilisation[self.programs[job]]
+        links, alone = [], busy[0] if len(nodes) > 1 else 0.0
+        beside: set[int] = set()
+        for level in range(1, self.machine.height):
+            trees = self.machine.subtree[level - 1][nodes]
+            if trees[0] == trees[-1]:
+                break  # nodes ascend: it climbs no higher
+            if not busy[level]:
+                continue
+            alone = max(alone, busy[level])
+            last = [*np.flatnonzero(trees[1:] != trees[:-1]).tolist(), len(trees) - 1]
+            for end, before in zip(last, [-1, *last], strict=False):
+                tree, n = int(trees[end]), end - before
+                users = self._users.get((level, tree))
+                if users is None:
+                    users = self._users[level, tree] = _Users()
+                beside.update(users.jobs)
+                users.add(job, busy[level], n, len(nodes) - n)
+                links.append((level, tree))
+        if links:
+            self._links[job], self._alone[job], self._beside[job] = links, alone, beside
+            for other in beside:
+                self._beside[other].add(job)
+            if beside:
+                self._touched.add(job)
+
+    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job leaves its links; those that shared them are faster."""
+        if job not in self._links:
+            return
+        self.lost_s[job] = simulation.link_lost_s[job]
+        for link in self._links.pop(job):
+            self._users[link].remove(job)
+        del self._alone[job]
+        self._touched.discard(job)
+        for other in self._beside.pop(job):
+            self._beside[other].discard(job)
+            self._touched.add(other)
+
+    def settle(self, simulation: Simulation) -> None:
+        """Delay all jobs that those which came and went may have changed, each by others on its links."""
+        if simulation.repaced:
+            self._touched |= simulation.repaced & self._links.keys()
+            simulation.repaced.clear()
+        if not self._touched:
+            return
+        delays = self._delays(simulation, self._reached(self._touched))
+        self._touched.clear()
+        for job, delay in delays.items():
+            before = simulation.link_delay[job]
+            if abs(delay - before) > _LEAST_CHANGE or (before and not delay):
+                simulation.set_link_delay(job, delay)
+
+    def _reached(self, seeds: Iterable[int]) -> list[int]:
+        """Jobs whose pace depends on these: they share links with them, or with others that do."""
+        found, todo = set(seeds), list(seeds)
+        while todo:
+            more = self._beside[todo.pop()] - found
+            found |= more
+            todo += more
+        return sorted(found)
+
+    def _delays(self, simulation: Simulation, reached: list[int]) -> dict[int, float]:
+        """The delay of each of these jobs, 0 of those that share no links now."""
+        jobs = [job for job in reached if self._beside[job]]
+        delays = dict.fromkeys(reached, 0.0)
+        if not jobs:
+            return delays
+        shared = [
+            users
+            for link in set().union(*(self._links[job] for job in jobs))
+            if len((users := self._users[link]).jobs) > 1
+        ]
+        of_rows, busy, inside, outside = (
+            list(chain.from_iterable(column))
+            for column in zip(*((users.jobs, *users.columns) for users in shared), strict=True)
+        )
+        rows = LinkRows(
+            np.searchsorted(jobs, of_rows),
+            np.array([len(users.jobs) for users in shared]),
+            np.array(busy),
+            np.array([inside, outside], np.float64),
+        )
+        alone = np.array([self._alone[job] for job in jobs])
+        pace = np.array([simulation.node_slowdown[job] for job in jobs])
+        return delays | dict(
+            zip(jobs, link_delays.delays(rows, alone, pace, _TOLERANCE).tolist(), strict=True)
+        )
