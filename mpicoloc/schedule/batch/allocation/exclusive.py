@@ -38,7 +38,7 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     return nodes, BIG
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[NDArray[np.int64], int]:
     """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
     level = machine.top_level - 1

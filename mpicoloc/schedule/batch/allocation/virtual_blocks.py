@@ -56,7 +56,7 @@ class _Layout:
         self.tree_starts, self.tree_ends = starts, np.append(starts[1:], self.n)
 
 
-_layout = functools.lru_cache(maxsize=4)(_Layout)
+_layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
