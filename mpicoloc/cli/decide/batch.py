@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     (args.log,) = args.logs
     _check_outputs(args)
     study = _study(args)
-    runs, wall_s = _simulate(study, keeps_places=not args.page is args.out is None)
+    runs, wall_s = _simulate(study, keeps_places=bool(args.page or args.out))
     needs_figures = study.is_comparison or args.out is not None
     found = sharing_figures.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
     if args.json:
@@ -121,7 +121,8 @@ def _study(args: argparse.Namespace) -> Study:
     """What is simulated; what is wrong with words is told before files are read."""
     from mpicoloc.schedule.batch import allocation, order
 
-    order.named(args.order), allocation.named(args.allocation)
+    order.named(args.order)
+    allocation.named(args.allocation)
     batch_sharing.is_comparison(args)
     machine = _machine(args)
     partitions = batch_partitions.read(args, machine)

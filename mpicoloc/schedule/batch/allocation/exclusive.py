@@ -26,9 +26,9 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they may be in such a subtree.
     """
     if n_nodes <= machine.switch_size:
-        room = np.flatnonzero(machine.per_switch(uses == FREE) >= n_nodes)
+        room = np.flatnonzero(_free_for_small(machine, uses.tobytes()) >= n_nodes)
         return (free_at(machine, uses, int(room[0]), n_nodes), SMALL) if len(room) else None
-    n_free = _free_for_big(machine, uses)
+    n_free = _free_for_big(machine, uses.tobytes())
     trees = _subtrees(n_free, n_nodes)
     if trees is None:
         return None
@@ -38,17 +38,28 @@ def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     return nodes, BIG
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[NDArray[np.int64], int]:
     """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
     level = machine.top_level - 1
     return machine.subtree[level] * _N_USES, len(machine.starts[level])
 
 
-def _free_for_big(machine: Machine, uses: Uses) -> NDArray[np.int64]:
+@functools.lru_cache(maxsize=128)
+def _free_for_small(machine: Machine, uses: bytes) -> NDArray[np.int64]:
+    """Nodes of each first-level switch that a small job can have.
+
+    Uses that were looked at a short time ago come again, as many of the expected ones do.
+    """
+    return machine.per_switch(np.frombuffer(uses, np.uint8) == FREE)
+
+
+@functools.lru_cache(maxsize=128)
+def _free_for_big(machine: Machine, uses: bytes) -> NDArray[np.int64]:
     """Nodes of each subtree below the roots that a big job can have: none beside another big job."""
     first_use, n_trees = _trees_of(machine)
-    counts = np.bincount(first_use + uses, minlength=n_trees * _N_USES).reshape(n_trees, _N_USES)
+    numbers = first_use + np.frombuffer(uses, np.uint8)
+    counts = np.bincount(numbers, minlength=n_trees * _N_USES).reshape(n_trees, _N_USES)
     return counts[:, FREE] * (counts[:, BIG] == 0)
 
 
@@ -66,8 +77,9 @@ def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bo
     """For which sizes `choose` finds nodes."""
     is_small = sizes <= machine.switch_size
     n_small = np.count_nonzero(is_small)
-    most_small = machine.per_switch(uses == FREE).max() if n_small else 0
-    most_big = _free_for_big(machine, uses).sum() if n_small < len(sizes) else 0
+    told = uses.tobytes()
+    most_small = _free_for_small(machine, told).max() if n_small else 0
+    most_big = _free_for_big(machine, told).sum() if n_small < len(sizes) else 0
     if n_small in (0, len(sizes)):
         return np.asarray(sizes <= max(most_small, most_big))
     return np.asarray(sizes <= np.where(is_small, most_small, most_big))

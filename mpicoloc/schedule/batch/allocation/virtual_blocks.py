@@ -33,7 +33,7 @@ def virtual_switch_size(switch_size: int) -> int:
 
 def choose(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """Nodes by the rules of section 4.2, or None: none of its rules finds any."""
-    blocks = _Blocks(machine, uses)
+    blocks = _blocks_of(machine, uses.tobytes())
     if n_nodes <= machine.switch_size:
         return _small(blocks, n_nodes)
     part = virtual_switch_size(machine.switch_size)
@@ -56,7 +56,7 @@ class _Layout:
         self.tree_starts, self.tree_ends = starts, np.append(starts[1:], self.n)
 
 
-_layout = functools.lru_cache(maxsize=4)(_Layout)
+_layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
@@ -124,6 +124,12 @@ class _Blocks:
         n_whole, n_rest = divmod(n_nodes, self.machine.switch_size)
         n_empty = int(np.count_nonzero(self.is_empty))
         return n_whole + (n_rest > self.most_in_rem) <= n_empty
+
+
+@functools.lru_cache(maxsize=128)
+def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
+    """The switches under uses that were looked at a short time ago, as many of the expected ones were."""
+    return _Blocks(machine, np.frombuffer(uses, np.uint8))
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
@@ -219,7 +225,7 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
 
 def can(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
     """For which sizes `choose` finds nodes."""
-    blocks = _Blocks(machine, uses)
+    blocks = _blocks_of(machine, uses.tobytes())
     wanted = sizes.tolist()
     found = {size: blocks.can(size) for size in set(wanted)}
     return np.array([found[size] for size in wanted], bool)
