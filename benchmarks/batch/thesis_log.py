@@ -5,8 +5,8 @@
 
 The log itself is not public. The thesis tells 49,107 jobs in 32 days on 3,096 nodes, 84 % of them in use
 (section 4.4); that most sizes are powers of two, that 2 % of the jobs larger than a switch are multiples of
-its 18 nodes, and that a significant part is not larger than a switch (section 4.2). It does not tell sizes, run
-times or estimates in numbers: those below are assumed. Rows are added to OUT, so that policies can run one by
+its 18 nodes, and that a significant part is not larger than a switch (section 4.2). It does not tell sizes,
+run times or estimates in numbers: those below are assumed. Rows are added to OUT, so policies can run one by
 one.
 """
 

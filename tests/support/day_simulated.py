@@ -27,7 +27,7 @@ def alone_s(jobs):
 
 
 def gap_s(jobs, others=()):
-    """Mean time from the end of a job to the begin of the next on its node, s; not of the indices `others`."""
+    """Mean time from the end of a job to the begin of the next on its node, s; not of `others`."""
     found = []
     for i, job in enumerate(jobs):
         ends = [one.end_s for one in jobs if one.node == job.node and one.end_s <= job.start_s]

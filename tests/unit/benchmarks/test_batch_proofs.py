@@ -1,18 +1,17 @@
-"""The proofs of `mpicoloc batch`: AccaSim's EASY in our engine, AccaSim itself where it is, the thesis's log."""
+"""The proofs of `mpicoloc batch`: AccaSim's EASY in our engine, AccaSim where it is, the thesis's log."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import ROOT
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.schedule.batch import allocation, engine, machine, order
 from mpicoloc.schedule.batch.logs import job_log, swf
 
-ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 
 import accasim_runs
@@ -40,9 +39,9 @@ RULES = {
         [0, 0, 160, 10],
     ),
 }
-"""By rule: jobs (submission, run time, limit, s, and nodes), and when each begins under EASY and with the rule.
+"""By rule: jobs (submission, run time, limit, s, and nodes), and when each begins: EASY, and with the rule.
 
-fills: the third job is reserved for 100 s; the fourth would outlast that on four nodes, of which two are spare.
+fills: the third job is reserved for 100 s; the fourth would outlast that on four nodes, two of them spare.
 waits: the machine is empty from 60 s on, and nothing happens until 120 s; the third is reserved for 100 s.
 keeps: the third is reserved for 200 s, and for 100 s once the first has ended early.
 """

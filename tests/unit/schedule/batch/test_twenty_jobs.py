@@ -1,7 +1,7 @@
 """The tutorial's twenty jobs as Slurm ran them, three ways, end in simulation when they ended in Slurm.
 
-`twenty_jobs.json` is the accounting of whole runs of docs/tutorial/slurm-day.md: of each job the program, the node,
-and when it was submitted, began and ended, s.
+`twenty_jobs.json` is the accounting of whole runs of docs/tutorial/slurm-day.md: of each job the program, the
+node, and when it was submitted, began and ended, s.
 """
 
 import json
@@ -55,5 +55,5 @@ def test_a_second_job_comes_as_long_after_its_partner_as_it_did():
     jobs = [Ended("a", "n1", 0, 0, 13), Ended("b", "n1", 0, 4, 13), Ended("a", "n1", 0, 15, 25)]
     found = day_simulated.ends_s("pairs", jobs, {"a": 10.0, "b": 6.0})
     assert day_simulated.gap_s(jobs, day_simulated.leaders(jobs)) == 2
-    # The first and second have their node for 2 s of work more each, of which they do 1 / 1.5 a second together.
+    # The first two have their node for 2 s of work more each, and do 1 / 1.5 s of it a second together.
     assert found == pytest.approx([14, 14, 26])
