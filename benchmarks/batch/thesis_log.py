@@ -1,6 +1,6 @@
 """A log like that of Jokanovic 2014, chapter 4, drawn from what the thesis tells of it, under its policies.
 
-    python benchmarks/batch/thesis_log.py [--seed 0] [--big 0.15] [--out ROWS.jsonl] [--policies exclusive]
+    python benchmarks/batch/thesis_log.py [--seed 0] [--big 0.05] [--out ROWS.jsonl] [--policies exclusive]
     python benchmarks/batch/thesis_log.py --show ROWS.jsonl
 
 The log itself is not public. The thesis tells 49,107 jobs in 32 days on 3,096 nodes, 84 % of them in use
@@ -24,12 +24,15 @@ N_JOBS, N_NODES, N_DAYS, UTILISATION = 49_107, 3_096, 32, 0.84
 SWITCH = 18
 MULTIPLES_FRAC = 0.02
 """Of the big jobs: multiples of the switch's size (section 4.2)."""
-BIG_FRAC = 0.15
+BIG_FRAC = 0.05
 """Assumed: jobs larger than a switch. At least 5 %, which share under virtual blocks (Figure 4.12)."""
 SMALL = {1: 0.30, 2: 0.15, 4: 0.20, 8: 0.15, 16: 0.15, 0: 0.05}
 """Assumed: shares of sizes of small jobs; 0: any from 1 to 18."""
-BIG = {32: 0.45, 64: 0.30, 128: 0.15, 256: 0.06, 512: 0.02, 0: 0.02}
-"""Assumed: shares of sizes of big jobs; 0: any from 19 to 512."""
+BIG = {32: 0.25, 64: 0.25, 128: 0.20, 256: 0.15, 512: 0.10, 0: 0.05}
+"""Assumed: shares of sizes of big jobs; 0: any from 19 to 512.
+
+With `exclusive` a big job has whole subtrees for itself, and all end in 39 days in ten subtrees (Fig. 4.14).
+So their run times, times subtrees, are 390 days at most. That rules out many small ones among them."""
 SPREAD = 1.5
 """Assumed: standard deviation of the logarithm of run times."""
 DAY_S = 86400.0

@@ -138,10 +138,12 @@ def ends_s(way, jobs, solo_s):
     """
     begin_s = min(job.start_s for job in jobs)
     first = leaders(jobs) if way == "pairs" else {}
-    # A job has its node until the next one can begin.
     wait_s, slowdown = gap_s(jobs, first), slowdowns(jobs, solo_s)
     submit_s = [max(job.submit_s - begin_s, 0.0) for job in jobs]
-    log = _log(submit_s, [one + wait_s for one in work_s(jobs, slowdown)])
+    # A job has its node until the next one can begin; where all are together that is stretched, too.
+    stretch = [slowdown[job.name] if way == "shared" else 1.0 for job in jobs]
+    held_s = [one + wait_s / by for one, by in zip(work_s(jobs, slowdown), stretch, strict=True)]
+    log = _log(submit_s, held_s)
     n_nodes = len({job.node for job in jobs})
     nodes = machine.of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
     work, chosen = workload(log, 1, n_nodes), allocation.named("first-available")
