@@ -1,5 +1,6 @@
 """Runs of AccaSim on the jobs that mpicoloc simulates, if a Python has it: see `in_accasim.py`."""
 
+import functools
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ VARIABLE = "MPICOLOC_ACCASIM_PYTHON"
 """Names a Python that has AccaSim, as of a virtual environment; else this one is asked."""
 
 
+@functools.cache
 def python():
     """A Python with AccaSim, or None."""
     found = os.environ.get(VARIABLE, sys.executable)

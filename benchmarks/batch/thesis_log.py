@@ -33,6 +33,8 @@ BIG = {32: 0.25, 64: 0.25, 128: 0.20, 256: 0.15, 512: 0.10, 0: 0.05}
 
 With `exclusive` a big job has whole subtrees for itself, and all end in 39 days in ten subtrees (Fig. 4.14).
 So their run times, times subtrees, are 390 days at most. That rules out many small ones among them."""
+MIN_JOBS = 5_000
+"""Of a drawn log: some days, of which submissions take all but the last one."""
 SPREAD = 1.5
 """Assumed: standard deviation of the logarithm of run times."""
 DAY_S = 86400.0
@@ -128,6 +130,8 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, help="add the rows to this file, JSON a line")
     parser.add_argument("--show", type=Path, help="only print the table of such a file")
     args = parser.parse_args(argv)
+    if args.jobs < MIN_JOBS:
+        parser.error(f"--jobs must be at least {MIN_JOBS:,}, some days of jobs, got {args.jobs:,}")
     if args.show:
         rows = [json.loads(line) for line in args.show.read_text().splitlines()]
     else:

@@ -128,7 +128,7 @@ def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
 
 def test_the_same_seed_draws_the_same_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        thesis_log.write(tmp_path / name, *thesis_log.draw(seed, n_jobs=500))
+        thesis_log.write(tmp_path / name, *thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS))
     texts = [(tmp_path / name).read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
-    assert len(swf.parse(texts[0].split("\n"), "a")[0]) == 500
+    assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS
