@@ -84,6 +84,33 @@ def draw(seed, n_jobs=N_JOBS, big_frac=BIG_FRAC, n_days=N_DAYS):
     return submit_s, run_s, np.ceil(limit_s), n_nodes
 
 
+def part_of(columns, number, n_parts):
+    """The jobs that are submitted in one of several parts of the time, from 1; their clock goes on."""
+    submit_s = columns[0]
+    edges_s = np.linspace(0, submit_s[-1] + 1, n_parts + 1)
+    is_in = (edges_s[number - 1] <= submit_s) & (submit_s < edges_s[number])
+    return tuple(column[is_in] for column in columns)
+
+
+def joined(rows):
+    """One row of the parts of a log, each on an empty machine at first: means over jobs, end of the last."""
+    n_jobs = np.array([row["n_jobs"] for row in rows])
+    ends_s = [row["first_s"] + row["completion_s"] for row in rows]
+    used_s = sum(row["utilisation_frac"] * row["completion_s"] for row in rows)
+    means = ("sharing_jobs_mean", "sharing_jobs_frac", "wait_mean_s")
+    whole = {name: float(np.average([row[name] for row in rows], weights=n_jobs)) for name in means}
+    completion_s = max(ends_s) - rows[0]["first_s"]
+    return (
+        rows[0]
+        | whole
+        | {
+            "n_jobs": int(n_jobs.sum()),
+            "completion_s": completion_s,
+            "utilisation_frac": used_s / completion_s,
+        }
+    )
+
+
 def write(path, submit_s, run_s, limit_s, n_nodes):
     """A log in Standard Workload Format, one processor a node."""
     with open(path, "w") as file:
@@ -96,6 +123,12 @@ def simulated(log, policy):
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", "MareNostrum",
                "--order", "easy", "--allocation", policy, "--json"]  # fmt: skip
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def by_policy(rows):
+    """The rows, with the parts of each policy joined, in the order of `POLICIES`."""
+    found = {policy: [row for row in rows if row["allocation"] == policy] for policy in POLICIES}
+    return [joined(sorted(some, key=lambda row: row["part"])) for some in found.values() if some]
 
 
 def table(rows):
@@ -126,6 +159,7 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--big", type=float, default=BIG_FRAC, help="part of the jobs larger than a switch")
     parser.add_argument("--jobs", type=int, default=N_JOBS, help="fewer, in as much less time")
+    parser.add_argument("--part", default="1/1", help="only the jobs of a part of the time, as 1/2")
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--out", type=Path, help="add the rows to this file, JSON a line")
     parser.add_argument("--show", type=Path, help="only print the table of such a file")
@@ -137,15 +171,18 @@ def main(argv=None):
     else:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "thesis.swf"
-            write(log, *draw(args.seed, args.jobs, args.big))
+            number, n_parts = (int(word) for word in args.part.split("/"))
+            columns = part_of(draw(args.seed, args.jobs, args.big), number, n_parts)
+            write(log, *columns)
             rows = []
             for policy in args.policies.split(","):
                 facts = {"seed": args.seed, "big_frac": args.big, "allocation": policy}
+                facts |= {"part": number, "first_s": float(columns[0][0])}
                 rows.append(facts | simulated(log, policy))
                 if args.out:
                     with args.out.open("a") as file:
                         file.write(json.dumps(rows[-1]) + "\n")
-    print(table(rows))
+    print(table(by_policy(rows)))
     return 0
 
 

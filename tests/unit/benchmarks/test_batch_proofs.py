@@ -126,6 +126,22 @@ def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
     assert (limit_s >= run_s).all() and run_s.min() >= 1 and n_nodes.min() >= 1
 
 
+def test_parts_of_the_log_have_each_job_once_and_join_to_its_figures():
+    columns = thesis_log.draw(3, n_jobs=thesis_log.MIN_JOBS)
+    parts = [thesis_log.part_of(columns, number, 3) for number in (1, 2, 3)]
+    for whole, *pieces in zip(columns, *parts, strict=True):
+        assert (np.concatenate(pieces) == whole).all()
+    rows = [
+        {"n_jobs": n, "first_s": first_s, "completion_s": last_s, "utilisation_frac": used_frac,
+         "sharing_jobs_mean": mean, "sharing_jobs_frac": 0.5, "wait_mean_s": wait_s}
+        for n, first_s, last_s, used_frac, mean, wait_s in [(1, 5, 10, 0.5, 0, 30), (3, 10, 15, 1.0, 4, 10)]
+    ]  # fmt: skip
+    joined = thesis_log.joined(rows)
+    # 10 s half in use and 15 s wholly, of 20 s: 25 s after the first begins at 5 s.
+    assert joined["completion_s"] == 20 and joined["utilisation_frac"] == pytest.approx(1.0)
+    assert (joined["n_jobs"], joined["sharing_jobs_mean"], joined["wait_mean_s"]) == (4, 3, 15)
+
+
 def test_the_same_seed_draws_the_same_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         thesis_log.write(tmp_path / name, *thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS))
