@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import day_simulated
 import pytest
 import slurm_jobs  # noqa: F401 it makes the next ones importable
 from pages import LAB, ROOT, of_cluster
@@ -25,6 +26,8 @@ PAGE = ROOT / "docs" / "tutorial" / "slurm-day.md"
 WAYS = ("exclusive", "shared", "pairs")
 PROGRAMS = {"lmp", "hpcc", "heat2d", "nbody"}
 BLOCK_LIMIT_S = 200
+NEAR_FRAC, NEAR_S = 0.10, 3.0
+"""How near a simulated end is to the real one, of the makespan; s: Slurm tells whole ones, job after job."""
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(600)]
 
 
@@ -167,6 +170,16 @@ def chosen(audit):
 def overlapping(jobs):
     """Pairs of numbers of jobs that were on one node at one time; Slurm tells whole seconds."""
     return {(a, b) for a in jobs for b in jobs if a < b and makespans.met(jobs[a], jobs[b])}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_simulated_from_their_accounting_jobs_end_when_they_did(day, way):
+    jobs = sorted(day.of(way).values(), key=lambda job: job.id)
+    solo_s = day_simulated.alone_s(day.of("exclusive").values())
+    makespan_s = max(job.end_s for job in jobs) - min(job.start_s for job in jobs)
+    found = day_simulated.ends_s(way, jobs, solo_s)
+    late_s = [abs(end_s - job.end_s) for end_s, job in zip(found, jobs, strict=True)]
+    assert max(late_s) <= max(NEAR_FRAC * makespan_s, NEAR_S)
 
 
 def test_every_job_has_its_price(day):

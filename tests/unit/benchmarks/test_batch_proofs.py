@@ -1,0 +1,150 @@
+"""The proofs of `mpicoloc batch`: AccaSim's EASY in our engine, AccaSim where it is, the thesis's log."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pages import ROOT
+
+from mpicoloc.core.topology import Topology
+from mpicoloc.schedule.batch import allocation, engine, machine, order
+from mpicoloc.schedule.batch.logs import job_log, swf
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
+
+import accasim_runs
+import easy_of_accasim
+import log_files
+import thesis_log
+
+N_NODES = 10
+MACHINE = machine.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
+EXAMPLE = ROOT / "examples" / "batch" / "llnl-atlas-cut.swf.gz"
+RULES = {
+    "fills": (
+        [(0, 100, 100, 6), (0, 10, 50, 4), (1, 20, 20, 8), (2, 40, 200, 4), (3, 5, 5, 2), (3, 5, 5, 3)],
+        [0, 0, 100, 120, 10, 15],
+        [0, 0, 100, 10, 50, 55],
+    ),
+    "waits": (
+        [(0, 60, 100, 6), (0, 60, 100, 4), (1, 20, 20, 8), (120, 5, 5, 1)],
+        [0, 0, 60, 120],
+        [0, 0, 120, 120],
+    ),
+    "keeps": (
+        [(0, 10, 200, 5), (0, 100, 100, 5), (1, 20, 20, 10), (2, 150, 150, 5)],
+        [0, 0, 100, 120],
+        [0, 0, 160, 10],
+    ),
+}
+"""By rule: jobs (submission, run time, limit, s, and nodes), and when each begins: EASY, and with the rule.
+
+fills: the third job is reserved for 100 s; the fourth would outlast that on four nodes, two of them spare.
+waits: the machine is empty from 60 s on, and nothing happens until 120 s; the third is reserved for 100 s.
+keeps: the third is reserved for 200 s, and for 100 s once the first has ended early.
+"""
+
+
+def workload(rows):
+    lines = [
+        f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
+    ]
+    return job_log.workload(swf.parse(lines, "log")[0], 1, N_NODES)
+
+
+def begins_s(work, next_job):
+    run = easy_of_accasim.LateSimulation(work, MACHINE, next_job, allocation.named("first-available"))
+    return run.run().start_s.tolist()
+
+
+@pytest.mark.parametrize("rule", easy_of_accasim.RULES)
+def test_what_each_rule_of_accasim_changes(rule):
+    """By hand."""
+    rows, easy_s, changed_s = RULES[rule]
+    assert begins_s(workload(rows), order.named("easy")) == easy_s
+    assert begins_s(workload(rows), easy_of_accasim.Easy([rule])) == changed_s
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 30), st.integers(1, 10)),
+        min_size=1,
+        max_size=25,
+    )
+)
+def test_without_any_of_these_rules_it_is_easy(jobs):
+    work = workload(sorted(jobs))
+    schedule = engine.simulate(work, MACHINE, order.named("easy"), allocation.named("first-available"))
+    assert begins_s(work, easy_of_accasim.Easy(())) == schedule.start_s.tolist()
+
+
+@pytest.mark.skipif(accasim_runs.python() is None, reason="AccaSim is not installed")
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("fcfs", order.named("fcfs")),
+        ("easy", easy_of_accasim.Easy()),
+        ("easy-mended", order.named("easy")),
+    ],
+)
+def test_accasim_lets_each_job_begin_when_we_do(theirs, ours):
+    rng = np.random.default_rng(1)
+    rows = zip(
+        np.sort(rng.integers(0, 3000, 300)), rng.integers(1, 90, 300), rng.integers(1, 200, 300),
+        rng.integers(1, N_NODES + 1, 300), strict=True,
+    )  # fmt: skip
+    work = workload(list(rows))
+    found, _, _ = accasim_runs.run(work, N_NODES, theirs)
+    assert begins_s(work, ours) == [found[number] for number in work.log.number.tolist()]
+
+
+def test_a_log_for_accasim_has_the_same_jobs(tmp_path):
+    work = log_files.workload(EXAMPLE, 1152, n_jobs=50)
+    accasim_runs.write_log(work, tmp_path / "log.swf")
+    again = log_files.workload(tmp_path / "log.swf", 1152)
+    assert len(work) == 50 and (again.n_nodes == work.n_nodes).all()
+    for name in ("number", "submit_s", "run_s"):
+        assert (getattr(again.log, name) == getattr(work.log, name)).all()
+    assert (again.estimate_s == work.estimate_s).all()
+
+
+def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
+    submit_s, run_s, limit_s, n_nodes = thesis_log.draw(0)
+    assert len(submit_s) == 49_107
+    used_frac = (run_s * n_nodes).sum() / (3096 * 32 * 86400)
+    assert used_frac == pytest.approx(0.84, abs=0.001)
+    is_big = n_nodes > 18
+    assert is_big.mean() == pytest.approx(0.05, abs=0.005)
+    assert (n_nodes[is_big] % 18 == 0).mean() == pytest.approx(0.02, abs=0.01)
+    assert (np.log2(n_nodes) % 1 == 0).mean() > 0.9
+    n_subtrees = -(-n_nodes[is_big] // 324)
+    assert (run_s[is_big] * n_subtrees).sum() <= 390 * 86400
+    assert (np.diff(submit_s) >= 0).all() and submit_s.max() + run_s.max() <= 32 * 86400
+    assert (limit_s >= run_s).all() and run_s.min() >= 1 and n_nodes.min() >= 1
+
+
+def test_parts_of_the_log_have_each_job_once_and_join_to_its_figures():
+    columns = thesis_log.draw(3, n_jobs=thesis_log.MIN_JOBS)
+    parts = [thesis_log.part_of(columns, number, 3) for number in (1, 2, 3)]
+    for whole, *pieces in zip(columns, *parts, strict=True):
+        assert (np.concatenate(pieces) == whole).all()
+    rows = [
+        {"n_jobs": n, "first_s": first_s, "completion_s": last_s, "utilisation_frac": used_frac,
+         "sharing_jobs_mean": mean, "sharing_jobs_frac": 0.5, "wait_mean_s": wait_s}
+        for n, first_s, last_s, used_frac, mean, wait_s in [(1, 5, 10, 0.5, 0, 30), (3, 10, 15, 1.0, 4, 10)]
+    ]  # fmt: skip
+    joined = thesis_log.joined(rows)
+    # 10 s half in use and 15 s wholly, of 20 s: 25 s after the first begins at 5 s.
+    assert joined["completion_s"] == 20 and joined["utilisation_frac"] == pytest.approx(1.0)
+    assert (joined["n_jobs"], joined["sharing_jobs_mean"], joined["wait_mean_s"]) == (4, 3, 15)
+
+
+def test_the_same_seed_draws_the_same_log(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        thesis_log.write(tmp_path / name, *thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS))
+    texts = [(tmp_path / name).read_text() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+    assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS
