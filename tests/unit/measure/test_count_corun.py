@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loops import Program, simulate
 
+from mpicoloc.core.tables import BEFORE_WINDOWS
 from mpicoloc.measure import count
 from mpicoloc.measure.count_corun import MIN_SHUTTERS, steadied
 from mpicoloc.measure.count_paces import crowded, paces
@@ -28,7 +29,7 @@ def run_by_turns(rng, n_shutters=24, luck=0.4, has_bytes=True, cost_ns=0.0):
     paces = rng.gamma(1 / luck**2, luck**2, (n_shutters, 1 + SINCE))
     row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
     passes = np.zeros(n_shutters)
-    for when in ("earlier", "before"):
+    for when in BEFORE_WINDOWS:
         counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * paces[row, 0])
         np.add.at(passes, row, counts[f"n_{when}"])
     if has_bytes:
