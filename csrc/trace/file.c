@@ -108,13 +108,30 @@ static int put_names(mc_trace_file *file, const mc_segment *first)
     return error;
 }
 
-int mc_trace_file_open(mc_trace_file *file, const mc_segment *first)
+/* Behind what another tracer of this job has written. */
+static int open_again(mc_trace_file *file, const char *path)
+{
+    struct stat status;
+    file->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (file->fd < 0)
+        return 0;
+    if (fstat(file->fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
+        file->size_bytes = file->n_pushed = (uint64_t)status.st_size;
+        return 1;
+    }
+    mc_trace_file_close(file);
+    return 0;
+}
+
+int mc_trace_file_open(mc_trace_file *file, const mc_segment *first, int is_begun)
 {
     char path[MC_PATH_LEN + 64];
     *file = (mc_trace_file){.fd = -1};
     int error = path_of(path, sizeof path, first);
     if (error)
         return error;
+    if (is_begun && open_again(file, path))
+        return 0;
     /* Never overwrite the old file: somebody may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)
         return errno;

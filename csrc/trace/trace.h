@@ -52,13 +52,14 @@ mc_trace_encoder *mc_trace_encoder_new(void);
 const void *mc_trace_encode(mc_trace_encoder *encoder, int rank, const mc_event *events, uint32_t n,
                             uint32_t *size_bytes);
 
-/* file.c: a new file of blocks. Each block is written completely or not at all. Errors are errno values. */
+/* file.c: a file of blocks. Each block is written completely or not at all. Errors are errno values. */
 typedef struct mc_trace_file {
     int fd; /* -1: closed */
     uint64_t size_bytes, n_pushed, t_pushed;
 } mc_trace_file;
 
-int mc_trace_file_open(mc_trace_file *file, const mc_segment *first);
+/* is_begun: another tracer of this job has written to it, so go on there. Else an old file is replaced. */
+int mc_trace_file_open(mc_trace_file *file, const mc_segment *first, int is_begun);
 int mc_trace_file_put(mc_trace_file *file, uint16_t type, const void *payload, uint32_t size_bytes);
 void mc_trace_file_push(mc_trace_file *file, uint64_t now); /* start writing to disk, now and then, without waiting */
 void mc_trace_file_close(mc_trace_file *file);

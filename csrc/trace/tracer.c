@@ -107,13 +107,24 @@ static void give_up(mc_tracer *tracer, int error)
 static int open_file(mc_tracer *tracer)
 {
     const traced_rank *first = &tracer->ranks[0];
-    for (int i = 1; i < tracer->n_ranks; i++)
+    uint64_t n_taken = 0; /* by another tracer: the keeper's, or the coordinator's */
+    for (int i = 0; i < tracer->n_ranks; i++) {
+        n_taken += tracer->ranks[i].n_taken;
         if (tracer->ranks[i].world_rank < first->world_rank)
             first = &tracer->ranks[i];
-    int error = mc_trace_file_open(&tracer->file, first->segment);
+    }
+    int error = mc_trace_file_open(&tracer->file, first->segment, n_taken > 0);
     if (error)
         give_up(tracer, error);
     return !error;
+}
+
+static int has_events(const mc_tracer *tracer)
+{
+    for (int i = 0; i < tracer->n_ranks; i++)
+        if (__atomic_load_n(&tracer->ranks[i].segment->ring.n_put, __ATOMIC_ACQUIRE) != tracer->ranks[i].n_taken)
+            return 1;
+    return 0;
 }
 
 static int is_ready(mc_tracer *tracer, uint64_t now, int is_last)
@@ -124,7 +135,7 @@ static int is_ready(mc_tracer *tracer, uint64_t now, int is_last)
         return 1;
     if (tracer->n_ranks < tracer->local_size && now < tracer->t_first + ALL_WITHIN_NS && !is_last)
         return 0;
-    return open_file(tracer);
+    return has_events(tracer) && open_file(tracer);
 }
 
 /* Number of complete, adjacent events from place i on, at most n. */

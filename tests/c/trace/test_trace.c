@@ -133,6 +133,18 @@ static void hole(void)
     print_counts();
 }
 
+/* At the end of a short job the coordinator's tracer may come after the keeper's: with events left, and with none. */
+static void again(void)
+{
+    for (int i = 1; i <= 3; i++) {
+        if (i < 3)
+            make_call(i);
+        mc_tracer_stop(mc_tracer_start("trace"));
+    }
+    mc_stop(MC_RANK_FINALIZING);
+    print_counts();
+}
+
 static int layout(void)
 {
     printf("%zu %zu %zu %zu %zu %zu %zu %d %d %d %d\n", sizeof(mc_trace_block), sizeof(mc_trace_head),
@@ -156,6 +168,8 @@ int main(int argc, char **argv)
         full_disk();
     else if (argc > 1 && strcmp(argv[1], "hole") == 0)
         hole();
+    else if (argc > 1 && strcmp(argv[1], "again") == 0)
+        again();
     else
         traced();
     char path[MC_PATH_LEN];

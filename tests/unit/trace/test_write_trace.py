@@ -106,6 +106,12 @@ def test_a_place_that_was_never_filled_is_passed_over(program, tmp_path):
     assert found.frame()["bytes"].tolist() == [1, 2]
 
 
+def test_a_second_tracer_goes_on_behind_the_first(program, tmp_path):
+    n_events, n_dropped, found = run(program, tmp_path, "again")
+    assert (n_events, n_dropped, found.n_events) == (2, 0, 2)
+    assert found.frame()["bytes"].tolist() == [1, 2]
+
+
 def test_layouts_are_those_of_the_header(program):
     done = subprocess.run([program, "layout"], capture_output=True, text=True, timeout=60, check=True)
     sizes = [kind.itemsize for kind in (trace_file.BLOCK, trace_file.FILE_HEAD, trace_file.CHUNK)]
