@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as students_t
-from scipy.stats.mstats import trimmed_mean, trimmed_mean_ci
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
+from mpicoloc.measure.burst import t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -125,7 +124,7 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     value = float(busy_s.sum() / alone_s.sum())
     left = np.log((busy_s.sum() - busy_s) / (alone_s.sum() - alone_s))
     spread = math.sqrt((n - 1) / n * float(np.sum((left - left.mean()) ** 2)))
-    half = float(students_t.ppf(0.975, n - 1)) * spread
+    half = t_quantile(n - 1) * spread
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n, "1", METHOD)
 
 
@@ -146,6 +145,8 @@ def steady_slowdown_of(relative: Floats) -> Estimate:
     -----
     The interval is that of the trimmed mean, by its Winsorized variance (Tukey and McLaughlin 1963).
     """
+    from scipy.stats.mstats import trimmed_mean, trimmed_mean_ci
+
     n = len(relative)
     if n < MIN_TURNS:
         raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
