@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import hypothesis
@@ -17,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Whether one example takes 200 ms tells how busy the machine is; each test has a limit of time.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
-
+# A shell without job control starts what is in its background, such as all of CI, with this signal ignored. Programs
+# that tests interrupt would ignore it, too.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).resolve().parent
 LONG_S = 360

@@ -89,8 +89,6 @@ def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None, keys=(
 
 
 def _become(argv, changes, stdout):
-    # A shell without job control starts what is in its background, such as all of CI, with this ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     # The size of the terminal comes a moment later than the terminal.
     deadline_s = time.monotonic() + 5
     while os.get_terminal_size(2).columns == 0 and time.monotonic() < deadline_s:
