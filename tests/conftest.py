@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Whether one example takes 200 ms tells how busy the machine is; each test has a limit of time.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
-# A shell without job control starts what is in its background, such as all of CI, with this ignored. So would be
-# the programs that tests interrupt.
+# A shell without job control starts what is in its background, as all of CI may be, with this signal ignored,
+# and so would be the programs that tests interrupt.
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     and threading.current_thread() is threading.main_thread()
