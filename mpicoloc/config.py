@@ -12,6 +12,7 @@ import os
 
 from mpicoloc import counters
 from mpicoloc.errors import UsageError
+from mpicoloc.number_lists import CpuLists, LevelLists
 from mpicoloc.pricings import PricingNames
 
 TYPE_CHECKING = False
@@ -96,12 +97,17 @@ OPTIONS: tuple[Option, ...] = (
            choices=("auto", "ipc", "burst", "count", "loop", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
-           "up to three tenths of a second at each shutter; 0 or --no-patching: never"),
+           "two tenths of a second at each shutter, six where jobs take turns; 0 or --no-patching: never"),
     Option("bubble", "MPICOLOC_BUBBLE", "--bubble", float, 0.0, "",
-           "part of the shutters in which a bubble of a random level runs beside the job, so that its "
-           "profile says how much it suffers from pressure on memory; needs the meter count, and "
-           "`mpicoloc bubble calibrate` once for this kind of machine; 0: none",
+           "part of the shutters in which a bubble of a random level, or the probe, runs beside the job, so "
+           "that its profile tells what it suffers and how it presses; needs `mpicoloc bubble calibrate`",
            minimum=0.0, maximum=0.9, placeholder="FRACTION"),
+    Option("bubble.levels", "MPICOLOC_BUBBLE_LEVELS", "--bubble-levels", str, "2,4,6,8", "",
+           "levels of these bubbles; with few, each has several shutters within minutes",
+           choices=LevelLists(), placeholder="LIST"),
+    Option("bubble.cores", "MPICOLOC_BUBBLE_CORES", "--bubble-cores", str, None, "",
+           "processors on which they may run, as 0-3,8; empty: all that no rank of the job may use",
+           choices=CpuLists(), placeholder="LIST"),
     Option("bubble.calibration", "MPICOLOC_BUBBLE_CALIBRATION", "--bubble-calibration", str, None, "",
            "calibration of bubbles; empty: that of this kind of machine in the user's cache",
            placeholder="FILE"),

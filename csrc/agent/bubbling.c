@@ -17,9 +17,7 @@
 
 enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = sizeof((mc_slot *)0)->cpu_mask / sizeof(uint64_t) };
 
-/* Few, so that a job of some minutes has several shutters of each. */
-static const int LEVELS[] = {2, 4, 6, 8};
-enum { N_LEVELS = sizeof LEVELS / sizeof *LEVELS, MAX_LEVEL = MC_BUBBLE_LEVEL_MAX };
+enum { N_LEVELS_MAX = 16, MAX_LEVEL = MC_BUBBLE_LEVEL_MAX };
 
 /* With less the levels cannot be told apart: LEAST_GAIN of mpicoloc/bubble/calibrate.py. */
 static const double LEAST_GAIN = 0.03;
@@ -49,6 +47,10 @@ typedef struct worker {
 
 struct mc_bubbling {
     mc_bubble_levels levels;
+    double drawn[N_LEVELS_MAX]; /* levels of bubbles, n_drawn of them */
+    int n_drawn;
+    uint64_t cores[N_MASK]; /* where bubbles may run; none named: wherever the job may not */
+    int n_cores;
     double frac;
     uint64_t random, n_bytes;
     int n_workers, stop;
@@ -85,6 +87,34 @@ static int read_levels(mc_bubble_levels *levels, char *why)
                                             : "this is no calibration of bubbles: ",
             path);
     return 0;
+}
+
+static void read_drawn(mc_bubbling *all)
+{
+    const char *text = mc_option_text(MC_OPT_BUBBLE_LEVELS);
+    char *end;
+    for (double level; all->n_drawn < N_LEVELS_MAX && (level = strtod(text, &end), end != text); text = end) {
+        if (level > 0.0 && level <= MAX_LEVEL)
+            all->drawn[all->n_drawn++] = level;
+        end += *end == ',';
+    }
+}
+
+static int has_cpu(const uint64_t mask[N_MASK], int cpu)
+{
+    return mask[cpu / 64] >> (cpu % 64) & 1;
+}
+
+static void read_cores(mc_bubbling *all)
+{
+    const char *list = mc_option_text(MC_OPT_BUBBLE_CORES);
+    for (int i = 0, cpu; list && *list; i++) {
+        cpu = mc_bubble_cpu_of(list, i);
+        if (cpu < 0 || cpu >= 64 * N_MASK || has_cpu(all->cores, cpu))
+            return;
+        all->cores[cpu / 64] |= (uint64_t)1 << (cpu % 64);
+        all->n_cores++;
+    }
 }
 
 static uint64_t cpu_now_ns(void)
@@ -183,6 +213,8 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->told, NULL);
     all->frac = frac;
+    read_drawn(all);
+    read_cores(all);
     all->random = mc_now_ns() | 1;
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
@@ -225,9 +257,9 @@ static double draw(mc_bubbling *all)
     return (double)(x >> 11) * 0x1p-53;
 }
 
-static int has_cpu(const uint64_t mask[N_MASK], int cpu)
+int mc_bubbling_draw(mc_bubbling *all)
 {
-    return mask[cpu / 64] >> (cpu % 64) & 1;
+    return all && draw(all) < all->frac;
 }
 
 static void add_mask(uint64_t mask[N_MASK], const mc_slot *slot)
@@ -256,7 +288,8 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
             add_mask(others, mc_view_slot(view, i));
     for (int of_others = 1; of_others >= 0; of_others--)
         for (int cpu = 0; cpu < n_cpus && cpu < 64 * N_MASK && n < all->n_workers; cpu++)
-            if (!has_cpu(own, cpu) && has_cpu(others, cpu) == of_others && pin(&all->workers[n], cpu))
+            if (!has_cpu(own, cpu) && has_cpu(others, cpu) == of_others &&
+                (!all->n_cores || has_cpu(all->cores, cpu)) && pin(&all->workers[n], cpu))
                 n++;
     return n;
 }
@@ -265,9 +298,9 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
 static turn draw_turn(mc_bubbling *all, mc_bubble_times times)
 {
     int has_probe = all->levels.probe_lines_per_s > 0.0;
-    int i = (int)(draw(all) * (N_LEVELS + has_probe));
-    turn next = {.number = all->turn.number + 1, .times = times, .n_workers = i < N_LEVELS ? all->n_workers : 1};
-    next.level = i < N_LEVELS ? LEVELS[i] : 0.0;
+    int i = (int)(draw(all) * (all->n_drawn + has_probe));
+    turn next = {.number = all->turn.number + 1, .times = times, .n_workers = i < all->n_drawn ? all->n_workers : 1};
+    next.level = i < all->n_drawn ? all->drawn[i] : 0.0;
     next.setting = all->levels.probe;
     if (next.level > 0.0)
         mc_bubble_setting_of(&next.setting, &all->levels, next.level, all->n_workers);
@@ -279,7 +312,7 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, mc_bubble_ti
     int is_open = all != NULL;
     for (int i = 0; all && i < all->n_workers; i++)
         is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
-    if (!is_open || draw(all) >= all->frac)
+    if (!is_open)
         return;
     if (pin_workers(all, view) < all->n_workers) { /* fewer would press less than the level says */
         explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles",

@@ -70,7 +70,7 @@ uint64_t mc_lengths_planned_ns(const mc_lengths *lengths, const mc_board_view *v
 
 int mc_lengths_is_due(const mc_lengths *lengths, const mc_board_view *view, uint64_t now)
 {
-    return lengths->options.adapts && view->n_others && now >= lengths->t_adapted + ADAPT_EVERY_NS;
+    return lengths->options.adapts && mc_view_has_shutters(view) && now >= lengths->t_adapted + ADAPT_EVERY_NS;
 }
 
 void mc_lengths_adapt(mc_lengths *lengths, double cycle_ns, uint64_t now)
@@ -101,7 +101,9 @@ static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
 {
     const mc_shutter_options *options = &lengths->options;
     double n = view->n_others + 1, unit = (double)options->period_ns, duration = (double)lengths->duration_ns;
-    double needed = duration * (n - 1) / (n * duty_frac_for_others(lengths));
+    /* Alone, what its own bubbles cost the job counts like the pauses for others. */
+    double held_frac = view->n_others ? (n - 1) / n : (double)view->wants_bubbles;
+    double needed = duration * held_frac / duty_frac_for_others(lengths);
     needed = needed < 4.0 * duration ? 4.0 * duration : needed;
     uint64_t n_units = (uint64_t)(needed / unit);
     if ((double)n_units * unit < needed)

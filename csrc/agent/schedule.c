@@ -94,7 +94,7 @@ static int target_of(const mc_schedule *schedule, const mc_board_view *view, uin
 {
     *takes_part = schedule->booked_owner != 0;
     if (!schedule->booked_owner)
-        return view->n_others ? target_of_grid(schedule, view, period_ns, takes_part) : -1;
+        return mc_view_has_shutters(view) ? target_of_grid(schedule, view, period_ns, takes_part) : -1;
     for (int i = 0; i < view->n_live; i++)
         if (view->live[i].owner == schedule->booked_owner)
             return i;

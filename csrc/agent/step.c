@@ -33,7 +33,7 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
     agent->t_duty = agent->schedule.t_instant - lead;
     int is_missing = ranks->local_size == 0 || ranks->n < ranks->local_size;
     if ((is_missing && now < agent->t_open + RANKS_POLL_FOR_NS) ||
-        mc_meter_is_due(&agent->meter, agent->view.n_others > 0, now))
+        mc_meter_is_due(&agent->meter, mc_view_has_shutters(&agent->view), now))
         agent->t_duty = mc_min(agent->t_duty, now + RANKS_POLL_NS);
     if (ranks->is_multi_node)
         agent->t_duty = mc_min(agent->t_duty, now + ASKED_POLL_NS);
@@ -126,7 +126,8 @@ static void judge_bubble(mc_agent *agent)
     /* Half of the time until sampling begins is enough for it to fill the caches. */
     uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
     own->record.verdict = MC_VERDICT_BUBBLED;
-    mc_bubbling_result(agent->bubbling, t_latest, &own->record.bubble_level, &own->record.probe_slowdown);
+    if (mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
+        mc_bubbling_result(agent->bubbling, t_latest, &own->record.bubble_level, &own->record.probe_slowdown);
 }
 
 void mc_agent_judge(mc_agent *agent, uint64_t now)
@@ -134,7 +135,9 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
         return;
-    if (own->record.verdict == MC_VERDICT_VALID && mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
+    int is_alone = own->record.n_corunners == 0 && !own->i_common; /* such a shutter says nothing of co-runners */
+    if (own->record.verdict == MC_VERDICT_VALID &&
+        (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))
         judge_bubble(agent);
     if (own->record.verdict == MC_VERDICT_SILENT)
         mc_lengths_refused(&agent->lengths, own->reservation.t1 - own->reservation.t0);
@@ -157,7 +160,7 @@ static void adapt(mc_agent *agent, uint64_t now)
 static void search(mc_agent *agent, uint64_t now)
 {
     uint64_t t_free = agent->schedule.t_instant - lead_ns(agent);
-    if (mc_meter_step(&agent->meter, agent->view.n_others > 0, agent->lengths.options.max_ns, t_free, now,
+    if (mc_meter_step(&agent->meter, mc_view_has_shutters(&agent->view), agent->lengths.options.max_ns, t_free, now,
                       &agent->wake))
         agent->lengths.t_adapted = 0;
 }
@@ -181,7 +184,8 @@ static void begin_bubble(mc_agent *agent)
 {
     mc_own_shutter *own = &agent->own;
     const mc_bubble_times times = {own->reservation.t0, own->record.t0, own->t_window_end};
-    if (own->is_open && !own->i_common && agent->node->meter == MC_METER_COUNT)
+    int is_wanted = agent->view.n_others == 0 || mc_bubbling_draw(agent->bubbling);
+    if (is_wanted && own->is_open && !own->i_common && agent->node->meter == MC_METER_COUNT)
         mc_bubbling_begin(agent->bubbling, &agent->view, times);
 }
 
@@ -226,9 +230,11 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
-/* A meter that counts costs the job something too. */
+/* A meter that counts costs the job something too. A shutter without co-runners is for a bubble only. */
 static int may_take(mc_agent *agent, uint64_t now)
 {
+    if (agent->view.n_others == 0 && (agent->node->meter != MC_METER_COUNT || !mc_bubbling_draw(agent->bubbling)))
+        return 0;
     int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
     return is_affordable && mc_lengths_takes(&agent->lengths, now);
 }

@@ -77,4 +77,7 @@ int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path);
 /* The setting of a level, which may be a fraction, of one of n_shares equal bubbles that make the level together. */
 int mc_bubble_setting_of(mc_bubble_setting *setting, const mc_bubble_levels *levels, double level, int n_shares);
 
+/* cpus.c: the i-th processor of a list such as 0-3,8, where the list begins again at its end. -1: no such list. */
+int mc_bubble_cpu_of(const char *list, int i);
+
 #endif

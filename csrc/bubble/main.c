@@ -73,37 +73,9 @@ static int local_size(void)
     return n > 0 ? n : 1;
 }
 
-/* The i-th processor of a list such as 0-3,8, where the list begins again at its end. -1: no such list. */
-static int cpu_of(const char *list, int i)
-{
-    int n = 0, wanted = -1;
-    for (int turn = 0; turn < 2; turn++) {
-        int at = 0;
-        for (const char *p = list; *p;) {
-            char *end;
-            long first = strtol(p, &end, 10), last = first;
-            if (end == p || first < 0)
-                return -1;
-            if (*end == '-')
-                last = strtol(p = end + 1, &end, 10);
-            if (end == p || last < first || last >= CPU_SETSIZE || (*end && *end != ','))
-                return -1;
-            for (long cpu = first; cpu <= last; cpu++, at++)
-                if (turn == 1 && at == wanted)
-                    return (int)cpu;
-            p = *end ? end + 1 : end;
-        }
-        n = at;
-        if (n == 0)
-            return -1;
-        wanted = i % n;
-    }
-    return -1;
-}
-
 static int pin(const char *list)
 {
-    int cpu = cpu_of(list, local_rank());
+    int cpu = mc_bubble_cpu_of(list, local_rank());
     cpu_set_t set;
     if (cpu < 0)
         return fail(EXIT_USAGE, "--cpus must be a list of processors such as 0-3,8, got", list, "see lscpu");

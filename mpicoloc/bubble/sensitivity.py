@@ -1,11 +1,13 @@
-"""What a program suffers from bubbles: they come and go in turns inside one run of it.
+"""What a program suffers from bubbles that come and go inside one run of it, which need not be changed.
 
-Its progress is that of the MPI calls of rank 0, from the trace of all calls, so it need not be changed and no
-hardware counters are needed. A run that is too short for turns is repeated whole, beside a bubble each time.
+Three ways are tried until one has all levels: bubbles in shutters, of which the job has many more than in
+production, and progress by counted places; bubbles in turns of a third of a second, and progress by the MPI
+calls of rank 0; whole runs, each beside a bubble of one level.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -14,15 +16,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpicoloc.bubble import calibration_file
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.hogs import Bubble
 from mpicoloc.bubble.taking_turns import take_turns
 from mpicoloc.core import messages, progress
 from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.core.cpu_list import format_cpus
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.launch import wrap
+from mpicoloc.measure import production_bubbles
 from mpicoloc.measure.calibration import Calibration
+from mpicoloc.measure.production_bubbles import Bubbled
 from mpicoloc.measure.runs import wall_slowdowns
 from mpicoloc.measure.steps import classify_steps, step_slowdowns
 from mpicoloc.measure.turns import Turns
@@ -30,7 +36,7 @@ from mpicoloc.profile import profiles
 from mpicoloc.trace import trace
 
 TURN_S, GUARD_S = 0.3, 0.05
-IN_TURNS, WHOLE_RUNS = "turns", "whole runs"
+IN_SHUTTERS, IN_TURNS, WHOLE_RUNS = WAYS = "counts", "turns", "whole runs"
 _PROFILE_LIMIT_S = 20.0
 
 
@@ -39,7 +45,7 @@ class Setup:
     """Where things run, and how it is measured.
 
     `n_ranks`: of the program; `seconds`: after these it is ended (infinite: it runs to its end); `n_repeats`:
-    runs at each level, where whole runs are compared.
+    runs at each level, where whole runs are compared; `ways`: those that may be tried.
     """
 
     calibration: Calibration
@@ -50,11 +56,12 @@ class Setup:
     seconds: float
     n_repeats: int
     mpirun: Sequence[str] = ()
+    ways: Collection[str] = WAYS
 
 
 @dataclass(frozen=True)
 class Suffered:
-    """A program's curve, and how it was found: `IN_TURNS` or `WHOLE_RUNS`."""
+    """A program's curve, and how it was found: `IN_SHUTTERS`, `IN_TURNS` or `WHOLE_RUNS`."""
 
     curve: SensitivityCurve
     way: str
@@ -92,16 +99,30 @@ def sensitivity(
     DataError
         If it fails, or too little was seen.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        run = _Runs(app, env, setup, folder, to_stderr)
+        if IN_SHUTTERS in setup.ways:
+            found = run.in_shutters(name)
+            if found.curve is not None and len(found.curve.levels) == 1 + len(setup.levels):
+                _note_falls(found.curve)
+                return Suffered(found.curve, IN_SHUTTERS)
+            messages.note(f"{app[0]} cannot be counted: {found.reason or 'some levels had too few shutters'}")
+        return _beside_hogs(run, app[0], name, setup, rng)
+
+
+def _beside_hogs(run: _Runs, app: str, name: str, setup: Setup, rng: np.random.Generator) -> Suffered:
+    """The curve by memory hogs of this process."""
     settings = {level: setup.calibration.setting(level) for level in (0.0, *setup.levels)}
     n_bytes = max(one.working_set_bytes for one in settings.values())
-    with tempfile.TemporaryDirectory() as folder, Bubble(setup.bubble_cpus, n_bytes) as bubble:
-        run = _Runs(app, env, setup, folder, to_stderr)
-        found, is_whole = run.in_turns(lambda level: bubble.set(settings[level]), rng)
-        if found:
-            return Suffered(_curve(name, found), IN_TURNS)
-        if not is_whole:
-            raise DataError(f"{app[0]} made too few MPI calls in {setup.seconds:g} s: leave out --seconds")
-        messages.note(f"{app[0]} is too short, or calls MPI too rarely, for turns: whole runs are compared")
+    is_whole = True
+    with Bubble(setup.bubble_cpus, n_bytes) as bubble:
+        if IN_TURNS in setup.ways:
+            found, is_whole = run.in_turns(lambda level: bubble.set(settings[level]), rng)
+            if found:
+                return Suffered(_curve(name, found), IN_TURNS)
+        if not is_whole or WHOLE_RUNS not in setup.ways:
+            raise DataError(f"{app} made too few MPI calls in {setup.seconds:g} s: leave out --seconds")
+        messages.note(f"{app} is too short, or calls MPI too rarely, for turns: whole runs are compared")
         walls_s = run.repeated(lambda level: bubble.set(settings[level]), list(settings), rng)
     return Suffered(_curve(name, wall_slowdowns(walls_s)), WHOLE_RUNS)
 
@@ -114,13 +135,35 @@ class _Runs:
     ) -> None:
         self._app, self._setup, self._to_stderr = app, setup, to_stderr
         self._env = {name: text for name, text in env.items() if name != "MPICOLOC_OUT"}
-        self._profile = os.path.join(folder, "app.h5")
+        self._folder, self._profile = folder, os.path.join(folder, "app.h5")
         command = [*wrap.python_module("mpicoloc"), "run", "-q", "-n", str(setup.n_ranks), *setup.mpirun]
         self._command = [*command, "--out", self._profile]
 
     def _started(self, flags: Sequence[str]) -> Application:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._profile)
         command = [*self._command, *flags, "--", *self._app]
         return Application(command, self._setup.app_cpus, self._env, to_stderr=self._to_stderr)
+
+    def in_shutters(self, name: str) -> Bubbled:
+        """What a run tells in which nearly each shutter has a bubble, as many of them as there can be."""
+        setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
+        calibration_file.write(setup.calibration, file)
+        options = {
+            "--bubble": "0.9",
+            "--bubble-levels": ",".join(f"{level:g}" for level in setup.levels),
+            "--bubble-cores": format_cpus(setup.bubble_cpus),
+            "--bubble-calibration": file,
+            "--shutter-duty-frac": "0.5",
+            "--meter": "count",
+        }
+        with self._started([f"{flag}={value}" for flag, value in options.items()]) as app:
+            _wait(app, setup.seconds)
+            code = app.end()
+        if code:
+            raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
+        self._await_profile()
+        return production_bubbles.of_profile(profiles.read(self._profile), name)
 
     def in_turns(
         self, apply: Callable[[float], None], rng: np.random.Generator
@@ -178,13 +221,27 @@ class _Runs:
         return wall_s
 
 
+def _wait(app: Application, seconds: float) -> None:
+    """Wait for so long, or until the program has ended."""
+    begin_s = now_s = time.monotonic()
+    with progress.stage("measuring sensitivity", seconds if np.isfinite(seconds) else None, "s") as advance:
+        while now_s < begin_s + seconds and not app.wait(min(1.0, begin_s + seconds - now_s)):
+            before_s, now_s = now_s, time.monotonic()
+            advance(now_s - before_s)
+
+
 def _curve(name: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
     rows = [(1.0, 1.0, 1.0), *((one.value, one.low, one.high) for one in found.values())]
     slowdown, low, high = np.array(rows).T
     levels = np.array([0.0, *found])
-    if np.any(falling := (high[1:] < low[:-1])):
-        at = levels[1:][falling]
-        messages.note(
-            f"the curve falls at level {', '.join(f'{level:g}' for level in at)}: noise? Run it longer"
-        )
-    return SensitivityCurve(name, levels, slowdown, low, high, sum(one.n for one in found.values()))
+    curve = SensitivityCurve(name, levels, slowdown, low, high, sum(one.n for one in found.values()))
+    _note_falls(curve)
+    return curve
+
+
+def _note_falls(curve: SensitivityCurve) -> None:
+    """Tell where a curve falls, as more pressure helps no program."""
+    falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
+    if len(falling):
+        at = ", ".join(f"{level:g}" for level in falling)
+        messages.note(f"the curve falls at level {at}: noise? Run it longer")

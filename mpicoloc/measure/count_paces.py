@@ -48,9 +48,9 @@ class Paces:
     stands for. `moved_bytes` is what MPI calls of one rank moved in `moved_s` seconds of co-run: in the
     window before it, and (second column) since the shutter before; 0: not known. In a `crowded` shutter
     threads of the job waited for each other's processors, or a bubble ran, so `during` is not of the job
-    alone; `bubble_level` is 0 where none ran. `stratum` numbers the shutters with the same places, 0 for rare
-    ones, `group` those that were left out together when weights were fitted, `instant` the shutters that
-    nodes have in common, in order of time.
+    alone; `bubble_level` is 0 where none ran. `alone` is a shutter without co-runners. `stratum` numbers the
+    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
+    were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -62,6 +62,7 @@ class Paces:
     moved_s: Array
     crowded: Flags
     bubble_level: Array
+    alone: Flags
     node: Indices
     stratum: Indices
     group: Indices
@@ -127,8 +128,8 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
     return Paces(
         during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
-        is_crowded[known], rows["bubble_level"][known], node[known], stratum[known], group[known],
-        instant[known],
+        is_crowded[known], rows["bubble_level"][known], rows["n_corunners"][known] == 0, node[known],
+        stratum[known], group[known], instant[known],
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ MIN_SOLO, MIN_LEVEL = 6, 3
 MIN_PROBES = 6
 """Shutters with the probe below which there is no score."""
 _BUBBLED = VERDICTS.index("bubbled")
-_DURING = 1
+_BEFORE, _DURING = 0, 1
 Array = NDArray[np.float64]
 
 
@@ -202,11 +202,16 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
 
 
 def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
-    """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error."""
+    """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error.
+
+    Without co-runners the pace without a bubble is that of the windows before the same shutter.
+    """
     relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
+    is_paired = found.alone & found.is_near[:, _BEFORE] & (found.before > 0)
+    relative[is_paired], error[is_paired] = (found.during / found.before)[is_paired], 0.0
     keys = found.node * (found.stratum.max(initial=0) + 1) + found.stratum
     for key in np.unique(keys):
-        same = keys == key
+        same = (keys == key) & ~found.alone
         solo = found.during[same & (level == 0)]
         if len(solo) < MIN_SOLO:
             continue

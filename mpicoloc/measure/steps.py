@@ -19,6 +19,8 @@ MIN_KNOWN_FRAC = 0.8
 """Part of the time in steps of known work, below which there is no slowdown: the rest would look even."""
 MIN_OF_KIND = 8
 """Steps below which the time of a kind is not known: each of them counts as the work that it took."""
+MIN_STEPS_OF_TURN = 1.0
+"""Steps in a turn, on average, below which there is no slowdown: longer ones hide what a turn did."""
 N_ROUNDS = 30
 NEAR = 1e-5
 
@@ -66,7 +68,9 @@ def step_slowdowns(
         Of the levels that have enough turns. Empty: there are too few steps, or most of the time lies in
         steps of which too few are of one kind to say how much work they are.
     """
-    if len(ends_s) < 2 or not len(turns.level) or _known_frac(ends_s, kinds) < MIN_KNOWN_FRAC:
+    if not len(turns.level) or len(ends_s) < max(2.0, MIN_STEPS_OF_TURN * len(turns.level)):
+        return {}
+    if _known_frac(ends_s, kinds) < MIN_KNOWN_FRAC:
         return {}
     edges, step, turn = _pieces(ends_s, turns)
     inner = turns.without_beginnings(guard_s)

@@ -200,9 +200,21 @@ def heat(request, tmp_path):
 
 
 @pytest.mark.serial
+def test_sensitivity_by_counts(calibrated, heat, shm_dir):
+    done = call("sensitivity", "--json", "--levels", "4,8", "--seconds", "20", "--", heat, "400", "10000000")
+    found = result_of(done)
+    assert found["levels"] == [0, 4, 8] and found["slowdown"][0] == 1
+    assert all(0 < low <= value <= high for low, value, high in zip(
+        found["low"], found["slowdown"], found["high"], strict=True))  # fmt: skip
+    # Where places cannot be counted, or others have the processors, the next way is taken, and told.
+    assert found["method"] == "counts" or "cannot be counted" in done.stderr
+    jobs.assert_nothing_left(shm_dir)
+
+
+@pytest.mark.serial
 def test_sensitivity_of_a_run_in_turns(calibrated, heat, tmp_path, shm_dir):
     done = call("sensitivity", "--json", "--levels", "8", "--seconds", "20", "--curves", "curves.csv",
-                "--", heat, "200", "10000000")  # fmt: skip
+                "--way", "turns", "--", heat, "200", "10000000")  # fmt: skip
     found = result_of(done)
     assert found["levels"] == [0, 8] and found["slowdown"][0] == 1 and found["method"] == "turns"
     assert all(0 < low <= value <= high for low, value, high in zip(
@@ -266,19 +278,25 @@ def start_pair(calibrated, tmp_path, started):
         cpus = sorted(os.sched_getaffinity(0))[:2]
         bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
         for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
-            own = {"MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
-            shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
-            log = tmp_path / f"{name}.log"
-            with open(log, "wb") as file:
-                command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
-                process = subprocess.Popen(
-                    [*command, found.program, str(seconds)],
-                    env={**os.environ, **own, **options}, cwd=tmp_path, stdin=subprocess.DEVNULL,
-                    stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-            started.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
+            start_one(found, cpu, seconds, options, tmp_path, started, name)
         return started
 
     return start
+
+
+def start_one(found, cpu, seconds, options, folder, started, name="a"):
+    """A job of one rank on a processor."""
+    own = {"MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
+    shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
+    log = folder / f"{name}.log"
+    with open(log, "wb") as file:
+        command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
+        process = subprocess.Popen(
+            [*command, found.program, str(seconds)],
+            env={**os.environ, **own, **options}, cwd=folder, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    started.append(jobs.Job(process, folder / f"{name}.h5", log))
+    return started[-1]
 
 
 @pytest.mark.e2e
@@ -298,6 +316,28 @@ def test_bubbles_in_the_shutters_of_a_job(start_pair):
     if n_counted < MIN_COUNTED:
         pytest.skip(f"{n_counted} shutters had counts on this machine, {MIN_COUNTED} needed")
     assert has_bubble.any(), nodes["bubble_reason"]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.serial
+def test_bubbles_beside_a_job_without_co_runners(calibrated, tmp_path, started):
+    found = jobs.find_mpi("mpich", tmp_path, "rarely.c") or jobs.find_mpi("openmpi", tmp_path, "rarely.c")
+    if found is None:
+        pytest.skip("no MPI")
+    cpu = sorted(os.sched_getaffinity(0))[0]
+    options = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9", "MPICOLOC_BUBBLE_LEVELS": "3,7.5",
+               "MPICOLOC_SHUTTER_DUTY_FRAC": "0.5"}  # fmt: skip
+    job = start_one(found, cpu, 12, options, tmp_path, started)
+    assert job.wait() == 0, job.log
+    profile = job.profile()
+    shutters, nodes = profile.tables["shutters"], profile.tables["nodes"]
+    assert (shutters["n_corunners"] == 0).all()
+    assert not (shutters["verdict"] == VERDICTS.index("valid")).any()
+    assert set(shutters["bubble_level"]) <= {0.0, 3.0, 7.5}
+    if len(shutters) < MIN_COUNTED:
+        pytest.skip(f"{len(shutters)} shutters on this machine, {MIN_COUNTED} needed")
+    assert (shutters["bubble_level"] > 0).any() or nodes["bubble_reason"].any()
 
 
 def bubble_threads():

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
 N_FILES_MAX = 20
-BASE = "errors config record pricings counters extras"
+BASE = "errors config record pricings counters number_lists extras"
 """Files at the top of the package, which every room may import."""
 
 
@@ -39,7 +39,8 @@ ROOMS = {
     "counters": Room("record"),
     "extras": Room("errors"),
     "pricings": Room("errors"),
-    "config": Room("errors record pricings counters"),
+    "number_lists": Room(""),
+    "config": Room("errors record pricings counters number_lists"),
     "core": Room(BASE, libraries="numpy"),
     "launch": Room(BASE),
     "pmpi": Room(f"{BASE} core launch", libraries="numpy", owns="cffi pycparser"),

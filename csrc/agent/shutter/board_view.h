@@ -10,6 +10,7 @@ typedef struct mc_board_view {
     mc_slot *slot;   /* this job's */
     uint64_t owner;
     int n_live, n_others; /* jobs there now, this one included; without it */
+    int wants_bubbles;    /* this job has shutters without co-runners too */
     mc_neighbour live[MC_N_SLOTS];
     mc_booking booking; /* this job's own: what stands in its slot may have been written by anybody */
 } mc_board_view;
@@ -32,6 +33,12 @@ int mc_view_booking(const mc_board_view *view, int i_live, mc_booking *out);
 static inline int mc_view_is_own(const mc_board_view *view, int i_live)
 {
     return view->live[i_live].owner == view->owner;
+}
+
+/* Whether this job has shutters now. */
+static inline int mc_view_has_shutters(const mc_board_view *view)
+{
+    return view->n_others > 0 || view->wants_bubbles;
 }
 
 static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)

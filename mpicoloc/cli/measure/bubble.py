@@ -95,6 +95,13 @@ def _add_sensitivity(actions: Any) -> None:
         default="3",
         help="runs at each level, if app is too short for turns (default 3)",
     )
+    add.add_argument(
+        "--way",
+        choices=("counts", "turns", "runs"),
+        default="",
+        help="see progress by counted places, by MPI calls, or as the time of whole runs (default: the first "
+        "of these that gives a result)",
+    )
     _add_cores(add, "the bubble", "the upper half of those of this process")
     _add_measured(add)
 
@@ -227,6 +234,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
         calibration_file.read(args.calibration), cpus, _app_cpus(args, cpus), sorted({*levels} - {0.0}),
         config.parse_whole("-n", args.n_ranks), _seconds(args),
         config.parse_whole("--repeats", args.repeats, 2), mpirun,
+        [way for way in sensitivity.WAYS if way.endswith(args.way)],
     )  # fmt: skip
     _check_curves(args)
     rng = np.random.default_rng(_seed(args))

@@ -46,6 +46,11 @@ def test_keys_variables_and_flags_are_unique():
         ("MPICOLOC_TRACE", "1.5"),
         ("MPICOLOC_TRACE", "-5"),
         ("MPICOLOC_RATE_SU", "cheap"),
+        ("MPICOLOC_BUBBLE_LEVELS", "2,high"),
+        ("MPICOLOC_BUBBLE_LEVELS", "0"),
+        ("MPICOLOC_BUBBLE_LEVELS", "8.5"),
+        ("MPICOLOC_BUBBLE_LEVELS", ",".join(["1"] * 17)),
+        ("MPICOLOC_BUBBLE_CORES", "all"),
     ],
 )
 def test_a_bad_value_is_refused_with_name_and_value(env, text):

@@ -9,7 +9,7 @@ from loops import Program, simulate
 
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.tables import VERDICTS, table
+from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.production_bubbles import (
     MIN_LEVEL,
@@ -56,6 +56,24 @@ def test_the_intervals_hold_the_truth():
     assert np.mean(inside) >= 0.9
     assert abs(np.mean(errors)) < 0.01
     assert np.mean(halves) < 0.12
+
+
+def test_alone_each_shutter_is_compared_with_the_windows_before_it():
+    """The program becomes slower and slower meanwhile, as its host does."""
+    inside, errors = [], []
+    for seed in range(20):
+        program = Program(n_shutters=60, duration_s=0.025, before_s=0.2, slowdown=(1.0, 1.0, 1.0))
+        run, shutters, counts = bubbled(seed, frac=1.0, program=program)
+        shutters["n_corunners"] = 0
+        speed = np.interp(counts["t0_ns"], [0, run.shutters["t0_ns"][-1]], [1.0, 0.5])
+        for when in COUNT_WINDOWS:
+            counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * speed)
+        curve = bubbled_slowdowns("loops", shutters, counts).curve
+        truth = np.array([TRUTH[level] for level in curve.levels[1:].tolist()])
+        inside += list((curve.low[1:] <= truth) & (truth <= curve.high[1:]))
+        errors += list(np.log(curve.slowdown[1:] / truth))
+    assert np.mean(inside) >= 0.9
+    assert abs(np.mean(errors)) < 0.02
 
 
 def test_a_bubble_does_not_touch_the_jobs_own_slowdown():

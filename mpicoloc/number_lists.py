@@ -1,0 +1,49 @@
+"""Lists of numbers as options have them: levels of bubbles, processors."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+N_LEVELS_MAX = 16
+"""Levels in one list, as in csrc/agent/bubbling.c."""
+
+
+class LevelLists:
+    """The values of ``--bubble-levels`` as a collection: levels above 0, up to 8, with commas."""
+
+    def __contains__(self, text: object) -> bool:
+        words = str(text).split(",")
+        return len(words) <= N_LEVELS_MAX and all(map(_is_level, words))
+
+    def __iter__(self) -> "Iterator[str]":
+        yield f"lists of up to {N_LEVELS_MAX} levels above 0 and up to 8, as 2,4,6,8"
+
+    def __len__(self) -> int:
+        return 1
+
+
+class CpuLists:
+    """The values of ``--bubble-cores`` as a collection: lists of processors."""
+
+    def __contains__(self, text: object) -> bool:
+        return all(map(_is_range, str(text).split(",")))
+
+    def __iter__(self) -> "Iterator[str]":
+        yield "lists of processors, as 0-3,8"
+
+    def __len__(self) -> int:
+        return 1
+
+
+def _is_range(word: str) -> bool:
+    first, _, last = word.partition("-")
+    last = last if "-" in word else first
+    is_number = all(one.isascii() and one.isdigit() and len(one) < 6 for one in (first, last))
+    return is_number and int(first) <= int(last)
+
+
+def _is_level(word: str) -> bool:
+    try:
+        return 0 < float(word) <= 8
+    except ValueError:
+        return False
