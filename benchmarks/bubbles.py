@@ -3,20 +3,26 @@
     python benchmarks/bubbles.py --scores lmp,heat2d,hpcc_STREAM,gromacs
     python benchmarks/bubbles.py --curves lmp,heat2d,hpcc_STREAM,gromacs
     python benchmarks/bubbles.py --pairs lmp+heat2d,heat2d+lmp
+    python benchmarks/bubbles.py --productions lmp,heat2d
     python benchmarks/bubbles.py
 
-One rank each on a processor of its own, of Open MPI. Curves and scores are those of `mpicoloc bubble`, which
-must be calibrated. A pair's slowdown is predicted as the first one's curve at the second one's score. Truth:
-the second one is stopped and continued from outside inside one run (see toggled/toggled.py). Results are
-added to `--out`, a line each; the last line of a name counts. Without programs or pairs: the tables.
+`--ranks` ranks of Open MPI each (default 1), a processor for each rank: the target on the first ones, the
+co-runner on the next. Curves and scores are those of `mpicoloc bubble`, which must be calibrated. A pair's
+slowdown is predicted as the first one's curve at the second one's score. Truth: the second one is stopped and
+continued from outside inside one run (see toggled/toggled.py). Productions: curve and score of the program's
+own shutters, in a run with bubbles beside a memory hog that is a job under mpicoloc too; they are compared
+with the curves. Results are added to `--out`, a line each; the last line of a name counts. Without programs
+or pairs: the tables.
 """
 
 import argparse
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
 import programs
 import toggled_programs
 from progress_ratio import slowdown
-from toggling import ToggledRun, events_library
+from toggling import WARM_S, ToggledRun, events_library
 
 from mpicoloc.core.bubbles import SensitivityCurve
 
@@ -34,11 +40,22 @@ ENV = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 LIMIT_S = 300
 TOGGLE_S = 0.3
 """Of the co-runner of a pair."""
+BUBBLE_FRAC = 0.5
+"""Part of the shutters of a production that have a bubble."""
+KINDS = {"scores": "score", "curves": "curve", "pairs": "pair", "productions": "production"}
+"""What a flag's names are measured for."""
 
 
-def launchers(mpirun):
+def launchers(mpirun, n_ranks):
     """Of the target and of the co-runner."""
-    return [programs.Launcher.find(mpirun, [core], n_ranks=1) for core in programs.processors(2)]
+    mine = programs.processors(2 * n_ranks)
+    found = [programs.Launcher.find(mpirun, own, n_ranks=n_ranks) for own in (mine[:n_ranks], mine[n_ranks:])]
+    return [dataclasses.replace(launcher, is_unbound=True) for launcher in found]
+
+
+def core_list(launcher):
+    """Its processors, as flags of `mpicoloc bubble` name them."""
+    return ",".join(map(str, launcher.cores))
 
 
 class Bench:
@@ -46,7 +63,7 @@ class Bench:
 
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
-        self.launchers, self.prepared = launchers(args.mpirun), {}
+        self.launchers, self.prepared = launchers(args.mpirun, args.ranks), {}
 
     def prepare(self, name):
         if name not in self.prepared:
@@ -69,14 +86,15 @@ class Bench:
         return json.loads(done.stdout)
 
     def score(self, name):
-        target, co_runner = (str(one.cores[0]) for one in self.launchers)
-        before = [self.args.mpirun, "-n", "1"]
+        target, co_runner = map(core_list, self.launchers)
+        before = self.launchers[1].command(programs.Program(name, ()))
         flags = ["--cores", target, "--app-cores", co_runner]
         return {"what": "score", "name": name, **self.bubble("score", name, flags, before)}
 
     def curve(self, name):
-        target, co_runner = (str(one.cores[0]) for one in self.launchers)
-        flags = ["--cores", co_runner, "--app-cores", target, "--levels", self.args.levels]
+        target, co_runner = map(core_list, self.launchers)
+        flags = ["-n", str(self.args.ranks), "--mpirun", self.launchers[0].mpirun, "--cores", co_runner,
+                 "--app-cores", target, "--levels", self.args.levels]  # fmt: skip
         return {"what": "curve", "name": name, **self.bubble("sensitivity", name, flags)}
 
     def pair(self, name):
@@ -87,11 +105,51 @@ class Bench:
         found = run.run(self.args.seconds, np.random.default_rng(self.args.seed))
         return {"what": "pair", "name": name, **slowdown([found.run])}
 
+    def production(self, name):
+        """Curve and score of the program's own shutters, and what these cost it."""
+        beside = self.started("hog", self.launchers[1], self.work / f"production-{name}" / "co-runner")
+        try:
+            time.sleep(WARM_S)
+            flags = ["--meter", "count", "--bubble", f"{BUBBLE_FRAC:g}", *shlex.split(self.args.run_flags)]
+            folder = self.work / f"production-{name}" / "target"
+            job = self.started(name, self.launchers[0], folder, flags)
+            try:
+                time.sleep(self.args.seconds)
+                has_ended = job.poll() is not None or beside.poll() is not None
+            finally:
+                programs.stop(job)
+        finally:
+            programs.stop(beside)
+        if has_ended:
+            raise RuntimeError(f"production of {name}: a job ended too soon, see {folder.parent}")
+        return {"what": "production", "name": name, **shown(folder / "profile.h5")}
+
+    def started(self, name, launcher, folder, flags=()):
+        """A program under `mpicoloc run`, with its profile in the folder."""
+        program = self.prepare(name).endless
+        programs.place(program, folder)
+        (folder / "profile.h5").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "mpicoloc", "run", "-n", str(launcher.n_ranks), "--mpirun",
+                   launcher.mpirun, *(f"--mpirun-arg={word}" for word in launcher.flags(launcher.n_ranks)),
+                   "--out", "profile.h5", *flags, "--", *program.argv]  # fmt: skip
+        return programs.start(command, folder, launcher.cores, ENV)
+
+
+def shown(profile):
+    """What `mpicoloc show` says of bubbles in a job, and the part of its time that shutters took."""
+    command = [sys.executable, "-m", "mpicoloc", "show", "--json", str(profile)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    if done.returncode != 0:
+        raise RuntimeError(f"show cannot read {profile}")
+    found = json.loads(done.stdout)
+    bubbles = found["bubbles"] or {"reason": "no shutter had a bubble"}
+    return {**bubbles, "overhead_frac": found["interference"]["shutters"]["overhead_frac"]}
+
 
 def read(path):
     """Lines of the file by what they are of; the last one of a name counts."""
     lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
-    found = {"score": {}, "curve": {}, "pair": {}}
+    found = {what: {} for what in KINDS.values()}
     for line in lines:
         found[line["what"]][line["name"]] = line
     return found
@@ -105,7 +163,7 @@ def predicted(found, target, co_runner):
 
 
 def tables(found):
-    """Curves and scores, then pairs with their errors, as text."""
+    """Curves and scores, then productions and pairs with their errors, as text."""
     for name, line in found["score"].items():
         mark = " or more" if line["is_beyond_largest"] else ""
         yield (f"{name:14} score {line['score']:.2f} [{line['low']:.2f}, {line['high']:.2f}]{mark}; "
@@ -114,6 +172,40 @@ def tables(found):
         cells = (f"{value:.3f} +-{(high - low) / 2:.3f}" for value, low, high in
                  zip(line["slowdown"][1:], line["low"][1:], line["high"][1:], strict=True))  # fmt: skip
         yield f"{name:14} {'  '.join(cells)}"
+    yield from production_lines(found)
+    yield from pair_lines(found)
+
+
+def production_lines(found):
+    """Of each production, how far it is from the curve, and what it costs."""
+    differences = []
+    for name, line in found["production"].items():
+        if "levels" not in line:
+            yield f"{name:14} in production: no curve: {line['reason']}"
+            continue
+        columns = (line[key][1:] for key in ("levels", "slowdown", "low", "high"))
+        cells = [f"{level:g}: {value:.3f} +-{(high - low) / 2:.3f}"
+                 for level, value, low, high in zip(*columns, strict=True)]  # fmt: skip
+        known = line["score"]
+        score = f"{known['value']:.2f}" if "value" in known else f"none ({known['reason']})"
+        words = f"score {score}; overhead {100 * line['overhead_frac']:.2f} %"
+        if name in found["curve"]:
+            differences.append(difference(line, found["curve"][name]))
+            words += f"; mean difference to its curve {100 * differences[-1]:.1f} %"
+        yield f"{name:14} in production {'  '.join(cells)}; {words}"
+    if differences:
+        yield f"{len(differences)} productions: mean difference {100 * np.mean(differences):.1f} %"
+
+
+def difference(production, curve):
+    """Mean absolute difference at the levels that both have, relative to the curve's slowdown."""
+    both = [dict(zip(line["levels"], line["slowdown"], strict=True)) for line in (production, curve)]
+    levels = sorted((both[0].keys() & both[1].keys()) - {0.0})
+    return float(np.mean([abs(both[0][level] / both[1][level] - 1) for level in levels] or [np.nan]))
+
+
+def pair_lines(found):
+    """Of each pair, prediction and truth."""
     errors = []
     for name, line in found["pair"].items():
         target, co_runner = name.split("+")
@@ -132,8 +224,11 @@ def arguments(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for flag, words in (("--scores", "programs"), ("--curves", "programs"), ("--pairs", "target+co-runner")):
-        parser.add_argument(flag, default="", help=f"{words}, with commas")
+    for flag in KINDS:
+        words = "target+co-runner" if flag == "pairs" else "programs"
+        parser.add_argument(f"--{flag}", default="", help=f"{words}, with commas")
+    parser.add_argument("--ranks", type=int, default=1, help="of each program (default 1)")
+    parser.add_argument("--run-flags", default="", help="more for `mpicoloc run` of productions")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement (default 30)")
     parser.add_argument("--levels", default="1,2,3,4,5,6,7,8", help="of curves (default all)")
     parser.add_argument("--seed", type=int, default=1)
@@ -149,8 +244,8 @@ def main(argv=None):
     bench, failed = Bench(args), False
     for name in filter(None, args.prepare.split(",")):
         bench.prepare(name)
-    for what, names in (("score", args.scores), ("curve", args.curves), ("pair", args.pairs)):
-        for name in filter(None, names.split(",")):
+    for flag, what in KINDS.items():
+        for name in filter(None, getattr(args, flag).split(",")):
             try:
                 line = getattr(bench, what)(name)
             except (LookupError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:

@@ -61,6 +61,8 @@ class Launcher:
     cores: tuple[int, ...]
     before: tuple[str, ...] = ()
     n_ranks: int = N_RANKS
+    is_unbound: bool = False
+    """Ranks stay unbound on `cores`: Open MPI would bind those of each job to the machine's first cores."""
 
     @classmethod
     def find(cls, mpirun, cores, first=False, n_ranks=N_RANKS):
@@ -85,10 +87,15 @@ class Launcher:
         return "Open MPI" in text or "OpenRTE" in text
 
     def compile(self, source, binary, *flags):
-        """Compile a C program for this MPI, with the compiler that stands beside the launcher."""
-        binary.parent.mkdir(parents=True, exist_ok=True)
+        """Compile a C program for this MPI, with the compiler that stands beside the launcher.
+
+        On a machine without compiler, a binary that was put there serves.
+        """
         name = Path(self.mpirun).name.replace("mpirun", "mpicc").replace("mpiexec", "mpicc")
         compiler = Path(self.mpirun).parent / name
+        if binary.exists() and not compiler.exists():
+            return str(binary)
+        binary.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([str(compiler), "-O2", *flags, "-o", str(binary), str(source), "-lm"], check=True)
         return str(binary)
 
@@ -104,7 +111,7 @@ class Launcher:
         not its own.
         """
         has_threads = n_ranks < len(self.cores)
-        if self.is_openmpi and (len(self.cores) == 1 or has_threads):
+        if self.is_openmpi and (self.is_unbound or len(self.cores) == 1 or has_threads):
             return ["--bind-to", "none"]
         if n_ranks <= len(self.cores) or not self.is_openmpi:
             return []
