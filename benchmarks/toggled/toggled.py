@@ -49,13 +49,22 @@ CO_RUNNERS = ("hog", "spinner")
 TARGETS = tuple(name for name in toggled_programs.PREPARE if name not in CO_RUNNERS)
 
 
+def layout(name, n_ranks):
+    """As `LAYOUTS` has it, or `apart` with more ranks."""
+    if n_ranks == 1:
+        return LAYOUTS[name]
+    if name != "apart":
+        raise SystemExit("--ranks is for the layout apart only")
+    return n_ranks, 1, (tuple(range(n_ranks)), tuple(range(n_ranks, 2 * n_ranks)))
+
+
 class Pairs:
     """What was prepared, and the file of what was measured."""
 
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
-        self.n_ranks, self.n_threads, cores = LAYOUTS[args.layout]
-        mine = programs.processors(2)
+        self.n_ranks, self.n_threads, cores = layout(args.layout, args.ranks)
+        mine = programs.processors(1 + max(map(max, cores)))
         self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=self.n_ranks)
                           for own in cores]  # fmt: skip
         self.env = {"OMP_NUM_THREADS": str(self.n_threads), "OPENBLAS_NUM_THREADS": str(self.n_threads)}
@@ -80,7 +89,8 @@ class Pairs:
         toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
         seen, found = toggled.measure(self.args.seconds, self.rng)
         truth, interference = slowdown([found.run]), seen.profile.interference
-        line = {"layout": self.args.layout, "target": pair[0], "co_runner": pair[1], "meter": meter,
+        line = {"layout": self.args.layout, "ranks": self.n_ranks, "meter": meter,
+                "target": pair[0], "co_runner": pair[1],
                 "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),
                 "estimates": seen.estimates(), "overhead_frac": interference.overhead_frac,
                 "n_taken": interference.n_taken, "stopped_frac": seen.stopped_frac(),
@@ -123,6 +133,7 @@ def arguments(argv):
     parser.add_argument("--targets", help=f"all, or of {', '.join(TARGETS)}; each beside each of --beside")
     parser.add_argument("--beside", default="hog", help="hog, spinner, programs; next: another one for each")
     parser.add_argument("--layout", default="apart", choices=LAYOUTS)
+    parser.add_argument("--ranks", type=int, default=1, help="of each job, apart only (default 1)")
     parser.add_argument("--meters", default="default", help="as default,burst,loop")
     parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
     parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
