@@ -121,7 +121,7 @@ class Bench:
         finally:
             programs.stop(beside)
         if has_ended:
-            raise RuntimeError(f"production of {name}: a job ended too soon, see {folder.parent}")
+            raise RuntimeError(f"a job ended too soon, see {folder.parent}")
         return {"what": "production", "name": name, **shown(folder / "profile.h5")}
 
     def started(self, name, launcher, folder, flags=()):
