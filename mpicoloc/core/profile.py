@@ -61,7 +61,9 @@ class Interference:
     the part of the job's time in pauses for shutters of others, or taken by counting. `coverage_frac` is the
     part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s` (processor time),
     `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times that the processor
-    was taken) are sums over the ranks, whatever process took the processor.
+    was taken) are sums over the ranks, whatever process took the processor. `bubble_score`: the bubble that
+    the job is like; `bubble_slowdown`: its slowdown beside one of level 8; both from shutters with bubbles,
+    with the ends of their 95 % intervals.
     """
 
     slowdown: Estimate | None = None
@@ -76,6 +78,12 @@ class Interference:
     cpu_s: float | None = None
     run_delay_s: float | None = None
     involuntary_switches: int | None = None
+    bubble_score: float | None = None
+    bubble_score_low: float | None = None
+    bubble_score_high: float | None = None
+    bubble_slowdown: float | None = None
+    bubble_slowdown_low: float | None = None
+    bubble_slowdown_high: float | None = None
     alternatives: tuple[Estimate, ...] = ()
     meters: tuple[MeterResult, ...] = ()
 

@@ -6,8 +6,9 @@ others the probe runs there instead, and is slowed by the job alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,20 @@ class Bubbled:
     score: Estimate | None = None
     score_reason: str = ""
 
+    def beside(self, level: float) -> Estimate | None:
+        """The slowdown beside a bubble of this level, None where it was not measured."""
+        if self.curve is None or level not in self.curve.levels:
+            return None
+        return self.curve.at(level)
+
 
 def ran_any(profile: Profile) -> bool:
     """Whether a bubble or the probe ran in a shutter of the job."""
-    return bool((profile.tables["shutters"]["verdict"] == _BUBBLED).any())
+    return _ran_any(profile.tables["shutters"])
+
+
+def _ran_any(shutters: Table) -> bool:
+    return bool((shutters["verdict"] == _BUBBLED).any())
 
 
 def why_none(profile: Profile) -> str:
@@ -60,7 +71,26 @@ def why_none(profile: Profile) -> str:
 
 def of_profile(profile: Profile, program: str) -> Bubbled:
     """Curve and score of a job, by `bubbled_slowdowns` and `probe_score`; `program` is its name."""
-    tables = profile.tables
+    return of_tables(profile.tables, program)
+
+
+def summary(tables: Mapping[str, Table]) -> dict[str, Any]:
+    """The fields of `Interference` that bubbles fill, as far as they are known."""
+    if not _ran_any(tables["shutters"]):
+        return {}
+    bubbled = of_tables(tables, "")
+    found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.beside(MAX_LEVEL)}
+    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+    return {
+        f"{name}{end}": float(getattr(one, part))
+        for name, one in found.items()
+        if one is not None
+        for end, part in ends
+    }
+
+
+def of_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
+    """As `of_profile`, of a profile's tables."""
     found = bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
     score, reason = probe_score(tables["shutters"], tables["bubble_levels"])
     return replace(found, score=score, score_reason=reason)

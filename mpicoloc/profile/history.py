@@ -47,6 +47,12 @@ COLUMNS = {
         "cpu_s",
         "run_delay_s",
         "involuntary_switches",
+        "bubble_score",
+        "bubble_score_low",
+        "bubble_score_high",
+        "bubble_slowdown",
+        "bubble_slowdown_low",
+        "bubble_slowdown_high",
     ),
     "price": ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"),
     "network": ("topology", "demand_class"),
@@ -54,7 +60,7 @@ COLUMNS = {
 """Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
 SLOWDOWN = ("value", "low", "high", "n", "method")
 _NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
-_VERSION = f"{SCHEMA_VERSION}.4"
+_VERSION = f"{SCHEMA_VERSION}.5"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)

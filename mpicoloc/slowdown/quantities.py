@@ -99,6 +99,8 @@ QUANTITIES: tuple[Quantity, ...] = (
         ranks_per_core         1       ranks over cores
         cores_per_node         1       cores over nodes
         n_nodes                1       nodes
+        bubble_score           level   bubble that the job is like, from its shutters with the probe
+        bubble_slowdown        1       its slowdown beside a bubble of level 8, from its shutters with bubbles
         {chr(10).join(f"injection_L{i}_bps bytes/s bytes that the job puts on level {i} of the network" for i in range(N_LEVELS))}
         {chr(10).join(f"utilisation_L{i}_frac 1 part of level {i} of the network that it uses" for i in range(N_LEVELS))}
         """,  # noqa: E501
@@ -143,6 +145,8 @@ def of_run(
         "cores_per_node": job.n_cores / max(job.n_nodes, 1),
         "n_nodes": job.n_nodes,
     }
+    of_bubbles = {name: getattr(profile.interference, name) for name in ("bubble_score", "bubble_slowdown")}
+    found |= {name: value for name, value in of_bubbles.items() if value is not None}
     return found | _of_network(profile, solo_s)
 
 

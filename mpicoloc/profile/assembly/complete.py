@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc.core.profile import Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
-from mpicoloc.measure import critical_ranks
+from mpicoloc.measure import critical_ranks, production_bubbles
 from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
 from mpicoloc.pricing.price import price
 
@@ -57,11 +58,12 @@ def complete(
     UsageError
         If `pricing` is unknown.
     """
-    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts"}
+    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
     slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
     found = interference_of_ranks(job, full, slowdowns, rng)
+    found = replace(found, **production_bubbles.summary(full))
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
     return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
 

@@ -69,6 +69,20 @@ def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]]
     picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 
+def with_intervals(
+    picture: Picture, rows: Sequence[tuple[float, float, float, float]], across: str, up: str
+) -> None:
+    """Numbers with their intervals over what they depend on; `across` and `up` are written at the axes."""
+    at, value, low, high = (np.array(column) for column in zip(*rows, strict=True))
+    axes = picture.subplots()
+    axes.errorbar(
+        at, value, [value - low, high - value], color=SERIES[0], marker="o", markersize=4, capsize=3
+    )
+    axes.axhline(1.0, color=INK, linewidth=0.9, linestyle=DASHES)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+
+
 def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[float]], raster: bool) -> None:
     """Instants in a row for each label; `raster` where they are too many to be drawn one by one."""
     axes = picture.subplots()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
 from mpicoloc.errors import DataError
-from mpicoloc.report.figures import interference, messages, mpi
+from mpicoloc.report.figures import bubbles, interference, messages, mpi
 from mpicoloc.report.figures.figures import Figure, Gap
 
-Maker = Callable[..., Figure | Gap]
+Maker = Callable[..., Figure | Gap | None]
 SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     (
         "Interference",
@@ -19,6 +19,7 @@ SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
             interference.shutters,
             interference.wall_time,
             interference.slowdown_by_rank,
+            bubbles.sensitivity,
         ),
     ),
     (
@@ -63,10 +64,11 @@ def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[F
     """
     _check_ranks(profile)
     with stage("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):
-        return [(heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS]
+        made = ((heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS)
+        return [(heading, [one for one in section if one is not None]) for heading, section in made]
 
 
-def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap:
+def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap | None:
     try:
         made = make(profile, file) if make in OF_TRACES else make(profile)
     except DAMAGE as error:

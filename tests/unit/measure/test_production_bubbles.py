@@ -22,6 +22,9 @@ from mpicoloc.measure.production_bubbles import (
 )
 from mpicoloc.profile import curves_file, hdf5
 from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.history import history, records
+from mpicoloc.report.figures import bubbles, figures
+from mpicoloc.slowdown.features import job_features
 
 LEVELS = (2.0, 4.0, 6.0, 8.0)
 TRUTH = dict(zip(LEVELS, (1.05, 1.12, 1.3, 1.55), strict=True))
@@ -220,6 +223,23 @@ def test_show_tells_the_curve(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)["bubbles"]
     assert told["levels"] == [0.0, *LEVELS] and told["n_used"] <= told["n_taken"]
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == MIN_PROBES
+
+
+def test_report_history_and_features_tell_them(tmp_path):
+    profile = profile_of("./loops 3", 1)
+    hdf5.write(profile, tmp_path / "job.h5")
+    figure = bubbles.sensitivity(profile)
+    assert figures.csv_text(figure).splitlines()[0] == "level,slowdown,low,high"
+    assert [row[0] for row in figure.rows] == [0.0, *LEVELS] and "level 3.5 itself" in figure.description
+    assert figures._content(figure, "svg")
+    assert bubbles.sensitivity(sample.profile()) is None
+    (row,) = records(history(tmp_path))
+    assert row["bubble_score"] == pytest.approx(3.5)
+    assert row["bubble_slowdown_low"] <= row["bubble_slowdown"] == figure.rows[-1][1]
+    values = job_features([profile]).values
+    assert values["bubble_score_mean"] == row["bubble_score"]
+    assert values["bubble_slowdown_mean"] == row["bubble_slowdown"]
+    assert "bubble_score_mean" not in job_features([sample.profile()]).values
 
 
 def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
