@@ -98,6 +98,16 @@ def test_jobs_that_a_partition_does_not_allow_can_be_left_out(capsys, folder):
     assert 0 < answer(capsys, *words, "--skip-larger")["n_jobs"] < 12
 
 
+def test_partitions_that_allow_no_job_are_told(capsys, folder):
+    (folder / "parts.conf").write_text(
+        "PartitionName=short Nodes=ALL MaxTime=1\nPartitionName=long Nodes=ALL MaxTime=1"
+    )
+    code, line = refused(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--skip-larger")
+    assert (
+        code == 3 and "parts.conf: its partitions allow none of the jobs: change MaxNodes or MaxTime" in line
+    )
+
+
 def test_a_plan_for_slurm_is_written(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE, "--allocation", "best-fit", "--slurm", "plan/here")
     assert told["n_jobs"] == 12

@@ -28,7 +28,7 @@ _NEEDED = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "E
 
 def is_header(line: str) -> bool:
     """Whether a line is the header of `sacct`."""
-    return bool({"jobid", "jobidraw"} & {word.strip() for word in line.lower().split("|")})
+    return not {"jobid", "jobidraw"}.isdisjoint(_names(line))
 
 
 def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
@@ -57,12 +57,15 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
     DataError
         If the header lacks a column, or a line is damaged, with its number; if there is no job.
     """
-    number, header = next((i, line) for i, line in enumerate(lines, 1) if line.strip())
+    number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
+    # With --parsable a sign between columns is behind the last one as well; with --parsable2 that one is empty.
+    end = "|" if header.endswith("|") else ""
+    header = header.removesuffix(end)
     places, n_words = _places(header, source)
     # Only in the last column does the sign between columns do no harm.
     n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
     rows, numbers, short = [], [], []
-    for i, line in _once(lines[number:], number + 1, header):
+    for i, line in _once(lines[number:], number + 1, header, end):
         words = line.split("|", n_splits)
         if len(words) != n_words:
             short.append(i)
@@ -70,7 +73,7 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
             rows.append(words)
             numbers.append(i)
     if short and not skip_damaged:
-        n = len(lines[short[0] - 1].split("|"))
+        n = len(_stripped(lines[short[0] - 1], end).split("|"))
         raise DataError(
             f"{source}, line {short[0]}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
         )
@@ -81,8 +84,7 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
 
 def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     """Place of each column that is known, and the number of all."""
-    # Slurm writes the width beside a name that was given one, as in JobName%30.
-    names = [word.strip().lower().partition("%")[0] for word in _stripped(header).split("|")]
+    names = _names(header)
     places = {
         key: names.index(found)
         for key, known in _COLUMNS.items()
@@ -98,18 +100,24 @@ def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     return places, len(names)
 
 
-def _once(lines: Sequence[str], first: int, header: str) -> list[tuple[int, str]]:
+def _names(header: str) -> list[str]:
+    """Names of the columns in lower case."""
+    # Slurm writes the width beside a name that was given one, as in JobName%30.
+    return [word.partition("%")[0].strip() for word in header.lower().split("|")]
+
+
+def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple[int, str]]:
     """Lines with their numbers: not those that are empty, repeat the header, or were there before."""
-    seen = {_stripped(header)}
+    seen = {header}
     found = []
     for number, line in enumerate(lines, first):
-        text = _stripped(line)
+        text = _stripped(line, end)
         if text and text not in seen:
             seen.add(text)
             found.append((number, text))
     return found
 
 
-def _stripped(line: str) -> str:
-    """A line without the sign that ``--parsable`` writes behind the last column."""
-    return line.strip().removesuffix("|")
+def _stripped(line: str, end: str) -> str:
+    """A line without blanks, and without the sign behind the last column if there is one."""
+    return line.strip().removesuffix(end)
