@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
-"""Of jobs that share links as well."""
+"""Also allowed with --utilisation."""
 _PAGE_FLAGS = ("pricing", "rate_su")
-"""Of the table of a page as well."""
+"""Also allowed with --page."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -200,26 +200,31 @@ def _cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: boo
     if is_shared:
         model, known = _model(args, table.names if table else None)
     if table is None and args.mix is None and "program" in log.names:
-        table = programs.by_job_names(log, known)
-    parts = (
-        None
-        if table
-        else programs.mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation")
-    )
+        if is_shared:
+            programs.check_job_names(log, known)
+        table = programs.by_job_names(log)
+    figures = "slowdowns" if is_shared else "utilisation"
+    parts = None if table else programs.mix(args.mix or "", list(known), figures)
     names = table.names if table else tuple(parts or ())
     apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
     pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
     is_exact = bool((pairs.low == pairs.high).all())
-    n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
-    if table and is_exact and n > 1:
-        if args.seeds:
-            messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
-        n = 1
+    n = _n_draws(args, is_random=table is None or not is_exact)
     busy = None
     if links is not None:
         busy = utilisation.of_programs(names, links, height, " and ".join(args.utilisation))
     cases = (_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n))
     return [replace(case, utilisation=busy) for case in cases]
+
+
+def _n_draws(args: argparse.Namespace, *, is_random: bool) -> int:
+    """How many draws --seeds asks for: one where nothing is random."""
+    n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
+    if is_random or n == 1:
+        return n
+    if args.seeds:
+        messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
+    return 1
 
 
 def _case(

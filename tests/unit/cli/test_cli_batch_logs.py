@@ -84,6 +84,18 @@ def test_names_that_are_no_programs_are_told(capsys, folder):
     assert code == 3 and "bash of 6 jobs: name the program of each in --programs FILE" in line
 
 
+def test_jobs_whose_names_are_not_in_a_table_of_links_delay_nobody(capsys, folder):
+    (folder / "used.csv").write_text("program,level_1\nlammps,0.5\n")
+    words = ("jobs.sacct", *TREE, "--utilisation", "used.csv")
+    (policy,) = answer(capsys, *words)["policies"]
+    assert policy["links_lost_node_hours"]["value"] > 0
+    (folder / "table.csv").write_text("program,level_1\nlammps,0.5\nheat2d,0\n")
+    assert answer(capsys, *words[:-1], "table.csv")["policies"] == [policy]
+    (folder / "used.csv").write_text("program,level_1\nother,0.5\n")
+    code, line = refused(capsys, *words)
+    assert code == 3 and "used.csv has none of the programs that the jobs run (lammps, heat2d)" in line
+
+
 def test_jobs_stay_in_their_partitions(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--page", "centre.html")
     assert told["n_jobs"] == 12 and told["wait_mean_s"] > answer(capsys, "jobs.sacct", *TREE)["wait_mean_s"]

@@ -8,7 +8,7 @@ import sample
 from loops import Program, simulate
 
 from mpicoloc.cli import main
-from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
 from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.production_bubbles import (
@@ -133,6 +133,13 @@ def test_scores_of_runs_add_up():
     assert min(one.value, other.value) <= both.value <= max(one.value, other.value) and both.n == 24
     assert mean_score([one]).value == pytest.approx(one.value)
     assert 0 <= both.low <= both.value <= both.high <= 8
+
+
+@pytest.mark.parametrize("end", [0.0, 8.0])
+def test_a_score_at_an_end_of_the_scale_does_not_outweigh_the_others(end):
+    """Its interval is cut off there, and may have no width at all."""
+    both = mean_score([pressure_score(end, end, end, 10), pressure_score(3.0, 2.5, 3.5, 10)])
+    assert abs(both.value - end) > 0.5 and both.low <= both.value <= both.high and both.low < both.high
 
 
 def test_shutters_with_the_probe_count_neither_for_the_curve_nor_for_the_slowdown():

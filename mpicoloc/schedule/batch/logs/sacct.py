@@ -58,7 +58,7 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
         If the header lacks a column, or a line is damaged, with its number; if there is no job.
     """
     number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
-    # With --parsable a sign between columns is behind the last one as well; with --parsable2 that one is empty.
+    # --parsable writes the sign behind the last column as well; with --parsable2 that column is empty there.
     end = "|" if header.endswith("|") else ""
     header = header.removesuffix(end)
     places, n_words = _places(header, source)
