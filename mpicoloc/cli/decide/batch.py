@@ -127,7 +127,7 @@ def _study(args: argparse.Namespace) -> Study:
     machine = _machine(args)
     partitions = batch_partitions.read(args, machine)
     work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
-    return batch_sharing.study(args, work, machine, simulate)
+    return batch_sharing.study(args, work, machine, simulate, partitions)
 
 
 def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], float]:
@@ -166,7 +166,8 @@ def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found:
         batch_sharing.write_page(args, study.centre, runs, found)
     if args.slurm is not None:
         last = next(run for run in runs if run.sharing == study.names[-1])
-        batch_slurm.write(args, study.centre.workload, study.centre.machine, last.schedule)
+        centre = study.centre
+        batch_slurm.write(args, centre.workload, centre.machine, last.schedule, study.partitions)
     if args.out is not None:
         from mpicoloc.report.export import batch_tables
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mpicoloc.schedule.batch.engine import Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
+    from mpicoloc.schedule.batch.partitions.partition import Partition
     from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
     from mpicoloc.schedule.batch.sharing.programs import Programs
     from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
@@ -100,6 +101,8 @@ class Study:
     tariffs : list of Tariff
     is_comparison : bool
         Whether policies are compared.
+    partitions : tuple of Partition
+        Of the machine.
     """
 
     centre: Centre
@@ -107,9 +110,16 @@ class Study:
     cases: list[Case]
     tariffs: list[Tariff]
     is_comparison: bool
+    partitions: tuple[Partition, ...]
 
 
-def study(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Study:
+def study(
+    args: argparse.Namespace,
+    workload: Workload,
+    machine: Machine,
+    simulate: Simulate,
+    partitions: tuple[Partition, ...],
+) -> Study:
     """What the flags describe; `simulate` runs the jobs where none share.
 
     Raises
@@ -126,7 +136,7 @@ def study(args: argparse.Namespace, workload: Workload, machine: Machine, simula
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, machine.height, is_shared=names != ["none"])
-    return Study(centre, names, cases, tariffs, is_comparison(args))
+    return Study(centre, names, cases, tariffs, is_comparison(args), partitions)
 
 
 def parse_seed(args: argparse.Namespace) -> int:

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
+import pandas
 import pytest
 
 from mpicoloc.cli import main
@@ -130,6 +132,25 @@ def test_a_plan_for_slurm_is_written(capsys, folder):
     assert again == told
     settings = (folder / "plan" / "here" / "slurm-plan.conf").read_text()
     assert "CPUs=8" in settings and "OverSubscribe=EXCLUSIVE" in settings
+
+
+def test_partitions_of_a_plan_may_come_from_a_pipe(capsys, folder):
+    read_end, write_end = os.pipe()
+    os.write(write_end, PARTITIONS.encode())
+    os.close(write_end)
+    try:
+        answer(capsys, "jobs.sacct", *TREE, "--partitions", f"/dev/fd/{read_end}", "--slurm", "plan")
+    finally:
+        os.close(read_end)
+    text = (folder / "plan" / "slurm-plan.conf").read_text()
+    assert "PartitionName=short Nodes=n[0-7]" in text and "PartitionName=long Nodes=n[8-15]" in text
+
+
+def test_tables_have_the_names_that_slurm_tells(capsys, folder):
+    answer(capsys, "jobs.sacct", *TREE, "--out", "tables")
+    jobs = pandas.read_parquet("tables/jobs.parquet").set_index("job")
+    assert jobs["user"].to_dict() == {i: "ann" if i % 2 else "bob" for i in range(1, 13)}
+    assert jobs["executable"].to_dict() == {i: "lammps" if i % 2 else "heat2d" for i in range(1, 13)}
 
 
 def test_a_plan_is_of_the_last_sharing_policy(capsys, folder):
