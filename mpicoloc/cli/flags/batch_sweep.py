@@ -59,7 +59,7 @@ def run(
     from mpicoloc.report.export import batch_tables
     from mpicoloc.report.terminal.simulated import batch as report
 
-    sweeps.check_flags(args, "simulation", _ONE_RUN)
+    sweeps.check_flags(args, "simulation", _ONE_RUN, "--sweep" if args.sweep else "more than one LOG")
     found = sweeps.complete(args, lambda: _cases(args, add_flags, check), row, batch_tables.write_sweep)
     if found is None:
         return 0

@@ -193,4 +193,20 @@ def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
     alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
     assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
     code, line = refused(capsys, *words, "--out", "other", "--slurm", "plan")
-    assert code == 2 and "--slurm is of one simulation" in line
+    assert code == 2 and "--slurm is of one simulation, and --sweep makes several" in line
+    (folder / "more.sacct").write_text("\n".join([HEADER, *ROWS]))
+    code, line = refused(capsys, "jobs.sacct", "more.sacct", *TREE, "--out", "other", "--slurm", "plan")
+    assert code == 2 and "--slurm is of one simulation, and more than one LOG makes several" in line
+
+
+def test_jobs_larger_than_the_machine_are_told_with_what_helps(capsys, folder):
+    small = ("jobs.sacct", "--topology", "XGFT(1;3;1)")
+    code, line = refused(capsys, *small)
+    # The log tells the nodes of each job, whatever cores they have.
+    assert code == 3 and line.endswith("3 of 12 jobs do not fit: give a larger --topology, or --skip-larger")
+    main.main(["batch", *small, "--skip-larger"])
+    assert "3 jobs larger than the machine left out" in capsys.readouterr().err
+    main.main(["batch", "jobs.sacct", *TREE, "--skip-larger"])
+    assert "left out" not in capsys.readouterr().err
+    code, line = refused(capsys, *small, "--out", "jobs.sacct")
+    assert code == 2 and "--out jobs.sacct is an input of the command: give another name" in line

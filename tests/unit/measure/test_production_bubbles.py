@@ -1,6 +1,7 @@
 """Curves from shutters in which a bubble ran: their intervals, and reasons where there is no curve."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -242,6 +243,17 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     assert told["program"] == "loops" and told["slowdown"][-1] == pytest.approx(TRUTH[8.0], rel=0.1)
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == 2 * MIN_PROBES
     assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err
+    assert "no score" not in said.err, "no probe was wanted"
     assert curves_file.read(str(curves))["loops"].score.value == pytest.approx(3.5)
+    without = profile_of("./loops 5", 3)
+    shutters = without.tables["shutters"].copy()
+    shutters["probe_slowdown"] = 0
+    hdf5.write(replace(without, tables={**without.tables, "shutters": shutters}), paths[2])
+    assert main.main(["bubble", "collect", *map(str, paths)]) == 0
+    assert (
+        f"none.h5: no score of loops: the probe ran in 0 shutters, {MIN_PROBES} needed"
+        in capsys.readouterr().err
+    )
+    hdf5.write(sample.profile(), paths[2])
     assert main.main(["bubble", "collect", str(paths[2])]) == 3
     assert "no profile has a curve or a score" in capsys.readouterr().err
