@@ -64,22 +64,18 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
     places, n_words = _places(header, source)
     # Only in the last column does the sign between columns do no harm.
     n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
-    rows, numbers, short = [], [], []
-    for i, line in _once(lines[number:], number + 1, header, end):
-        words = line.split("|", n_splits)
-        if len(words) != n_words:
-            short.append(i)
-        elif "." not in words[places["number"]]:
-            rows.append(words)
-            numbers.append(i)
-    if short and not skip_damaged:
-        n = len(_stripped(lines[short[0] - 1], end).split("|"))
+    split = [(i, line.split("|", n_splits)) for i, line in _once(lines[number:], number + 1, header, end)]
+    damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
+    if damaged and not skip_damaged:
+        i, n = damaged[0]
         raise DataError(
-            f"{source}, line {short[0]}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
+            f"{source}, line {i}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
         )
-    words_of = {key: [row[place].strip() for row in rows] for key, place in places.items()}
-    log, damaged = slurm_jobs.log_of(words_of, numbers, source, skip_damaged=skip_damaged)
-    return log, tuple(sorted((*short, *damaged)))
+    rows = [(i, words) for i, words in split if len(words) == n_words and "." not in words[places["number"]]]
+    words_of = {key: [words[place].strip() for _, words in rows] for key, place in places.items()}
+    numbers = [i for i, _ in rows]
+    log, wrong = slurm_jobs.log_of(words_of, numbers, source, skip_damaged=skip_damaged)
+    return log, tuple(sorted((*(i for i, _ in damaged), *wrong)))
 
 
 def _places(header: str, source: str) -> tuple[dict[str, int], int]:

@@ -60,12 +60,7 @@ def files(
     layout = nodes.layout(policies.allocation, machine, demand)
     if partitions:
         layout = _with_partitions(layout, partitions)
-    differences = (
-        *scheduler.differences(policies.order, demand),
-        *layout.queue_differences,
-        *layout.differences,
-        *([_SHARING[policies.sharing]] if policies.sharing != "none" else []),
-    )
+    differences = _differences(policies, demand, layout)
     lines = [
         f"# Written by `mpicoloc batch --slurm`, to be included by slurm.conf. Machine: {machine.name}.",
         f"# Order {policies.order}, allocation {policies.allocation}, sharing {policies.sharing}.",
@@ -76,6 +71,12 @@ def files(
     if layout.has_tree:
         found[SWITCHES] = switches.text(machine, is_cut=layout.is_cut)
     return found, differences
+
+
+def _differences(policies: Policies, demand: Demand, layout: Layout) -> tuple[str, ...]:
+    of_sharing = () if policies.sharing == "none" else (_SHARING[policies.sharing],)
+    of_order = scheduler.differences(policies.order, demand)
+    return (*of_order, *layout.queue_differences, *layout.differences, *of_sharing)
 
 
 def _settings(
