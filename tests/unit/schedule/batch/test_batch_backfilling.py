@@ -1,22 +1,28 @@
 """What backfilling remembers and leaves out saves time only: the schedule is that of asking every job."""
 
+import sys
 from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import ROOT
 
 from mpicoloc.network.topology import xgft
 from mpicoloc.schedule.batch import allocation, engine, machine, order
 from mpicoloc.schedule.batch.logs import job_log, swf
 from mpicoloc.schedule.batch.order import easy
 
+sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
+
+import thesis_log
+
 TOPOLOGY = xgft.parse("XGFT(3;3,2,3;1,1,1)", 1e9)
 MACHINE = machine.of_hosts(TOPOLOGY, np.arange(TOPOLOGY.n_hosts))
 JOBS = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(1, 30), st.integers(1, MACHINE.n_nodes)),
-    min_size=1,
+    st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(1, 60), st.integers(1, MACHINE.n_nodes)),
+    min_size=10,
     max_size=40,
 )
 
@@ -76,6 +82,19 @@ def test_the_schedule_is_that_of_asking_every_job_at_each_event(order_name, allo
     found = simulated(jobs, order_name, allocation_name)
     with mock.patch.object(easy, "backfilled", asks_every_job):
         assert simulated(jobs, order_name, allocation_name) == found
+
+
+def test_so_is_the_schedule_of_thousands_of_jobs_on_a_large_machine():
+    own = machine.named("MareNostrum")
+    drawn = zip(*(column.astype(int).tolist() for column in thesis_log.draw(0, 5000)), strict=True)
+    work = workload(list(drawn), own.n_nodes)
+
+    def starts_s():
+        return engine.simulate(work, own, order.named("easy"), allocation.named("exclusive")).start_s
+
+    found_s = starts_s()
+    with mock.patch.object(easy, "backfilled", asks_every_job):
+        assert np.array_equal(starts_s(), found_s)
 
 
 def test_a_larger_job_may_leave_room_where_a_smaller_one_does_not():
