@@ -15,8 +15,6 @@ has the reading of the log in it.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -31,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "batch"))
 
 import accasim_runs
 import log_files
+import measured
 
 COLUMNS = ["log", "allocation", "order", "n_jobs", "wall_s", "max_rss_bytes", "tool"]
 FORMATS = [None, None, None, "{:,}", "{:.1f}", "{:,.0f}", None]
@@ -45,15 +44,11 @@ def row(log, allocation, args, topology):
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", topology,
                "--order", args.order, "--allocation", allocation, "--json"]  # fmt: skip
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdout=out)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        max_rss_bytes = measured.run_measured(command, out)
         out.seek(0)
         found = json.load(out)
     return {"log": log.name, "allocation": allocation, "order": args.order, "n_jobs": found["n_jobs"],
-            "wall_s": found["wall_s"], "max_rss_bytes": used.ru_maxrss * 1024,
+            "wall_s": found["wall_s"], "max_rss_bytes": max_rss_bytes,
             "tool": "mpicoloc"}  # fmt: skip
 
 
@@ -76,11 +71,7 @@ def draw_log(path, n_jobs, n_nodes, rng):
     gap_s = run_s.mean() * n.mean() / (LOAD * n_nodes)
     submit_s = np.floor(np.cumsum(rng.exponential(gap_s, n_jobs)))
     limit_s = run_s * rng.integers(1, 5, n_jobs)
-    with open(path, "w") as file:
-        for i, (submit, run, nodes, limit) in enumerate(zip(submit_s, run_s, n, limit_s, strict=True), 1):
-            file.write(
-                f"{i} {submit:.0f} -1 {run:.0f} {nodes} -1 -1 {nodes} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n"
-            )
+    log_files.write(path, np.arange(1, n_jobs + 1), submit_s, run_s, limit_s, n)
 
 
 def rows_of(args, folder):

@@ -9,6 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import log_files
+from measured import run_measured
+
 NAME = "accasim 1.1.3"
 SCRIPT = Path(__file__).with_name("in_accasim.py")
 VARIABLE = "MPICOLOC_ACCASIM_PYTHON"
@@ -29,12 +32,7 @@ def write_log(workload, path):
     """The jobs in Standard Workload Format, one processor a node, with the limits that mpicoloc counts on."""
     log = workload.log
     assert (log.previous < 0).all(), "AccaSim knows no job that waits for the end of another"
-    columns = log.number, log.submit_s, log.run_s, workload.n_nodes, workload.estimate_s
-    with open(path, "w") as file:
-        for number, submit_s, run_s, n, limit_s in zip(*(c.tolist() for c in columns), strict=True):
-            file.write(
-                f"{number} {submit_s:.0f} -1 {run_s:.0f} {n} -1 -1 {n} {limit_s:.0f} -1 1 1 1 1 1 1 -1 -1\n"
-            )
+    log_files.write(path, log.number, log.submit_s, log.run_s, workload.estimate_s, workload.n_nodes)
 
 
 def run(workload, n_nodes, order, *, is_one_node=False):
@@ -54,11 +52,7 @@ def run(workload, n_nodes, order, *, is_one_node=False):
         log, out = Path(folder) / "log.swf", Path(folder) / "out.json"
         write_log(workload, log)
         command = [python(), "-W", "ignore", str(SCRIPT), str(log), *map(str, machine), order, str(out)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        max_rss_bytes = run_measured(command, subprocess.DEVNULL)
         found = json.loads(out.read_text())
     starts_s = {int(number): start_s for number, start_s in found["starts_s"].items()}
-    return starts_s, found["wall_s"], used.ru_maxrss * 1024
+    return starts_s, found["wall_s"], max_rss_bytes

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import log_files
 import numpy as np
 
 N_JOBS, N_NODES, N_DAYS, UTILISATION = 49_107, 3_096, 32, 0.84
@@ -111,13 +112,6 @@ def joined(rows):
     )
 
 
-def write(path, submit_s, run_s, limit_s, n_nodes):
-    """A log in Standard Workload Format, one processor a node."""
-    with open(path, "w") as file:
-        for i, (submit, run, limit, n) in enumerate(zip(submit_s, run_s, limit_s, n_nodes, strict=True), 1):
-            file.write(f"{i} {submit:.0f} -1 {run:.0f} {n} -1 -1 {n} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n")
-
-
 def simulated(log, policy):
     """What `mpicoloc batch` says of it on MareNostrum."""
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", "MareNostrum",
@@ -125,10 +119,24 @@ def simulated(log, policy):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def by_draw(rows):
+    """The rows of each drawn log, by its seed and its part of big jobs."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["seed"], row["big_frac"]), []).append(row)
+    return found
+
+
 def by_policy(rows):
-    """The rows, with the parts of each policy joined, in the order of `POLICIES`."""
-    found = {policy: [row for row in rows if row["allocation"] == policy] for policy in POLICIES}
-    return [joined(sorted(some, key=lambda row: row["part"])) for some in found.values() if some]
+    """The rows of one log, with the parts of each policy joined, in the order of `POLICIES`.
+
+    Of a part that was simulated twice the last row counts.
+    """
+    found = {}
+    for row in rows:
+        found.setdefault(row["allocation"], {})[row["part"]] = row
+    return [joined([found[policy][part] for part in sorted(found[policy])])
+            for policy in POLICIES if policy in found]  # fmt: skip
 
 
 def table(rows):
@@ -173,7 +181,7 @@ def main(argv=None):
             log = Path(folder) / "thesis.swf"
             number, n_parts = (int(word) for word in args.part.split("/"))
             columns = part_of(draw(args.seed, args.jobs, args.big), number, n_parts)
-            write(log, *columns)
+            log_files.write(log, np.arange(1, len(columns[0]) + 1), *columns)
             rows = []
             for policy in args.policies.split(","):
                 facts = {"seed": args.seed, "big_frac": args.big, "allocation": policy}
@@ -182,7 +190,8 @@ def main(argv=None):
                 if args.out:
                     with args.out.open("a") as file:
                         file.write(json.dumps(rows[-1]) + "\n")
-    print(table(by_policy(rows)))
+    for (seed, big_frac), some in by_draw(rows).items():
+        print(f"seed {seed}, {big_frac:.0%} big jobs:\n\n{table(by_policy(some))}\n")
     return 0
 
 

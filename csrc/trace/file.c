@@ -108,16 +108,43 @@ static int put_names(mc_trace_file *file, const mc_segment *first)
     return error;
 }
 
-/* Behind what another tracer of this job has written. */
-static int open_again(mc_trace_file *file, const char *path)
+/* Bytes behind a block that begins there; 0: it is not whole. A tracer that is killed while it writes leaves half. */
+static uint64_t end_of_block(int fd, uint64_t begin, uint64_t size_bytes)
+{
+    mc_trace_block block;
+    if (pread(fd, &block, sizeof block, (off_t)begin) != (ssize_t)sizeof block || block.magic != MC_TRACE_MAGIC ||
+        block.version != MC_TRACE_VERSION || block.size_bytes % 8)
+        return 0;
+    uint64_t end = begin + sizeof block + block.size_bytes;
+    return end <= size_bytes ? end : 0;
+}
+
+/* End of the last whole block of a file of this job; 0: it is of another one. */
+static uint64_t end_of_blocks(int fd, uint64_t size_bytes, const mc_segment *first)
+{
+    mc_trace_head head;
+    if (pread(fd, &head, sizeof head, sizeof(mc_trace_block)) != (ssize_t)sizeof head ||
+        memcmp(head.job_id, first->job_id, sizeof head.job_id) != 0)
+        return 0;
+    uint64_t end = 0, next = 0;
+    while ((next = end_of_block(fd, end, size_bytes)) != 0)
+        end = next;
+    return end;
+}
+
+/* Behind what another tracer of this job has written. 0: there is nothing to go on with. */
+static int open_again(mc_trace_file *file, const char *path, const mc_segment *first)
 {
     struct stat status;
-    file->fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    file->fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (file->fd < 0)
         return 0;
     if (fstat(file->fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
-        file->size_bytes = file->n_pushed = (uint64_t)status.st_size;
-        return 1;
+        uint64_t end = end_of_blocks(file->fd, (uint64_t)status.st_size, first);
+        if (end && (end == (uint64_t)status.st_size || ftruncate(file->fd, (off_t)end) == 0)) {
+            file->size_bytes = file->n_pushed = end;
+            return 1;
+        }
     }
     mc_trace_file_close(file);
     return 0;
@@ -130,7 +157,7 @@ int mc_trace_file_open(mc_trace_file *file, const mc_segment *first, int is_begu
     int error = path_of(path, sizeof path, first);
     if (error)
         return error;
-    if (is_begun && open_again(file, path))
+    if (is_begun && open_again(file, path, first))
         return 0;
     /* Never overwrite the old file: somebody may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)

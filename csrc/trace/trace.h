@@ -58,7 +58,8 @@ typedef struct mc_trace_file {
     uint64_t size_bytes, n_pushed, t_pushed;
 } mc_trace_file;
 
-/* is_begun: another tracer of this job has written to it, so go on there. Else an old file is replaced. */
+/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and
+   always that of another job, is replaced. */
 int mc_trace_file_open(mc_trace_file *file, const mc_segment *first, int is_begun);
 int mc_trace_file_put(mc_trace_file *file, uint16_t type, const void *payload, uint32_t size_bytes);
 void mc_trace_file_push(mc_trace_file *file, uint64_t now); /* start writing to disk, now and then, without waiting */

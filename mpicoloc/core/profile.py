@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import COLUMNS, OnDemand, Table, dtype, frozen, table
+from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, table
 from mpicoloc.errors import DataError
 
 SCHEMA_VERSION = 1
@@ -128,6 +128,35 @@ class Network:
     traffic: str
     n_levels: int
     levels: tuple[NetworkLevel, ...] = ()
+
+
+class OnDemand(Mapping[str, Table]):
+    """The tables of a profile, each loaded at its first use.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the table of a name of `COLUMNS`.
+    loaded : mapping
+        Tables that are loaded already.
+    """
+
+    def __init__(self, load: Callable[[str], Table], loaded: Mapping[str, Table]) -> None:
+        self._load = load
+        self._loaded = {name: frozen(array) for name, array in loaded.items()}
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in COLUMNS:
+            raise KeyError(name)
+        if name not in self._loaded:
+            self._loaded[name] = frozen(self._load(name))
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COLUMNS)
+
+    def __len__(self) -> int:
+        return len(COLUMNS)
 
 
 @dataclass(frozen=True)

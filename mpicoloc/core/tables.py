@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -354,35 +354,6 @@ def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
 def valid_shutters(shutters: Table) -> Table:
     """The rows of table "shutters" in which every co-runner really stood still."""
     return shutters[shutters["verdict"] == VERDICTS.index("valid")]
-
-
-class OnDemand(Mapping[str, Table]):
-    """The tables of a profile, each loaded at its first use.
-
-    Parameters
-    ----------
-    load : callable
-        Returns the table of a name of `COLUMNS`.
-    loaded : mapping
-        Tables that are loaded already.
-    """
-
-    def __init__(self, load: Callable[[str], Table], loaded: Mapping[str, Table]) -> None:
-        self._load = load
-        self._loaded = {name: frozen(array) for name, array in loaded.items()}
-
-    def __getitem__(self, name: str) -> Table:
-        if name not in COLUMNS:
-            raise KeyError(name)
-        if name not in self._loaded:
-            self._loaded[name] = frozen(self._load(name))
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COLUMNS)
-
-    def __len__(self) -> int:
-        return len(COLUMNS)
 
 
 def _as_array(value: ArrayLike) -> NDArray[Any]:

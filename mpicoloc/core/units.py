@@ -11,7 +11,8 @@ from mpicoloc.errors import UsageError
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PREFIXES = ("", "k", "M", "G", "T", "P")
-_SLURM_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_WITH_DAYS = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+_WITHOUT_DAYS = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})|(\d{1,9}))", re.ASCII)
 
 
 def counted(n: int, what: str) -> str:
@@ -30,12 +31,23 @@ def seconds(value_s: float) -> str:
 
 
 def slurm_seconds(text: str) -> float | None:
-    """Seconds of a time as Slurm writes it (``2-12:00:00``); None if it is no time (``UNLIMITED``)."""
-    found = _SLURM_TIME.fullmatch(text)
-    if found is None:
+    """Seconds of a time as Slurm writes and reads it; None if it is no time (``UNLIMITED``).
+
+    Parameters
+    ----------
+    text : str
+        Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or
+        days-hours:minutes:seconds.
+    """
+    if found := _WITH_DAYS.fullmatch(text):
+        days, hours, minutes, rest_s = (int(part or 0) for part in found.groups())
+        hours += 24 * days
+    elif found := _WITHOUT_DAYS.fullmatch(text):
+        hours, minutes, rest_s, only_minutes = (int(part or 0) for part in found.groups())
+        minutes += only_minutes
+    else:
         return None
-    days, hours, minutes, rest = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
+    return float((hours * 60 + minutes) * 60 + rest_s)
 
 
 def amount(n_bytes: float | int | np.integer | None) -> str:

@@ -28,6 +28,8 @@ MIN_SOLO, MIN_LEVEL = 6, 3
 """Shutters without a bubble, and with a bubble of one level, below which there is no number."""
 MIN_PROBES = 6
 """Shutters with the probe below which there is no score."""
+_LEAST_HALF_LEVEL = 0.25
+"""Half-width that a score counts with at least: at 0 and 8 both ends of an interval may be cut off."""
 _BUBBLED = VERDICTS.index("bubbled")
 _BEFORE, _DURING = 0, 1
 Array = NDArray[np.float64]
@@ -143,7 +145,7 @@ def of_runs(runs: Sequence[Bubbled]) -> Bubbled:
 def mean_score(scores: Sequence[Estimate]) -> Estimate:
     """One score from those of several runs of a program; at least one."""
     value, low, high = (np.array([getattr(one, name) for one in scores]) for name in ("value", "low", "high"))
-    mean, half = _weighted_mean(value, (high - low) / 2)
+    mean, half = _weighted_mean(value, np.maximum((high - low) / 2, _LEAST_HALF_LEVEL))
     return pressure_score(
         mean, max(0.0, mean - half), min(MAX_LEVEL, mean + half), sum(one.n for one in scores)
     )
@@ -256,7 +258,7 @@ def _curve(program: str, relative: Array, level: Array, solo_error: Array, n_tak
     mean = np.bincount(member, relative) / n
     n_free = len(relative) - len(levels)
     chosen = n >= MIN_LEVEL
-    if not chosen.any() or n_free < 2:
+    if not chosen.any():
         most = int(n.max())
         reason = f"{most} shutters beside bubbles of one level, {MIN_LEVEL} needed"
         return Bubbled(None, reason, n_taken, len(relative))

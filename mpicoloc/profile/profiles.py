@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import OnDemand, Profile
 from mpicoloc.core.progress import stage
-from mpicoloc.core.tables import OnDemand, Table, dtype
+from mpicoloc.core.tables import Table, dtype
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import hdf5, profile_ipc, rows
 from mpicoloc.profile.sandbox import Pieces, run_in_child

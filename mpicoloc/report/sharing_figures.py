@@ -106,16 +106,16 @@ def _links(own: Sequence[SharedRun]) -> tuple[Estimate | None, Estimate | None]:
 
 
 def _row(run: SharedRun) -> dict[str, float]:
-    found, told = run.outcome, run.costs
+    found, sharing_costs = run.outcome, run.costs
     return {
         "completion_s": found.completion_s,
         "utilisation_frac": found.utilisation_frac,
         "wait_mean_s": found.waits.mean_s or 0.0,
         "sharing_jobs_mean": found.sharing_jobs_mean,
         "sharing_jobs_frac": found.sharing_jobs_frac,
-        "slowdown_mean": told.slowdown_mean,
-        "shared_frac": told.shared_node_hours / told.busy_node_hours,
-        "lost_node_hours": told.lost_node_hours,
+        "slowdown_mean": sharing_costs.slowdown_mean,
+        "shared_frac": sharing_costs.shared_node_hours / sharing_costs.busy_node_hours,
+        "lost_node_hours": sharing_costs.lost_node_hours,
     }
 
 

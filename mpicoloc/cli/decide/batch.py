@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     needs_figures = study.is_comparison or args.out is not None
     found = sharing_figures.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
     if args.json:
-        print(json.dumps(_told(study, runs, found, wall_s), indent=2, allow_nan=False))
+        print(json.dumps(_result_json(study, runs, found, wall_s), indent=2, allow_nan=False))
     elif study.is_comparison:
         report.show_sharing(found)
     else:
@@ -114,7 +114,7 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
         study = _study(args)
         runs, wall_s = _simulate(study, keeps_places=False)
     found = sharing_figures.of_runs(study.centre, runs, study.tariffs)
-    return {"notes": notes, **_told(study, runs, found, wall_s)}
+    return {"notes": notes, **_result_json(study, runs, found, wall_s)}
 
 
 def _study(args: argparse.Namespace) -> Study:
@@ -127,7 +127,7 @@ def _study(args: argparse.Namespace) -> Study:
     machine = _machine(args)
     partitions = batch_partitions.read(args, machine)
     work, simulate = batch_partitions.restrict(args, _workload(args, machine), partitions)
-    return batch_sharing.study(args, work, machine, simulate)
+    return batch_sharing.study(args, work, machine, simulate, partitions)
 
 
 def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], float]:
@@ -139,7 +139,9 @@ def _simulate(study: Study, *, keeps_places: bool) -> tuple[list[SharedRun], flo
     return runs, time.perf_counter() - began_s
 
 
-def _told(study: Study, runs: list[SharedRun], found: list[PolicyFigures], wall_s: float) -> dict[str, Any]:
+def _result_json(
+    study: Study, runs: list[SharedRun], found: list[PolicyFigures], wall_s: float
+) -> dict[str, Any]:
     """What ``--json`` prints: the figures of the last policy's first draw, and the policies side by side."""
     from mpicoloc.report import sharing_figures
 
@@ -164,7 +166,8 @@ def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found:
         batch_sharing.write_page(args, study.centre, runs, found)
     if args.slurm is not None:
         last = next(run for run in runs if run.sharing == study.names[-1])
-        batch_slurm.write(args, study.centre.workload, study.centre.machine, last.schedule)
+        centre = study.centre
+        batch_slurm.write(args, centre.workload, centre.machine, last.schedule, study.partitions)
     if args.out is not None:
         from mpicoloc.report.export import batch_tables
 
@@ -205,7 +208,8 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
         n_cores = config.parse_whole("--cores-per-node", args.cores_per_node)
     if args.skip_larger:
         fits = job_log.nodes_needed(log, n_cores) <= machine.n_nodes
-        messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
+        if not fits.all():
+            messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
         log = job_log.select(log, fits)
     return job_log.workload(log, n_cores, machine.n_nodes, args.estimates)
 

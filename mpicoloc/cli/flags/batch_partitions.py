@@ -7,7 +7,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from mpicoloc.core import messages
-from mpicoloc.errors import UsageError
+from mpicoloc.core.units import counted
+from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.schedule.batch.engine import Simulate
@@ -61,7 +62,8 @@ def restrict(
     Raises
     ------
     DataError
-        If a job is of no partition, or larger or longer than its own allows and not to be left out.
+        If a job is of no partition, or larger or longer than its own allows and not to be left out; if none
+        is left.
     """
     from mpicoloc.schedule.batch import engine
     from mpicoloc.schedule.batch.partitions import partition, partitioned_simulation
@@ -71,7 +73,13 @@ def restrict(
     of_job = partition.of_jobs(work, partitions)
     if args.skip_larger:
         keep = partition.takes(work, partitions, of_job)
-        messages.note(f"{args.log}: {int((~keep).sum()):,} jobs that their partition does not allow left out")
+        if not keep.any():
+            raise DataError(
+                f"{args.partitions}: its partitions allow none of the jobs: change MaxNodes or MaxTime"
+            )
+        if not keep.all():
+            left_out = counted(int((~keep).sum()), "job")
+            messages.note(f"{args.log}: {left_out} that their partition does not allow left out")
         work, of_job = partition.select(work, keep), of_job[keep]
     partition.check(work, partitions, of_job)
     if args.estimates == "user":

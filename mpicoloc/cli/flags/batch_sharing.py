@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from mpicoloc.schedule.batch.engine import Simulate
     from mpicoloc.schedule.batch.logs.job_log import JobLog, Workload
     from mpicoloc.schedule.batch.machine import Machine
+    from mpicoloc.schedule.batch.partitions.partition import Partition
     from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
     from mpicoloc.schedule.batch.sharing.programs import Programs
     from mpicoloc.slowdown.slowdown import PairSlowdowns, SlowdownModel
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
-"""Of jobs that share links as well."""
+"""Also allowed with --utilisation."""
 _PAGE_FLAGS = ("pricing", "rate_su")
-"""Of the table of a page as well."""
+"""Also allowed with --page."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +101,8 @@ class Study:
     tariffs : list of Tariff
     is_comparison : bool
         Whether policies are compared.
+    partitions : tuple of Partition
+        Of the machine.
     """
 
     centre: Centre
@@ -107,9 +110,16 @@ class Study:
     cases: list[Case]
     tariffs: list[Tariff]
     is_comparison: bool
+    partitions: tuple[Partition, ...]
 
 
-def study(args: argparse.Namespace, workload: Workload, machine: Machine, simulate: Simulate) -> Study:
+def study(
+    args: argparse.Namespace,
+    workload: Workload,
+    machine: Machine,
+    simulate: Simulate,
+    partitions: tuple[Partition, ...],
+) -> Study:
     """What the flags describe; `simulate` runs the jobs where none share.
 
     Raises
@@ -126,7 +136,7 @@ def study(args: argparse.Namespace, workload: Workload, machine: Machine, simula
     rate_su = config.parse_positive("--rate-su", args.rate_su or "1")
     tariffs = [tariff(rate_su, name) for name in args.pricing or ("fair", "runtime")]
     cases = _cases(args, workload.log, machine.height, is_shared=names != ["none"])
-    return Study(centre, names, cases, tariffs, is_comparison(args))
+    return Study(centre, names, cases, tariffs, is_comparison(args), partitions)
 
 
 def parse_seed(args: argparse.Namespace) -> int:
@@ -200,26 +210,31 @@ def _cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: boo
     if is_shared:
         model, known = _model(args, table.names if table else None)
     if table is None and args.mix is None and "program" in log.names:
-        table = programs.by_job_names(log, known)
-    parts = (
-        None
-        if table
-        else programs.mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation")
-    )
+        if is_shared:
+            programs.check_job_names(log, known)
+        table = programs.by_job_names(log)
+    figures = "slowdowns" if is_shared else "utilisation"
+    parts = None if table else programs.mix(args.mix or "", list(known), figures)
     names = table.names if table else tuple(parts or ())
     apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
     pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
     is_exact = bool((pairs.low == pairs.high).all())
-    n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
-    if table and is_exact and n > 1:
-        if args.seeds:
-            messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
-        n = 1
+    n = _n_draws(args, is_random=table is None or not is_exact)
     busy = None
     if links is not None:
         busy = utilisation.of_programs(names, links, height, " and ".join(args.utilisation))
     cases = (_case(seed + i, log, table, parts, pairs, is_exact=is_exact) for i in range(n))
     return [replace(case, utilisation=busy) for case in cases]
+
+
+def _n_draws(args: argparse.Namespace, *, is_random: bool) -> int:
+    """How many draws --seeds asks for: one where nothing is random."""
+    n = config.parse_whole("--seeds", args.seeds) if args.seeds else 5
+    if is_random or n == 1:
+        return n
+    if args.seeds:
+        messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
+    return 1
 
 
 def _case(

@@ -6,7 +6,6 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from mpicoloc.cli.flags import batch_partitions
 from mpicoloc.core import messages
 from mpicoloc.errors import UsageError
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from mpicoloc.schedule.batch.engine import Schedule
     from mpicoloc.schedule.batch.logs.job_log import Workload
     from mpicoloc.schedule.batch.machine import Machine
+    from mpicoloc.schedule.batch.partitions.partition import Partition
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +48,7 @@ def write(
     work: Workload,
     machine: Machine,
     schedule: Schedule,
+    partitions: tuple[Partition, ...],
 ) -> None:
     """Write the files; of several sharing policies the last counts.
 
@@ -58,7 +59,6 @@ def write(
     """
     from mpicoloc.schedule.batch.slurm_plan import demand, plan
 
-    partitions = batch_partitions.read(args, machine)
     sharing = args.sharing.split(",")[-1].strip()
     policies = plan.Policies(args.order, args.allocation, sharing)
     asked = demand.of_schedule(work, machine, schedule)

@@ -59,7 +59,7 @@ def run(
     from mpicoloc.report.export import batch_tables
     from mpicoloc.report.terminal.simulated import batch as report
 
-    sweeps.check_flags(args, "simulation", _ONE_RUN)
+    sweeps.check_flags(args, "simulation", _ONE_RUN, "--sweep" if args.sweep else "more than one LOG")
     found = sweeps.complete(args, lambda: _cases(args, add_flags, check), row, batch_tables.write_sweep)
     if found is None:
         return 0
@@ -98,11 +98,13 @@ def _cases(
                 sweeps.set_flag(own, valued[name], value)
         if "sharing" in axes and batch_sharing.names_of(own) == ["none"]:
             batch_sharing.unset(own)
-        told = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
+        flag_values = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
         # What a flag names may be a file, and then its contents count.
-        words = [word for value in told.values() for word in (value if isinstance(value, list) else [value])]
+        words = [
+            word for value in flag_values.values() for word in (value if isinstance(value, list) else [value])
+        ]
         files = [digest(word) for word in (own.log, *words) if isinstance(word, str)]
-        cases.append(sweep.Case(settings, sweeps.key(told, os.path.basename(own.log), files), own))
+        cases.append(sweep.Case(settings, sweeps.key(flag_values, os.path.basename(own.log), files), own))
     sweeps.check_each(cases, check, batch_sharing.parse_seed, "seed")
     return cases
 

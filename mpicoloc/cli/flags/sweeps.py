@@ -36,14 +36,14 @@ def check_single(args: argparse.Namespace) -> None:
         raise UsageError("--processes is of --sweep, which is not given: leave it out")
 
 
-def check_flags(args: argparse.Namespace, verb: str, of_one: Sequence[str]) -> None:
-    """Refuse a sweep without a folder, and flags that are `of_one` run of the verb."""
+def check_flags(args: argparse.Namespace, verb: str, of_one: Sequence[str], several: str = "--sweep") -> None:
+    """Refuse a sweep without a folder, and flags that are `of_one` run of the verb; `several` makes more."""
     if args.out is None:
         raise UsageError("a sweep notes its rows in a folder: give --out FOLDER")
     for flag in of_one:
         if getattr(args, flag) is not None:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(f"{name} is of one {verb}, and --sweep makes several: leave it out")
+            raise UsageError(f"{name} is of one {verb}, and {several} makes several: leave it out")
 
 
 def complete(

@@ -305,6 +305,8 @@ def _collect(args: argparse.Namespace) -> int:
         if found.curve is None:
             why = production_bubbles.why_none(profile) or found.reason
             messages.note(f"{path}: no curve of {name}: {why}")
+        if found.score is None and production_bubbles.ran_any(profile):
+            messages.note(f"{path}: no score of {name}: {found.score_reason}")
         if found.curve is not None or found.score is not None:
             runs.setdefault(name, []).append(found)
     if not runs:

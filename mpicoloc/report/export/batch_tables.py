@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from mpicoloc.report.export import outputs, sweep_tables
 from mpicoloc.report.sharing_figures import PolicyFigures, as_json
+from mpicoloc.schedule.batch.logs.job_log import JobLog
 from mpicoloc.schedule.batch.sharing import costs
 from mpicoloc.schedule.batch.sharing.comparison import Case, Centre, SharedRun
 
@@ -90,8 +91,8 @@ def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
             "sharing": [run.sharing] * n,
             "seed": np.full(n, run.seed),
             "job": log.number,
-            "user": log.user,
-            "executable": log.program,
+            "user": _named(log, "user"),
+            "executable": _named(log, "program"),
             "program": pa.array(names[case.programs] if len(names) else [None] * n, pa.string()),
             "n_nodes": work.n_nodes,
             "submit_s": schedule.arrival_s,
@@ -109,6 +110,14 @@ def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
             "n_network_sharers": run.links.n_sharers,
         }
     )
+
+
+def _named(log: JobLog, column: str) -> pa.Array:
+    """Names of users or programs where the log tells them, else their numbers."""
+    numbers, names = getattr(log, column), log.names.get(column)
+    if names is None:
+        return pa.array(numbers)
+    return pa.array([names.get(number) for number in numbers.tolist()], pa.string())
 
 
 def _nodes(runs: Sequence[tuple[int, int]]) -> str:

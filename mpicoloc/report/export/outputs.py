@@ -29,7 +29,7 @@ def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
         raise UsageError(f"--out {out!r} is no name of a file: give one, or /dev/stdout")
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
-            raise UsageError(f"--out {out} is the profile itself: give another name")
+            raise UsageError(f"--out {out} is an input of the command: give another name")
     parent = os.path.dirname(out.rstrip("/")) or "."
     if not os.path.isdir(parent):
         raise UsageError(f"--out {out}: there is no folder {parent}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,30 @@ from numpy.typing import NDArray
 from mpicoloc.schedule.batch.machine import Machine
 
 Ints = NDArray[np.int64]
+
+
+def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], list[int]]]:
+    """The links above subtrees that a job uses.
+
+    Parameters
+    ----------
+    machine : Machine
+    nodes : ndarray of int
+        Of the job, in ascending order.
+
+    Yields
+    ------
+    int, list of int, list of int
+        For each level up to the last on which the job is in several subtrees: the level, from 1; these
+        subtrees; and the job's nodes in each.
+    """
+    for level in range(1, machine.height):
+        tree_of = machine.subtree[level - 1]
+        if tree_of[nodes[0]] == tree_of[nodes[-1]]:
+            return  # nodes ascend, so it is in one subtree on this level and above
+        trees = tree_of[nodes]
+        ends = np.append(np.flatnonzero(trees[1:] != trees[:-1]), len(trees) - 1)
+        yield level, trees[ends].tolist(), np.diff(ends, prepend=-1).tolist()
 
 
 class SharedLinks:
@@ -46,11 +71,9 @@ class SharedLinks:
         """Count the jobs that use links which this one uses now, too; nodes are in ascending order."""
         others: set[int] = set()
         links: list[tuple[int, int]] = []
-        for level, n in enumerate(self._count_subtrees(job, nodes), 1):
-            if n == 1:
-                break  # it climbs no higher
-            trees = self.machine.subtree[level - 1][nodes]
-            own = [(level, tree) for tree in dict.fromkeys(trees.tolist())]
+        for level, trees, _ in links_of(self.machine, nodes):
+            self.n_subtrees[job, level - 1] = len(trees)
+            own = [(level, tree) for tree in trees]
             here = set().union(*(self._users.get(link, ()) for link in own))
             self.n_pairs[level] += len(here)
             others |= here
@@ -67,16 +90,3 @@ class SharedLinks:
         """Forget a job's links."""
         for link in self._links.pop(job, ()):
             self._users[link].discard(job)
-
-    def _count_subtrees(self, job: int, nodes: Ints) -> list[int]:
-        """Subtrees of each level below the roots that a job is in."""
-        counts = []
-        for level in range(1, self.machine.height):
-            trees = self.machine.subtree[level - 1]
-            if trees[nodes[0]] == trees[nodes[-1]]:
-                break  # nodes ascend, so it is in one subtree on this level and above
-            own = trees[nodes]
-            n = 1 + int(np.count_nonzero(own[1:] != own[:-1]))
-            self.n_subtrees[job, level - 1] = n
-            counts.append(n)
-        return counts

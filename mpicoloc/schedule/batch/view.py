@@ -36,16 +36,12 @@ class Allocation:
         Any `n_nodes` free nodes are good enough, so only their number decides whether a job can begin.
     can : callable, optional
         ``can(machine, uses, sizes)``: for which of many sizes `choose` finds nodes, without choosing them.
-    size_class : callable, optional
-        ``size_class(machine, sizes)``: a number for each size. In one class a larger job never leaves room
-        for another one where a smaller job does not.
     """
 
     name: str
     choose: Callable[[Machine, Uses, int], Nodes | None]
     is_bound_by_number: bool
     can: Callable[[Machine, Uses, Ints], Bools] | None = None
-    size_class: Callable[[Machine, Ints], Ints] | None = None
 
     def finds(self, machine: Machine, uses: Uses, sizes: Ints) -> Bools:
         """For which sizes there are nodes."""
@@ -98,15 +94,14 @@ class View:
         self.expected_end_s = np.full(machine.n_nodes, -np.inf)
         self.n_free = machine.n_nodes
         self._chosen: dict[int, Nodes | None] = {}
-        self._too_large: dict[int, int] = {}
-        self._classes: dict[int, int] = {}
+        self._leaving_room: dict[int, bool] = {}
         self._reserved: tuple[int, Reservation] | None = None
         self._refused: tuple[int, int, int] | None = None
 
     def changed(self, *, is_release: bool) -> None:
         """Forget what depends on the nodes in use; the engine calls it."""
         self._chosen.clear()
-        self._too_large.clear()
+        self._leaving_room.clear()
         self._refused = None
         if is_release:
             self._reserved = None
@@ -144,13 +139,13 @@ class View:
             return self._by_number(n_nodes)
         if self._reserved is None or self._reserved[0] != job:
             self._reserved = job, self._by_choice(n_nodes)
-            self._too_large.clear()
+            self._leaving_room.clear()
         return self._reserved[1]
 
     def refuse(self, first: int) -> None:
         """Note that no job of the queue may begin before the one at `first`, until nodes change hands.
 
-        As time passes it ends later, so it fits before the reservation no better.
+        A job that would end too late for the reservation now would end even later if it began later.
         """
         self._refused = int(self.queue["job"][first]), self.queue.n_removed, len(self.queue)
 
@@ -195,18 +190,7 @@ class View:
         if self.allocation.is_bound_by_number:
             return bool(sizes[place] <= reservation.n_spare)
         size = int(sizes[place])
-        number = self._class_of(size)
-        if number is not None and size >= self._too_large.get(number, size + 1):
-            return False
-        has_room = self._can_start_at(int(sizes[first]), reservation.start_s, self.nodes_for(size))
-        if not has_room and number is not None:
-            self._too_large[number] = size
-        return has_room
-
-    def _class_of(self, size: int) -> int | None:
-        """Number of a size as the allocation has it; None: it has none."""
-        if self.allocation.size_class is None:
-            return None
-        if size not in self._classes:
-            self._classes[size] = int(self.allocation.size_class(self.machine, np.array([size]))[0])
-        return self._classes[size]
+        if size not in self._leaving_room:
+            nodes = self.nodes_for(size)
+            self._leaving_room[size] = self._can_start_at(int(sizes[first]), reservation.start_s, nodes)
+        return self._leaving_room[size]

@@ -145,6 +145,43 @@ static void again(void)
     print_counts();
 }
 
+static FILE *open_trace(const char *mode)
+{
+    char path[MC_PATH_LEN + 16];
+    CHECK(mc_path_beside(path, MC_PATH_LEN, mc_the_segment->out_path, ".trace") == MC_OK);
+    strcat(path, "/0.mct");
+    return fopen(path, mode);
+}
+
+/* The first tracer is killed while it writes a block. */
+static void cut(void)
+{
+    const mc_trace_block half = {MC_TRACE_MAGIC, MC_TRACE_VERSION, MC_TRACE_EVENTS, 4096, 0};
+    make_call(1);
+    mc_tracer_stop(mc_tracer_start("trace"));
+    FILE *trace = open_trace("ab");
+    CHECK(trace && fwrite(&half, sizeof half, 1, trace) == 1 && fwrite("half", 4, 1, trace) == 1);
+    CHECK(trace && fclose(trace) == 0);
+    make_call(2);
+    mc_tracer_stop(mc_tracer_start("trace"));
+    mc_stop(MC_RANK_FINALIZING);
+    print_counts();
+}
+
+/* Another job has replaced the file since. */
+static void other_job(void)
+{
+    make_call(1);
+    mc_tracer_stop(mc_tracer_start("trace"));
+    FILE *trace = open_trace("r+b");
+    CHECK(trace && fseek(trace, sizeof(mc_trace_block), SEEK_SET) == 0 && fwrite("other", 6, 1, trace) == 1);
+    CHECK(trace && fclose(trace) == 0);
+    make_call(2);
+    mc_tracer_stop(mc_tracer_start("trace"));
+    mc_stop(MC_RANK_FINALIZING);
+    print_counts();
+}
+
 static int layout(void)
 {
     printf("%zu %zu %zu %zu %zu %zu %zu %d %d %d %d\n", sizeof(mc_trace_block), sizeof(mc_trace_head),
@@ -170,6 +207,10 @@ int main(int argc, char **argv)
         hole();
     else if (argc > 1 && strcmp(argv[1], "again") == 0)
         again();
+    else if (argc > 1 && strcmp(argv[1], "cut") == 0)
+        cut();
+    else if (argc > 1 && strcmp(argv[1], "other_job") == 0)
+        other_job();
     else
         traced();
     char path[MC_PATH_LEN];

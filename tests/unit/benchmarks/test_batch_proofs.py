@@ -142,9 +142,24 @@ def test_parts_of_the_log_have_each_job_once_and_join_to_its_figures():
     assert (joined["n_jobs"], joined["sharing_jobs_mean"], joined["wait_mean_s"]) == (4, 3, 15)
 
 
+def test_rows_of_several_logs_in_one_file_are_not_joined():
+    def row(seed, part, wait_s):
+        return {"seed": seed, "big_frac": 0.05, "allocation": "exclusive", "part": part, "n_jobs": 2,
+                "first_s": 0, "completion_s": 10, "utilisation_frac": 0.5, "sharing_jobs_mean": 0,
+                "sharing_jobs_frac": 0, "wait_mean_s": wait_s}  # fmt: skip
+
+    found = thesis_log.by_draw([row(0, 2, 5), row(1, 1, 100), row(0, 1, 7), row(0, 1, 15)])
+    joined = {seed: thesis_log.by_policy(rows) for (seed, _), rows in found.items()}
+    assert {seed: [one["wait_mean_s"] for one in some] for seed, some in joined.items()} == {
+        0: [10],
+        1: [100],
+    }
+
+
 def test_the_same_seed_draws_the_same_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        thesis_log.write(tmp_path / name, *thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS))
+        columns = thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS)
+        log_files.write(tmp_path / name, range(1, thesis_log.MIN_JOBS + 1), *columns)
     texts = [(tmp_path / name).read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
     assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
+import pandas
 import pytest
 
 from mpicoloc.cli import main
@@ -84,6 +86,18 @@ def test_names_that_are_no_programs_are_told(capsys, folder):
     assert code == 3 and "bash of 6 jobs: name the program of each in --programs FILE" in line
 
 
+def test_jobs_whose_names_are_not_in_a_table_of_links_delay_nobody(capsys, folder):
+    (folder / "used.csv").write_text("program,level_1\nlammps,0.5\n")
+    words = ("jobs.sacct", *TREE, "--utilisation", "used.csv")
+    (policy,) = answer(capsys, *words)["policies"]
+    assert policy["links_lost_node_hours"]["value"] > 0
+    (folder / "table.csv").write_text("program,level_1\nlammps,0.5\nheat2d,0\n")
+    assert answer(capsys, *words[:-1], "table.csv")["policies"] == [policy]
+    (folder / "used.csv").write_text("program,level_1\nother,0.5\n")
+    code, line = refused(capsys, *words)
+    assert code == 3 and "used.csv has none of the programs that the jobs run (lammps, heat2d)" in line
+
+
 def test_jobs_stay_in_their_partitions(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--page", "centre.html")
     assert told["n_jobs"] == 12 and told["wait_mean_s"] > answer(capsys, "jobs.sacct", *TREE)["wait_mean_s"]
@@ -98,6 +112,16 @@ def test_jobs_that_a_partition_does_not_allow_can_be_left_out(capsys, folder):
     assert 0 < answer(capsys, *words, "--skip-larger")["n_jobs"] < 12
 
 
+def test_partitions_that_allow_no_job_are_told(capsys, folder):
+    (folder / "parts.conf").write_text(
+        "PartitionName=short Nodes=ALL MaxTime=1\nPartitionName=long Nodes=ALL MaxTime=1"
+    )
+    code, line = refused(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--skip-larger")
+    assert (
+        code == 3 and "parts.conf: its partitions allow none of the jobs: change MaxNodes or MaxTime" in line
+    )
+
+
 def test_a_plan_for_slurm_is_written(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE, "--allocation", "best-fit", "--slurm", "plan/here")
     assert told["n_jobs"] == 12
@@ -108,6 +132,25 @@ def test_a_plan_for_slurm_is_written(capsys, folder):
     assert again == told
     settings = (folder / "plan" / "here" / "slurm-plan.conf").read_text()
     assert "CPUs=8" in settings and "OverSubscribe=EXCLUSIVE" in settings
+
+
+def test_partitions_of_a_plan_may_come_from_a_pipe(capsys, folder):
+    read_end, write_end = os.pipe()
+    os.write(write_end, PARTITIONS.encode())
+    os.close(write_end)
+    try:
+        answer(capsys, "jobs.sacct", *TREE, "--partitions", f"/dev/fd/{read_end}", "--slurm", "plan")
+    finally:
+        os.close(read_end)
+    text = (folder / "plan" / "slurm-plan.conf").read_text()
+    assert "PartitionName=short Nodes=n[0-7]" in text and "PartitionName=long Nodes=n[8-15]" in text
+
+
+def test_tables_have_the_names_that_slurm_tells(capsys, folder):
+    answer(capsys, "jobs.sacct", *TREE, "--out", "tables")
+    jobs = pandas.read_parquet("tables/jobs.parquet").set_index("job")
+    assert jobs["user"].to_dict() == {i: "ann" if i % 2 else "bob" for i in range(1, 13)}
+    assert jobs["executable"].to_dict() == {i: "lammps" if i % 2 else "heat2d" for i in range(1, 13)}
 
 
 def test_a_plan_is_of_the_last_sharing_policy(capsys, folder):
@@ -150,4 +193,20 @@ def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
     alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
     assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
     code, line = refused(capsys, *words, "--out", "other", "--slurm", "plan")
-    assert code == 2 and "--slurm is of one simulation" in line
+    assert code == 2 and "--slurm is of one simulation, and --sweep makes several" in line
+    (folder / "more.sacct").write_text("\n".join([HEADER, *ROWS]))
+    code, line = refused(capsys, "jobs.sacct", "more.sacct", *TREE, "--out", "other", "--slurm", "plan")
+    assert code == 2 and "--slurm is of one simulation, and more than one LOG makes several" in line
+
+
+def test_jobs_larger_than_the_machine_are_told_with_what_helps(capsys, folder):
+    small = ("jobs.sacct", "--topology", "XGFT(1;3;1)")
+    code, line = refused(capsys, *small)
+    # The log tells the nodes of each job, whatever cores they have.
+    assert code == 3 and line.endswith("3 of 12 jobs do not fit: give a larger --topology, or --skip-larger")
+    main.main(["batch", *small, "--skip-larger"])
+    assert "3 jobs larger than the machine left out" in capsys.readouterr().err
+    main.main(["batch", "jobs.sacct", *TREE, "--skip-larger"])
+    assert "left out" not in capsys.readouterr().err
+    code, line = refused(capsys, *small, "--out", "jobs.sacct")
+    assert code == 2 and "--out jobs.sacct is an input of the command: give another name" in line

@@ -23,8 +23,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("p.h5", "is the profile itself"),
-        ("link.h5", "is the profile itself"),
+        ("p.h5", "is an input of the command"),
+        ("link.h5", "is an input of the command"),
         ("sub", "is a folder"),
         ("nowhere/x", "there is no folder"),
         ("-", "is no name of a file"),

@@ -1,6 +1,7 @@
 """Curves from shutters in which a bubble ran: their intervals, and reasons where there is no curve."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import sample
 from loops import Program, simulate
 
 from mpicoloc.cli import main
-from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
 from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.production_bubbles import (
@@ -138,6 +139,13 @@ def test_scores_of_runs_add_up():
     assert 0 <= both.low <= both.value <= both.high <= 8
 
 
+@pytest.mark.parametrize("end", [0.0, 8.0])
+def test_a_score_at_an_end_of_the_scale_does_not_outweigh_the_others(end):
+    """Its interval is cut off there, and may have no width at all."""
+    both = mean_score([pressure_score(end, end, end, 10), pressure_score(3.0, 2.5, 3.5, 10)])
+    assert abs(both.value - end) > 0.5 and both.low <= both.value <= both.high and both.low < both.high
+
+
 def test_shutters_with_the_probe_count_neither_for_the_curve_nor_for_the_slowdown():
     _, shutters, counts = bubbled(3)
     is_probed = shutters["bubble_level"] == 8
@@ -255,6 +263,17 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     assert told["program"] == "loops" and told["slowdown"][-1] == pytest.approx(TRUTH[8.0], rel=0.1)
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == 2 * MIN_PROBES
     assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err
+    assert "no score" not in said.err, "no probe was wanted"
     assert curves_file.read(str(curves))["loops"].score.value == pytest.approx(3.5)
+    without = profile_of("./loops 5", 3)
+    shutters = without.tables["shutters"].copy()
+    shutters["probe_slowdown"] = 0
+    hdf5.write(replace(without, tables={**without.tables, "shutters": shutters}), paths[2])
+    assert main.main(["bubble", "collect", *map(str, paths)]) == 0
+    assert (
+        f"none.h5: no score of loops: the probe ran in 0 shutters, {MIN_PROBES} needed"
+        in capsys.readouterr().err
+    )
+    hdf5.write(sample.profile(), paths[2])
     assert main.main(["bubble", "collect", str(paths[2])]) == 3
     assert "no profile has a curve or a score" in capsys.readouterr().err

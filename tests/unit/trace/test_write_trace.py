@@ -112,6 +112,17 @@ def test_a_second_tracer_goes_on_behind_the_first(program, tmp_path):
     assert found.frame()["bytes"].tolist() == [1, 2]
 
 
+def test_a_second_tracer_cuts_off_half_a_block_of_the_first(program, tmp_path):
+    _, _, found = run(program, tmp_path, "cut")
+    assert not found.notes
+    assert found.frame()["bytes"].tolist() == [1, 2]
+
+
+def test_a_file_of_another_job_is_replaced(program, tmp_path):
+    _, _, found = run(program, tmp_path, "other_job")
+    assert found.frame()["bytes"].tolist() == [2]
+
+
 def test_layouts_are_those_of_the_header(program):
     done = subprocess.run([program, "layout"], capture_output=True, text=True, timeout=60, check=True)
     sizes = [kind.itemsize for kind in (trace_file.BLOCK, trace_file.FILE_HEAD, trace_file.CHUNK)]

@@ -77,17 +77,12 @@ def can(machine: Machine, uses: Uses, sizes: NDArray[np.int64]) -> NDArray[np.bo
     """For which sizes `choose` finds nodes."""
     is_small = sizes <= machine.switch_size
     n_small = np.count_nonzero(is_small)
-    told = uses.tobytes()
-    most_small = _free_for_small(machine, told).max() if n_small else 0
-    most_big = _free_for_big(machine, told).sum() if n_small < len(sizes) else 0
+    key = uses.tobytes()
+    most_small = _free_for_small(machine, key).max() if n_small else 0
+    most_big = _free_for_big(machine, key).sum() if n_small < len(sizes) else 0
     if n_small in (0, len(sizes)):
         return np.asarray(sizes <= max(most_small, most_big))
     return np.asarray(sizes <= np.where(is_small, most_small, most_big))
 
 
-def size_class(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Small jobs and big ones."""
-    return np.asarray(sizes > machine.switch_size, np.int64)
-
-
-ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False, can=can, size_class=size_class)
+ALLOCATION = Allocation("exclusive", choose, is_bound_by_number=False, can=can)

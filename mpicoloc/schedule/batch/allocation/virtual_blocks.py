@@ -231,10 +231,4 @@ def can(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
     return np.array([found[size] for size in wanted], bool)
 
 
-def size_class(machine: Machine, sizes: Ints) -> Ints:
-    """Small jobs, those of whole parts, and others."""
-    part = virtual_switch_size(machine.switch_size)
-    return np.where(sizes <= machine.switch_size, 0, np.where(sizes % part == 0, 1, 2))
-
-
-ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False, can=can, size_class=size_class)
+ALLOCATION = Allocation("virtual-blocks", choose, is_bound_by_number=False, can=can)

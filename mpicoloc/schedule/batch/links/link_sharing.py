@@ -12,11 +12,14 @@ from mpicoloc.network.load import link_delays
 from mpicoloc.network.load.link_delays import LinkRows
 from mpicoloc.schedule.batch.engine import Simulation
 from mpicoloc.schedule.batch.machine import Machine
+from mpicoloc.schedule.batch.network_sharing import links_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_LEAST_CHANGE = _TOLERANCE = 1e-4
-"""A delay that differs by less, s for each second of work, is left as it is; the error of one that is not."""
+_TOLERANCE = 1e-4
+"""Error allowed in a delay, s for each second of work."""
+_LEAST_CHANGE = _TOLERANCE
+"""A delay that would change by less stays as it is."""
 
 
 class _Users:
@@ -74,16 +77,11 @@ class LinkSharing:
         busy = self._utilisation[self.programs[job]]
         links, alone = [], busy[0] if len(nodes) > 1 else 0.0
         beside: set[int] = set()
-        for level in range(1, self.machine.height):
-            trees = self.machine.subtree[level - 1][nodes]
-            if trees[0] == trees[-1]:
-                break  # nodes ascend: it climbs no higher
+        for level, trees, n_inside in links_of(self.machine, nodes):
             if not busy[level]:
                 continue
             alone = max(alone, busy[level])
-            last = [*np.flatnonzero(trees[1:] != trees[:-1]).tolist(), len(trees) - 1]
-            for end, before in zip(last, [-1, *last], strict=False):
-                tree, n = int(trees[end]), end - before
+            for tree, n in zip(trees, n_inside, strict=True):
                 users = self._users.get((level, tree))
                 if users is None:
                     users = self._users[level, tree] = _Users()

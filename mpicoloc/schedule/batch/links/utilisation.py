@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mpicoloc.errors import DataError
 
 Floats = NDArray[np.float64]
+_NAMES_TOLD = 5
 
 
 def of_programs(
@@ -41,9 +42,8 @@ def of_programs(
         lacks.
     """
     if not table.keys() & set(names):
-        raise DataError(
-            f"{source} has none of the programs that the jobs run ({', '.join(names)}): name one of these"
-        )
+        some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
+        raise DataError(f"{source} has none of the programs that the jobs run ({some}): name one of these")
     found = np.zeros((len(names), height))
     for name, levels in table.items():
         for level, value in levels.items():

@@ -155,10 +155,12 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
     too_large = np.flatnonzero(needed > n_nodes)
     if len(too_large):
         i = int(too_large[0])
+        # Nodes that the log tells do not depend on their cores.
+        more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
         raise DataError(
             f"job {log.number[i]} needs {needed[i]:,} nodes of {cores_per_node} cores, the topology has "
             f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
-            "more --cores-per-node, or --skip-larger"
+            f"{more_cores}or --skip-larger"
         )
     is_known = (log.limit_s > 0) & (estimates == "user")
     estimate_s = np.where(is_known, np.maximum(log.limit_s, log.run_s), log.run_s)

@@ -28,7 +28,7 @@ _NEEDED = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "E
 
 def is_header(line: str) -> bool:
     """Whether a line is the header of `sacct`."""
-    return bool({"jobid", "jobidraw"} & {word.strip() for word in line.lower().split("|")})
+    return not {"jobid", "jobidraw"}.isdisjoint(_names(line))
 
 
 def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
@@ -57,32 +57,30 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
     DataError
         If the header lacks a column, or a line is damaged, with its number; if there is no job.
     """
-    number, header = next((i, line) for i, line in enumerate(lines, 1) if line.strip())
+    number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
+    # --parsable writes the sign behind the last column as well; with --parsable2 that column is empty there.
+    end = "|" if header.endswith("|") else ""
+    header = header.removesuffix(end)
     places, n_words = _places(header, source)
     # Only in the last column does the sign between columns do no harm.
     n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
-    rows, numbers, short = [], [], []
-    for i, line in _once(lines[number:], number + 1, header):
-        words = line.split("|", n_splits)
-        if len(words) != n_words:
-            short.append(i)
-        elif "." not in words[places["number"]]:
-            rows.append(words)
-            numbers.append(i)
-    if short and not skip_damaged:
-        n = len(lines[short[0] - 1].split("|"))
+    split = [(i, line.split("|", n_splits)) for i, line in _once(lines[number:], number + 1, header, end)]
+    damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
+    if damaged and not skip_damaged:
+        i, n = damaged[0]
         raise DataError(
-            f"{source}, line {short[0]}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
+            f"{source}, line {i}: {n} words between |, its header has {n_words}: {slurm_jobs.REMEDY}"
         )
-    words_of = {key: [row[place].strip() for row in rows] for key, place in places.items()}
-    log, damaged = slurm_jobs.log_of(words_of, numbers, source, skip_damaged=skip_damaged)
-    return log, tuple(sorted((*short, *damaged)))
+    rows = [(i, words) for i, words in split if len(words) == n_words and "." not in words[places["number"]]]
+    words_of = {key: [words[place].strip() for _, words in rows] for key, place in places.items()}
+    numbers = [i for i, _ in rows]
+    log, wrong = slurm_jobs.log_of(words_of, numbers, source, skip_damaged=skip_damaged)
+    return log, tuple(sorted((*(i for i, _ in damaged), *wrong)))
 
 
 def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     """Place of each column that is known, and the number of all."""
-    # Slurm writes the width beside a name that was given one, as in JobName%30.
-    names = [word.strip().lower().partition("%")[0] for word in _stripped(header).split("|")]
+    names = _names(header)
     places = {
         key: names.index(found)
         for key, known in _COLUMNS.items()
@@ -98,18 +96,24 @@ def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     return places, len(names)
 
 
-def _once(lines: Sequence[str], first: int, header: str) -> list[tuple[int, str]]:
+def _names(header: str) -> list[str]:
+    """Names of the columns in lower case."""
+    # Slurm writes the width beside a name that was given one, as in JobName%30.
+    return [word.partition("%")[0].strip() for word in header.lower().split("|")]
+
+
+def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple[int, str]]:
     """Lines with their numbers: not those that are empty, repeat the header, or were there before."""
-    seen = {_stripped(header)}
+    seen = {header}
     found = []
     for number, line in enumerate(lines, first):
-        text = _stripped(line)
+        text = _stripped(line, end)
         if text and text not in seen:
             seen.add(text)
             found.append((number, text))
     return found
 
 
-def _stripped(line: str) -> str:
-    """A line without the sign that ``--parsable`` writes behind the last column."""
-    return line.strip().removesuffix("|")
+def _stripped(line: str, end: str) -> str:
+    """A line without blanks, and without the sign behind the last column if there is one."""
+    return line.strip().removesuffix(end)

@@ -189,9 +189,7 @@ def _same_times(words: Sequence[str]) -> Floats | None:
 
 def _limit(word: str) -> float | None:
     """Seconds of ``2-12:00:00``, of minutes, and of ``UNLIMITED``: a year, as Slurm's backfill counts it."""
-    if word.upper() == "UNLIMITED":
-        return _YEAR_S
-    return 60.0 * int(word) if word.isascii() and word.isdigit() else slurm_seconds(word)
+    return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
 
 
 def _count(word: str) -> float | None:

@@ -88,29 +88,29 @@ def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
 
 
 def _partition(name: str, words: Mapping[str, str], where: str, place: Mapping[str, int]) -> Partition:
-    told = words.get("nodes", "")
-    if told.upper() == "ALL":
+    node_list = words.get("nodes", "")
+    if node_list.upper() == "ALL":
         nodes = np.arange(len(place))
     else:
-        names = expand(told, where) if told and told != "(null)" else []
+        names = expand(node_list, where) if node_list not in ("", "(null)") else []
         unknown = [one for one in names if one not in place]
         if unknown or not names:
             first, *_, last = (*place, *place)
             what = f"node {unknown[0]!r} is not in the topology" if unknown else "it has no Nodes="
             raise DataError(f"{where}: partition {name}: {what}: name some of {first} to {last}")
         nodes = np.unique(np.array([place[one] for one in names], np.int64))
-    most = _whole(words, "maxnodes", where, len(nodes))
+    most = _whole(words, "MaxNodes", where, len(nodes))
     limit = words.get("maxtime", "UNLIMITED")
     max_s = _limit_s(limit)
     if max_s is None:
         raise DataError(f"{where}: MaxTime={limit} is no time: write it like 1-12:00:00, or UNLIMITED")
-    tier = _whole(words, "prioritytier", where, 1)
+    tier = _whole(words, "PriorityTier", where, 1)
     is_default = words.get("default", "").upper() == "YES"
     return Partition(name, nodes, min(most, len(nodes)), max_s, tier, is_default)
 
 
 def _whole(words: Mapping[str, str], key: str, where: str, otherwise: int) -> int:
-    word = words.get(key, "")
+    word = words.get(key.lower(), "")
     if word in ("", "UNLIMITED"):
         return otherwise
     if not (word.isascii() and word.isdigit() and len(word) < 10):
@@ -121,7 +121,7 @@ def _whole(words: Mapping[str, str], key: str, where: str, otherwise: int) -> in
 def _limit_s(word: str) -> float | None:
     if word.upper() in ("UNLIMITED", "INFINITE", "-1"):
         return float(np.inf)
-    return 60.0 * int(word) if word.isascii() and word.isdigit() else slurm_seconds(word)
+    return slurm_seconds(word)
 
 
 def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:

@@ -119,16 +119,18 @@ def run_all(
     for name in names:
         for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
             found = run(centre, name, case, keeps_places=keeps_places)
-            yield found if centre.against is None else _beside_other_allocation(centre, found, case)
+            yield (
+                found
+                if centre.against is None
+                else _beside_other_allocation(centre, centre.against, found, case)
+            )
 
 
-def _beside_other_allocation(centre: Centre, found: SharedRun, case: Case) -> SharedRun:
-    """With what the same jobs lose to links under the other allocation, if they lose anything."""
-    if centre.against is None or found.link_costs is None:
+def _beside_other_allocation(centre: Centre, against: Allocation, found: SharedRun, case: Case) -> SharedRun:
+    """With what the same jobs lose to links under the other allocation, if links delay them."""
+    if found.link_costs is None:
         return found
-    other = run(
-        replace(centre, allocation=centre.against), found.sharing, case, keeps_places=False
-    ).link_costs
+    other = run(replace(centre, allocation=against), found.sharing, case, keeps_places=False).link_costs
     assert other is not None
     return replace(found, link_costs=replace(found.link_costs, against_node_hours=other.lost_node_hours))
 
@@ -156,12 +158,12 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
         simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
         schedule = simulation.run()
         busy_s, shared_s = simulation.busy_node_s, simulation.shared_node_s
-    told = costs.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
+    sharing_costs = costs.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
     outcome = metrics.outcome(work, machine, schedule, links)
     # With two jobs a node, the jobs' own node seconds would count it twice.
-    outcome = replace(outcome, utilisation_frac=told.utilisation_frac)
+    outcome = replace(outcome, utilisation_frac=sharing_costs.utilisation_frac)
     link_costs = costs.of_links(work, delayed[0].lost_s) if delayed else None
-    return SharedRun(name, case.seed, schedule, outcome, told, record, links, link_costs)
+    return SharedRun(name, case.seed, schedule, outcome, sharing_costs, record, links, link_costs)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

@@ -77,9 +77,9 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
     rng : numpy.random.Generator
     """
     names = tuple(parts)
-    told = log.program >= 0
+    is_known = log.program >= 0
     _, which = np.unique(
-        np.stack([log.user, log.program, np.where(told, -1, np.arange(len(log)))]),
+        np.stack([log.user, log.program, np.where(is_known, -1, np.arange(len(log)))]),
         axis=1,
         return_inverse=True,
     )
@@ -118,8 +118,13 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
     return Programs(names, places[which])
 
 
-def by_job_names(log: JobLog, known: Collection[str]) -> Programs:
-    """Programs that have the names of the jobs.
+def by_job_names(log: JobLog) -> Programs:
+    """Programs that have the names of the jobs, of a log with names."""
+    return by_table(log, {name: name for name in log.names["program"].values()}, "names of jobs")
+
+
+def check_job_names(log: JobLog, known: Collection[str]) -> None:
+    """See to it that the names of all jobs are programs.
 
     Parameters
     ----------
@@ -143,4 +148,3 @@ def by_job_names(log: JobLog, known: Collection[str]) -> Programs:
             f"{log.name('program', int(numbers[i]))} of {n_jobs[i]:,} jobs: name the program of each in "
             "--programs FILE, or draw them with --mix"
         )
-    return by_table(log, {name: name for name in names.values()}, "names of jobs")

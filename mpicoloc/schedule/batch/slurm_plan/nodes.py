@@ -46,7 +46,9 @@ class Layout:
         They are those of virtual network blocks.
     queues : tuple of Queue
     differences : tuple of str
-        What Slurm does otherwise than the simulated allocation.
+        What Slurm does otherwise than the simulated allocation, whatever the queues are.
+    queue_differences : tuple of str
+        What it does otherwise because of the queues.
     """
 
     weights: Ints
@@ -54,6 +56,7 @@ class Layout:
     is_cut: bool
     queues: tuple[Queue, ...]
     differences: tuple[str, ...] = ()
+    queue_differences: tuple[str, ...] = ()
 
 
 def layout(allocation: str, machine: Machine, demand: Demand) -> Layout:
@@ -65,18 +68,18 @@ def layout(allocation: str, machine: Machine, demand: Demand) -> Layout:
     if allocation == "virtual-blocks":
         return _virtual_blocks(machine, demand)
     if allocation == "exclusive":
-        return Layout(alike, True, False, _by_size(machine, every, every), _EXCLUSIVE)
+        return Layout(alike, True, False, _by_size(machine, every, every), _EXCLUSIVE, (_BY_SIZE,))
     return Layout(alike, True, False, whole, _CONTIGUOUS if allocation == "first-contiguous" else ())
 
 
 def _first_available(machine: Machine, queues: tuple[Queue, ...]) -> Layout:
     if machine.n_nodes <= MAX_WEIGHTS:
         return Layout(np.arange(1, machine.n_nodes + 1), False, False, queues)
-    told = (
+    difference = (
         f"Nodes of one switch have one weight, since there are more than {MAX_WEIGHTS:,} nodes: of a switch "
         "Slurm takes any of them."
     )
-    return Layout(machine.subtree[0] + 1, False, False, queues, (told,))
+    return Layout(machine.subtree[0] + 1, False, False, queues, (difference,))
 
 
 def _virtual_blocks(machine: Machine, demand: Demand) -> Layout:
@@ -93,7 +96,8 @@ def _virtual_blocks(machine: Machine, demand: Demand) -> Layout:
     switch = machine.subtree[0]
     big, small = np.flatnonzero(switch < n - n_small), np.flatnonzero(switch >= n_big)
     is_between = (switch >= n_big) & (switch < n - n_small)
-    return Layout(1 + is_between, True, True, _by_size(machine, big, small), _BLOCKS)
+    queues = _by_size(machine, big, small)
+    return Layout(1 + is_between, True, True, queues, _BLOCKS, (_BY_SIZE, _FIXED_LIMIT))
 
 
 def _by_size(machine: Machine, big: Ints, small: Ints) -> tuple[Queue, ...]:
@@ -110,15 +114,15 @@ _CONTIGUOUS = (
     "Larger jobs get the lowest switch with room, not switches or nodes in a row.",
 )
 _EXCLUSIVE = (
-    _BY_SIZE,
     "Nothing keeps two big jobs out of one subtree. Slurm 24.05 and later can keep a block of nodes for one "
-    "job (topology/block, with ExclusiveTopo=YES of partition big), and then for no small one either.",
+    "job (topology/block, with ExclusiveTopo=YES of their partition), and then for no small one either.",
     "A small job waits for a single switch if it says --switches=1, for max_switch_wait at most.",
 )
-_BLOCKS = (
-    _BY_SIZE,
+_FIXED_LIMIT = (
     "The limit between big and small jobs does not move: each kind has the switches that it used on average, "
-    "and both share those between, in the same order, since a node has one weight for all partitions.",
+    "and both share those between, in the same order, since a node has one weight for all partitions."
+)
+_BLOCKS = (
     "The rest of a big job goes to any switch with room: Slurm knows no rem switches.",
     "Small jobs may be put across switches; with --switches=1 they wait for one, up to max_switch_wait.",
 )

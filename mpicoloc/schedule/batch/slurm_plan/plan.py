@@ -60,28 +60,36 @@ def files(
     layout = nodes.layout(policies.allocation, machine, demand)
     if partitions:
         layout = _with_partitions(layout, partitions)
-    told = (*scheduler.differences(policies.order, demand), *layout.differences)
-    if policies.sharing != "none":
-        told = (*told, _SHARING[policies.sharing])
-    head = [
+    differences = _differences(policies, demand, layout)
+    lines = [
         f"# Written by `mpicoloc batch --slurm`, to be included by slurm.conf. Machine: {machine.name}.",
         f"# Order {policies.order}, allocation {policies.allocation}, sharing {policies.sharing}.",
-        *(f"# Otherwise than simulated: {line}" for line in told),
-    ]
-    tree = ["TopologyPlugin=topology/tree"] if layout.has_tree else []
-    lines = [
-        *head,
-        *scheduler.lines(policies.order, demand),
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core",
-        *tree,
-        *_nodes(machine, layout, cores_per_node),
-        *_partitions(machine, layout, policies.sharing),
+        *(f"# Otherwise than simulated: {line}" for line in differences),
+        *_settings(machine, cores_per_node, policies, demand, layout),
     ]
     found = {SETTINGS: "\n".join(lines) + "\n"}
     if layout.has_tree:
         found[SWITCHES] = switches.text(machine, is_cut=layout.is_cut)
-    return found, told
+    return found, differences
+
+
+def _differences(policies: Policies, demand: Demand, layout: Layout) -> tuple[str, ...]:
+    of_sharing = () if policies.sharing == "none" else (_SHARING[policies.sharing],)
+    of_order = scheduler.differences(policies.order, demand)
+    return (*of_order, *layout.queue_differences, *layout.differences, *of_sharing)
+
+
+def _settings(
+    machine: Machine, cores_per_node: int, policies: Policies, demand: Demand, layout: Layout
+) -> Iterator[str]:
+    """Lines that are no comments."""
+    yield from scheduler.lines(policies.order, demand)
+    yield "SelectType=select/cons_tres"
+    yield "SelectTypeParameters=CR_Core"
+    if layout.has_tree:
+        yield "TopologyPlugin=topology/tree"
+    yield from _nodes(machine, layout, cores_per_node)
+    yield from _partitions(machine, layout, policies.sharing)
 
 
 def _with_partitions(layout: Layout, partitions: Sequence[Partition]) -> Layout:
@@ -96,8 +104,8 @@ def _with_partitions(layout: Layout, partitions: Sequence[Partition]) -> Layout:
         queues.append(Queue(own.name, own.nodes, " ".join(words)))
     found = replace(layout, queues=tuple(queues))
     if len(layout.queues) > 1:
-        told = "Partitions are those of --partitions: big and small jobs are not kept apart."
-        found = replace(found, weights=np.ones_like(layout.weights), differences=(told,))
+        difference = "Partitions are those of --partitions: big and small jobs are not kept apart."
+        found = replace(found, weights=np.ones_like(layout.weights), queue_differences=(difference,))
     return found
 
 

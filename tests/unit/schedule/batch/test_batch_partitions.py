@@ -41,6 +41,23 @@ def test_lines_of_slurm_conf_are_read():
 
 
 @pytest.mark.parametrize(
+    ("word", "max_s"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("1:30:30", 5430),
+        ("7-00", 7 * 86400),
+        ("1-12:00", 1.5 * 86400),
+        ("1-12:00:01", 1.5 * 86400 + 1),
+        ("infinite", np.inf),
+    ],
+)
+def test_times_have_the_forms_of_slurm(word, max_s):
+    (own,) = partition.parse(f"PartitionName=a Nodes=ALL MaxTime={word}", "partitions", MACHINE)
+    assert own.max_s == max_s
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "no partition in it: write lines like PartitionName="),
@@ -52,7 +69,7 @@ def test_lines_of_slurm_conf_are_read():
         ("PartitionName=a Nodes=n[0", "line 1"),
         (TWO + "PartitionName=left Nodes=n1", "line 3: partition left is there twice"),
         ("PartitionName=a Nodes=ALL MaxTime=soon", "MaxTime=soon is no time"),
-        ("PartitionName=a Nodes=ALL MaxNodes=few", "maxnodes=few is no whole number"),
+        ("PartitionName=a Nodes=ALL MaxNodes=few", "MaxNodes=few is no whole number"),
     ],
 )
 def test_a_wrong_line_is_told(text, words):

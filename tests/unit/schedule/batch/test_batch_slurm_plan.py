@@ -128,6 +128,18 @@ def test_partitions_of_the_site_are_written_back():
     assert "big and small jobs are not kept apart" in " ".join(differences)
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("exclusive", "Nothing keeps two big jobs out"), ("virtual-blocks", "knows no rem switches")],
+)
+def test_with_partitions_of_the_site_the_other_differences_stay(name, kept):
+    own = partition.parse("PartitionName=a Nodes=ALL", "partitions", ATLAS)
+    differences = " ".join(files(name, parts=own)[1])
+    assert kept in differences and "big and small jobs are not kept apart" in differences
+    assert "SBATCH_PARTITION" not in differences and "The limit between" not in differences
+    assert "SBATCH_PARTITION" in " ".join(files(name)[1])
+
+
 def test_demand_is_what_the_schedule_had():
     own = tree("XGFT(2;4,2;1,1)")
     work = job_log.workload(log_of([(0, 10, 60, 8), (1, 10, 90, 2), (2, 10, 30, 6), (30, 10, 10, 1)]), 1, 8)

@@ -37,6 +37,7 @@ def test_a_job_has_what_slurm_says():
         HEADER.lower(),
         HEADER.replace("JobName", "JobName%30"),
         HEADER.replace("JobIDRaw", "JobID"),
+        HEADER.replace("JobIDRaw", "JobIDRaw%20"),
     ],
 )
 def test_headers_that_mean_the_same(header):
@@ -85,6 +86,8 @@ def test_a_job_arrives_when_it_becomes_eligible():
         ("Partition_Limit", -1),
         ("", -1),
         ("90", 5400),
+        ("1-12", 36 * 3600),
+        ("1-12:30", 36.5 * 3600),
     ],
 )
 def test_time_limits(word, limit_s):
@@ -125,6 +128,18 @@ def test_times_are_the_same_one_by_one_and_all_at_once(word):
 def test_names_may_hold_the_sign_between_columns_in_the_last_one():
     log, _ = read(GOOD + "|pipe")
     assert log.names["program"] == {0: "lammps|pipe"}
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+def test_the_last_column_may_be_empty(end):
+    log, damaged = read(GOOD.removesuffix("lammps") + end, header=HEADER + end)
+    assert damaged == () and log.names["program"] == {0: ""}
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+def test_words_are_counted_as_columns_are(end):
+    with pytest.raises(DataError, match=r"line 2: 2 words between \|, its header has 12"):
+        read("7|ann" + end, header=HEADER + end)
 
 
 def test_numbers_of_1024_have_letters():
