@@ -64,6 +64,7 @@ class Pairs:
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
         self.n_ranks, self.n_threads, cores = layout(args.layout, args.ranks)
+        self.label = args.layout if args.ranks == 1 else f"{args.layout}-{args.ranks}"
         mine = programs.processors(1 + max(map(max, cores)))
         self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=self.n_ranks)
                           for own in cores]  # fmt: skip
@@ -89,7 +90,7 @@ class Pairs:
         toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
         seen, found = toggled.measure(self.args.seconds, self.rng)
         truth, interference = slowdown([found.run]), seen.profile.interference
-        line = {"layout": self.args.layout, "ranks": self.n_ranks, "meter": meter,
+        line = {"layout": self.label, "ranks": self.n_ranks, "meter": meter,
                 "target": pair[0], "co_runner": pair[1],
                 "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),
                 "estimates": seen.estimates(), "overhead_frac": interference.overhead_frac,
@@ -152,7 +153,7 @@ def measure_all(args):
     """Add what is missing to the file; returns the reasons for what still is."""
     missing, pairs = {}, Pairs(args)
     done = set(map(toggled_tables.key, toggled_tables.read(args.out)))
-    every = [(args.layout, *pair, meter) for pair in dict.fromkeys(pairs_of(args)) for meter in args.meters]
+    every = [(pairs.label, *pair, meter) for pair in dict.fromkeys(pairs_of(args)) for meter in args.meters]
     wanted = [one for one in every if one not in done]
     progress(f"{len(wanted)} runs, about {len(wanted) * (args.seconds + 12) / 60:.0f} min")
     for _, *pair, meter in wanted:

@@ -33,7 +33,8 @@ interval: what the host does meanwhile cancels. Steps are lines that the program
 beside the running co-runner. *agrees*: the truth is inside the interval, which is widened by the truth's own.
 *half-width* is of the stated interval.
 Layout *apart*: a rank each on a processor of its own; *shared*: two ranks each in turns on the same two;
-*threads*: likewise a rank of two threads each. Steps of all states are in
+*threads*: likewise a rank of two threads each; *apart-6*: six ranks each for 60 s on another virtual machine,
+of 16 Intel processors, of which 12 are used (`--ranks 6`). Steps of all states are in
 `benchmarks/results/accuracy-toggled.json`."""
 COMMAND = "python benchmarks/accuracy.py --toggled --pairs TARGET+CO_RUNNER,... --layout LAYOUT"
 
