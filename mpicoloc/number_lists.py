@@ -6,6 +6,8 @@ if TYPE_CHECKING:
 
 N_LEVELS_MAX = 16
 """Levels in one list, as in csrc/agent/bubbling.c."""
+N_CPUS_MAX = 1024
+"""CPU_SETSIZE of the C library."""
 
 
 class LevelLists:
@@ -39,11 +41,11 @@ def _is_range(word: str) -> bool:
     first, _, last = word.partition("-")
     last = last if "-" in word else first
     is_number = all(one.isascii() and one.isdigit() and len(one) < 6 for one in (first, last))
-    return is_number and int(first) <= int(last)
+    return is_number and int(first) <= int(last) < N_CPUS_MAX
 
 
 def _is_level(word: str) -> bool:
     try:
-        return 0 < float(word) <= 8
+        return word == word.strip() and 0 < float(word) <= 8
     except ValueError:
         return False

@@ -48,9 +48,8 @@ typedef struct worker {
 struct mc_bubbling {
     mc_bubble_levels levels;
     double drawn[N_LEVELS_MAX]; /* levels of bubbles, n_drawn of them */
-    int n_drawn;
-    uint64_t cores[N_MASK]; /* where bubbles may run; none named: wherever the job may not */
-    int n_cores;
+    int n_drawn, has_cores;     /* has_cores: bubbles may run on `cores` only, else wherever the job may not */
+    uint64_t cores[N_MASK];
     double frac;
     uint64_t random, n_bytes;
     int n_workers, stop;
@@ -108,12 +107,11 @@ static int has_cpu(const uint64_t mask[N_MASK], int cpu)
 static void read_cores(mc_bubbling *all)
 {
     const char *list = mc_option_text(MC_OPT_BUBBLE_CORES);
-    for (int i = 0, cpu; list && *list; i++) {
-        cpu = mc_bubble_cpu_of(list, i);
-        if (cpu < 0 || cpu >= 64 * N_MASK || has_cpu(all->cores, cpu))
-            return;
-        all->cores[cpu / 64] |= (uint64_t)1 << (cpu % 64);
-        all->n_cores++;
+    all->has_cores = list && *list;
+    for (int i = 0; all->has_cores && i < 64 * N_MASK; i++) { /* the list begins again at its end */
+        int cpu = mc_bubble_cpu_of(list, i);
+        if (cpu >= 0 && cpu < 64 * N_MASK)
+            all->cores[cpu / 64] |= (uint64_t)1 << (cpu % 64);
     }
 }
 
@@ -257,9 +255,9 @@ static double draw(mc_bubbling *all)
     return (double)(x >> 11) * 0x1p-53;
 }
 
-int mc_bubbling_draw(mc_bubbling *all)
+double mc_bubbling_frac(const mc_bubbling *all)
 {
-    return all && draw(all) < all->frac;
+    return all ? all->frac : 0.0;
 }
 
 static void add_mask(uint64_t mask[N_MASK], const mc_slot *slot)
@@ -289,7 +287,7 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
     for (int of_others = 1; of_others >= 0; of_others--)
         for (int cpu = 0; cpu < n_cpus && cpu < 64 * N_MASK && n < all->n_workers; cpu++)
             if (!has_cpu(own, cpu) && has_cpu(others, cpu) == of_others &&
-                (!all->n_cores || has_cpu(all->cores, cpu)) && pin(&all->workers[n], cpu))
+                (!all->has_cores || has_cpu(all->cores, cpu)) && pin(&all->workers[n], cpu))
                 n++;
     return n;
 }
@@ -307,18 +305,21 @@ static turn draw_turn(mc_bubbling *all, mc_bubble_times times)
     return next;
 }
 
-void mc_bubbling_begin(mc_bubbling *all, const mc_board_view *view, mc_bubble_times times)
+int mc_bubbling_draw(mc_bubbling *all, const mc_board_view *view)
 {
-    int is_open = all != NULL;
-    for (int i = 0; all && i < all->n_workers; i++)
-        is_open &= __atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE);
-    if (!is_open)
-        return;
-    if (pin_workers(all, view) < all->n_workers) { /* fewer would press less than the level says */
-        explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles",
-                "");
-        return;
-    }
+    if (!all || draw(all) >= all->frac)
+        return 0;
+    for (int i = 0; i < all->n_workers; i++)
+        if (!__atomic_load_n(&all->workers[i].is_open, __ATOMIC_ACQUIRE))
+            return 0;
+    if (pin_workers(all, view) == all->n_workers) /* fewer would press less than the level says */
+        return 1;
+    explain(all->why, "there are not as many processors that the job may not use as the calibration had bubbles", "");
+    return 0;
+}
+
+void mc_bubbling_begin(mc_bubbling *all, mc_bubble_times times)
+{
     all->why[0] = '\0';
     pthread_mutex_lock(&all->lock);
     all->turn = draw_turn(all, times);

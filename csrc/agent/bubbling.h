@@ -15,10 +15,13 @@ typedef struct mc_bubble_times {
    `curve` is filled in from the calibration. */
 mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve);
 void mc_bubbling_close(mc_bubbling *bubbling);
-/* Draw whether a bubble or the probe shall run in a shutter. */
-int mc_bubbling_draw(mc_bubbling *bubbling);
-/* Tell one to run in a shutter, on processors that no rank of this job may use. */
-void mc_bubbling_begin(mc_bubbling *bubbling, const mc_board_view *view, mc_bubble_times times);
+/* Part of the shutters that is wanted. */
+double mc_bubbling_frac(const mc_bubbling *bubbling);
+/* Draw whether a bubble or the probe runs in the next shutter, on processors that no rank of this job may use; 0 also if
+   it cannot. */
+int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
+/* Tell the one that was drawn when. */
+void mc_bubbling_begin(mc_bubbling *bubbling, mc_bubble_times times);
 /* Whether one was told to run in the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
 /* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began by t_latest and had its processors

@@ -101,8 +101,10 @@ static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
 {
     const mc_shutter_options *options = &lengths->options;
     double n = view->n_others + 1, unit = (double)options->period_ns, duration = (double)lengths->duration_ns;
-    /* Alone, what its own bubbles cost the job counts like the pauses for others. */
-    double held_frac = view->n_others ? (n - 1) / n : (double)view->wants_bubbles;
+    /* A bubble holds the job up as a pause for others does. */
+    double held_frac = (n - 1 + view->bubble_frac) / n;
+    if (n == 1 && view->bubble_frac > 0.0)
+        held_frac = 1.0;
     double needed = duration * held_frac / duty_frac_for_others(lengths);
     needed = needed < 4.0 * duration ? 4.0 * duration : needed;
     uint64_t n_units = (uint64_t)(needed / unit);

@@ -92,7 +92,6 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
     if (status != MC_OK)
         mc_agent_lose_board(agent, status);
     agent->bubbling = mc_bubbling_open(agent->node->bubble_reason, &agent->node->probe_curve);
-    agent->view.wants_bubbles = agent->bubbling != NULL;
     mc_wake_promptly();
     agent->tracer = mc_tracer_start(key);
     mc_agent_plan(agent, agent->t_open);

@@ -6,6 +6,7 @@
 #include "common/proc.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* for so long; and while the meter searches */
@@ -151,15 +152,27 @@ static void adapt(mc_agent *agent, uint64_t now)
     mc_lengths *lengths = &agent->lengths;
     mc_duty_update(&agent->pause.duty, &agent->ranks, agent->node, now);
     lengths->own_frac = mc_duty_own_frac(&agent->pause.duty, now);
-    int fits = agent->node->meter != MC_METER_NONE && !mc_meter_is_searching(&agent->meter);
+    int is_for_bubbles = agent->view.n_others == 0 && agent->node->meter != MC_METER_COUNT;
+    int fits = agent->node->meter != MC_METER_NONE && !mc_meter_is_searching(&agent->meter) && !is_for_bubbles;
     if (fits && mc_lengths_is_due(lengths, &agent->view, now))
         mc_lengths_adapt(lengths, mc_meter_cycle_ns(&agent->meter, &agent->ranks), now);
     mc_lengths_tell(lengths, &agent->view);
 }
 
+/* Without co-runners a job is only searched for places, and has shutters, if bubbles can run. */
+static void want_bubbles(mc_agent *agent)
+{
+    int can_have = agent->bubbling && !agent->ranks.is_multi_node && mc_meter_may_count(&agent->meter);
+    agent->view.bubble_frac = can_have ? mc_bubbling_frac(agent->bubbling) : 0.0;
+    if (agent->bubbling && agent->ranks.is_multi_node)
+        snprintf(agent->node->bubble_reason, sizeof agent->node->bubble_reason,
+                 "jobs on several nodes have no bubbles");
+}
+
 static void search(mc_agent *agent, uint64_t now)
 {
     uint64_t t_free = agent->schedule.t_instant - lead_ns(agent);
+    agent->meter.has_corunners = agent->view.n_others > 0;
     if (mc_meter_step(&agent->meter, mc_view_has_shutters(&agent->view), agent->lengths.options.max_ns, t_free, now,
                       &agent->wake))
         agent->lengths.t_adapted = 0;
@@ -179,16 +192,6 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
     mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, now);
 }
 
-/* A bubble on one node of several would say little, and its effect is read from counts. */
-static void begin_bubble(mc_agent *agent)
-{
-    mc_own_shutter *own = &agent->own;
-    const mc_bubble_times times = {own->reservation.t0, own->record.t0, own->t_window_end};
-    int is_wanted = agent->view.n_others == 0 || mc_bubbling_draw(agent->bubbling);
-    if (is_wanted && own->is_open && !own->i_common && agent->node->meter == MC_METER_COUNT)
-        mc_bubbling_begin(agent->bubbling, &agent->view, times);
-}
-
 static void begin_own(mc_agent *agent, uint64_t now)
 {
     const mc_schedule *schedule = &agent->schedule;
@@ -197,14 +200,17 @@ static void begin_own(mc_agent *agent, uint64_t now)
     uint64_t duration_ns = is_booked ? schedule->booking.t1 - schedule->booking.t0 : agent->planned_ns;
     uint64_t i_common = is_booked ? common->i_answered : 0;
     close_own(agent, MC_VERDICT_ELSEWHERE);
+    agent->n_alone += agent->view.n_others == 0 && !is_booked;
     mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, schedule->t_instant, duration_ns, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
-    if (!mc_meter_has_windows(&agent->meter))
+    if (!mc_meter_has_windows(&agent->meter)) {
         mc_agent_plan(agent, now);
-    else
-        begin_bubble(agent);
+    } else if (agent->is_bubbled && agent->own.is_open) {
+        const mc_own_shutter *own = &agent->own;
+        mc_bubbling_begin(agent->bubbling, (mc_bubble_times){own->reservation.t0, own->record.t0, own->t_window_end});
+    }
 }
 
 /* ---- duties ---- */
@@ -219,6 +225,7 @@ static void refresh(mc_agent *agent, uint64_t now)
         mc_view_tell(&agent->view, &agent->ranks, now);
         mc_agent_judge(agent, now);
         read_board(agent, now);
+        want_bubbles(agent);
         search(agent, now);
         adapt(agent, now);
         agree_with_nodes(agent, now);
@@ -230,13 +237,27 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
-/* A meter that counts costs the job something too. A shutter without co-runners is for a bubble only. */
+/* A bubble on one node of several would say little, and its effect is read from counts. */
+static void draw_bubble(mc_agent *agent)
+{
+    int may_have = !agent->schedule.booked_owner && agent->node->meter == MC_METER_COUNT &&
+                   mc_meter_has_windows(&agent->meter) && agent->view.bubble_frac > 0.0;
+    agent->is_bubbled = may_have && mc_bubbling_draw(agent->bubbling, &agent->view);
+}
+
+/* A shutter without co-runners is for a bubble only. There are not so many of them that they would push out the counts
+   of the others. */
+static int may_take_alone(mc_agent *agent)
+{
+    return agent->is_bubbled && agent->n_alone < MC_N_COUNT_ROWS / 2;
+}
+
+/* A meter that counts costs the job something too. */
 static int may_take(mc_agent *agent, uint64_t now)
 {
-    if (agent->view.n_others == 0 && (agent->node->meter != MC_METER_COUNT || !mc_bubbling_draw(agent->bubbling)))
-        return 0;
     int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
-    return is_affordable && mc_lengths_takes(&agent->lengths, now);
+    return is_affordable && (agent->view.n_others > 0 || may_take_alone(agent)) &&
+           mc_lengths_takes(&agent->lengths, now);
 }
 
 static void decide(mc_agent *agent, uint64_t now)
@@ -246,6 +267,8 @@ static void decide(mc_agent *agent, uint64_t now)
     uint64_t period_ns = lengths->period_ns;
     int target = mc_schedule_decide(&agent->schedule, view, period_ns);
     int is_offered = agent->node->meter != MC_METER_NONE && target == MC_TARGET_OWN;
+    if (is_offered)
+        draw_bubble(agent);
     /* From the next instant on: this one was computed by all jobs with the period before. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {

@@ -1,4 +1,4 @@
-"""What a program suffers from bubbles that come and go inside one run of it, which need not be changed.
+"""What an unmodified program suffers from bubbles that come and go inside one run of it.
 
 Three ways are tried until one has all levels: bubbles in shutters, of which the job has many more than in
 production, and progress by counted places; bubbles in turns of a third of a second, and progress by the MPI
@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,10 +28,10 @@ from mpicoloc.errors import DataError
 from mpicoloc.launch import wrap
 from mpicoloc.measure import production_bubbles
 from mpicoloc.measure.calibration import Calibration
-from mpicoloc.measure.production_bubbles import Bubbled
 from mpicoloc.measure.runs import wall_slowdowns
 from mpicoloc.measure.steps import classify_steps, step_slowdowns
 from mpicoloc.measure.turns import Turns
+from mpicoloc.number_lists import N_LEVELS_MAX
 from mpicoloc.profile import profiles
 from mpicoloc.trace import trace
 
@@ -102,11 +102,15 @@ def sensitivity(
     with tempfile.TemporaryDirectory() as folder:
         run = _Runs(app, env, setup, folder, to_stderr)
         if IN_SHUTTERS in setup.ways:
-            found = run.in_shutters(name)
-            if found.curve is not None and len(found.curve.levels) == 1 + len(setup.levels):
-                _note_falls(found.curve)
-                return Suffered(found.curve, IN_SHUTTERS)
-            messages.note(f"{app[0]} cannot be counted: {found.reason or 'some levels had too few shutters'}")
+            curve, reason = run.in_shutters(name)
+            if curve is not None:
+                _note_falls(curve)
+                return Suffered(curve, IN_SHUTTERS)
+            if len(setup.ways) == 1:
+                raise DataError(
+                    f"{app[0]} has no curve by counts: {reason}; run it longer, or leave out --way"
+                )
+            messages.note(f"no curve by counts ({reason}): {app[0]} is run again")
         return _beside_hogs(run, app[0], name, setup, rng)
 
 
@@ -120,7 +124,9 @@ def _beside_hogs(run: _Runs, app: str, name: str, setup: Setup, rng: np.random.G
             found, is_whole = run.in_turns(lambda level: bubble.set(settings[level]), rng)
             if found:
                 return Suffered(_curve(name, found), IN_TURNS)
-        if not is_whole or WHOLE_RUNS not in setup.ways:
+        if WHOLE_RUNS not in setup.ways:
+            raise DataError(f"{app} made too few MPI calls for turns: run it longer, or leave out --way")
+        if not is_whole:
             raise DataError(f"{app} made too few MPI calls in {setup.seconds:g} s: leave out --seconds")
         messages.note(f"{app} is too short, or calls MPI too rarely, for turns: whole runs are compared")
         walls_s = run.repeated(lambda level: bubble.set(settings[level]), list(settings), rng)
@@ -145,9 +151,13 @@ class _Runs:
         command = [*self._command, *flags, "--", *self._app]
         return Application(command, self._setup.app_cpus, self._env, to_stderr=self._to_stderr)
 
-    def in_shutters(self, name: str) -> Bubbled:
-        """What a run tells in which nearly each shutter has a bubble, as many of them as there can be."""
+    def in_shutters(self, name: str) -> tuple[SensitivityCurve | None, str]:
+        """The curve of a run in which nearly each shutter has a bubble, or why there is none."""
         setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
+        if (n := setup.calibration.n_bubble_cpus) != len(setup.bubble_cpus):
+            return None, f"calibrated with {n} bubbles, but --cores names {len(setup.bubble_cpus)} processors"
+        if len(setup.levels) > N_LEVELS_MAX:
+            return None, f"{len(setup.levels)} levels, {N_LEVELS_MAX} at most"
         calibration_file.write(setup.calibration, file)
         options = {
             "--bubble": "0.9",
@@ -163,7 +173,16 @@ class _Runs:
         if code:
             raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
         self._await_profile()
-        return production_bubbles.of_profile(profiles.read(self._profile), name)
+        profile = profiles.read(self._profile)
+        found = production_bubbles.of_profile(profile, name)
+        if found.curve is None:
+            return None, production_bubbles.why_none(profile) or found.reason
+        if len(found.curve.levels) < 1 + len(setup.levels):
+            return (
+                None,
+                f"only {len(found.curve.levels) - 1} of {len(setup.levels)} levels had enough shutters",
+            )
+        return replace(found.curve, source=SensitivityCurve.source), ""
 
     def in_turns(
         self, apply: Callable[[float], None], rng: np.random.Generator

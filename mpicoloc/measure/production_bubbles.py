@@ -17,6 +17,7 @@ from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import VERDICTS, Table, text
+from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.calibration import score_of
 from mpicoloc.measure.count import MODEL_ERROR
@@ -33,6 +34,7 @@ _LEAST_HALF_LEVEL = 0.25
 _BUBBLED = VERDICTS.index("bubbled")
 _BEFORE, _DURING = 0, 1
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,23 @@ def ran_any(profile: Profile) -> bool:
 
 
 def _ran_any(shutters: Table) -> bool:
-    return bool((shutters["verdict"] == _BUBBLED).any())
+    return bool(_has_run(shutters).any())
+
+
+def _has_run(shutters: Table) -> Flags:
+    """Shutters in which a bubble or the probe had its processors to itself."""
+    ran: Flags = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
+    return ran & (shutters["verdict"] == _BUBBLED)
 
 
 def why_none(profile: Profile) -> str:
     """Why no bubble ran in the job's shutters; empty where none was wanted, or some ran."""
-    return next(filter(None, map(text, profile.tables["nodes"]["bubble_reason"])), "")
+    if reason := next(filter(None, map(text, profile.tables["nodes"]["bubble_reason"])), ""):
+        return reason
+    n_told = int((profile.tables["shutters"]["verdict"] == _BUBBLED).sum())
+    if n_told and not ran_any(profile):
+        return f"in {n_told} shutters bubbles were to run, but other programs had their processors"
+    return ""
 
 
 def of_profile(profile: Profile, program: str) -> Bubbled:
@@ -80,7 +93,10 @@ def summary(tables: Mapping[str, Table]) -> dict[str, Any]:
     """The fields of `Interference` that bubbles fill, as far as they are known."""
     if not _ran_any(tables["shutters"]):
         return {}
-    bubbled = of_tables(tables, "")
+    try:
+        bubbled = of_tables(tables, "")
+    except DataError:  # a strange calibration costs no job its profile
+        return {}
     found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.beside(MAX_LEVEL)}
     ends = (("", "value"), ("_low", "low"), ("_high", "high"))
     return {
@@ -226,10 +242,14 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     level = found.bubble_level
     relative, sigma_solo = _relative_to_solo(found, level)
     is_known = np.isfinite(relative) & (level > 0)
-    n_taken = int(is_bubbled.sum())
+    n_taken = int(_has_run(shutters).sum())
+    if not n_taken:
+        return Bubbled(None, "no bubble ran in its shutters")
     if not is_known.any():
-        why = "no shutter with a bubble has counts" if n_taken else "no bubble ran in its shutters"
-        return Bubbled(None, f"{why}, or fewer than {MIN_SOLO} without one have them", n_taken)
+        why = (
+            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} beside co-runners are without one"
+        )
+        return Bubbled(None, why, n_taken)
     return _curve(program, relative[is_known], level[is_known], sigma_solo[is_known], n_taken)
 
 
@@ -240,7 +260,8 @@ def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
     """
     relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
     is_paired = found.alone & found.is_near[:, _BEFORE] & (found.before > 0)
-    relative[is_paired], error[is_paired] = (found.during / found.before)[is_paired], 0.0
+    relative[is_paired] = found.during[is_paired] / found.before[is_paired]
+    error[is_paired] = 0.0
     keys = found.node * (found.stratum.max(initial=0) + 1) + found.stratum
     for key in np.unique(keys):
         same = (keys == key) & ~found.alone

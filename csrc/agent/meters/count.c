@@ -305,7 +305,7 @@ static int is_time_to_look(const mc_count_meter *count, uint64_t t_free, uint64_
     return took_ns >= SAMPLE_NS_MAX || (took_ns >= SAMPLE_NS_MIN && mc_spots_n_taken(count->spots) >= N_SAMPLES_WANTED);
 }
 
-void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake)
+void mc_count_step(mc_count_meter *count, int has_shutters, uint64_t t_free, uint64_t now, int *wake)
 {
     if (now + TRIAL_NS + 2 * CHANGE_NS >= t_free) /* other jobs' pauses must not be missed */
         return;
@@ -320,7 +320,7 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
     } else if (count->wants_stubs) {
         mc_count_renew_stubs(count);
     } else if (count->stage == MC_COUNT_IDLE) {
-        if (has_corunners && now >= count->t_next)
+        if (has_shutters && now >= count->t_next)
             begin_search(count, now);
     } else if (count->stage == MC_COUNT_SAMPLING) {
         if (is_time_to_look(count, t_free, now))
@@ -330,12 +330,12 @@ void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, ui
     }
 }
 
-int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now)
+int mc_count_is_due(const mc_count_meter *count, int has_shutters, uint64_t now)
 {
     if (count->stage != MC_COUNT_IDLE || mc_patching_is_patched(count->ranks))
         return 1;
     return !count->is_impossible &&
-           (count->has_thinned || count->wants_stubs || (has_corunners && now >= count->t_next));
+           (count->has_thinned || count->wants_stubs || (has_shutters && now >= count->t_next));
 }
 
 int mc_count_finds_nothing(const mc_count_meter *count)

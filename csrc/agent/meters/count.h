@@ -56,11 +56,11 @@ mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_ope
 void mc_count_close(mc_count_meter *count);
 
 /* Go on with the search. t_free: the agent has nothing else to do until then. */
-void mc_count_step(mc_count_meter *count, int has_corunners, uint64_t t_free, uint64_t now, int *wake);
+void mc_count_step(mc_count_meter *count, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
 /* Make what a search needs. 0: not possible here. */
 int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
-int mc_count_is_due(const mc_count_meter *count, int has_corunners, uint64_t now);
+int mc_count_is_due(const mc_count_meter *count, int has_shutters, uint64_t now);
 /* 1: code cannot be changed, or the searches so far have found no place that can be counted. */
 int mc_count_finds_nothing(const mc_count_meter *count);
 /* A shutter is taken without counting. */

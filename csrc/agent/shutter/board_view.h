@@ -10,7 +10,7 @@ typedef struct mc_board_view {
     mc_slot *slot;   /* this job's */
     uint64_t owner;
     int n_live, n_others; /* jobs there now, this one included; without it */
-    int wants_bubbles;    /* this job has shutters without co-runners too */
+    double bubble_frac;   /* part of its shutters in which this job wants bubbles, also without co-runners; 0: none */
     mc_neighbour live[MC_N_SLOTS];
     mc_booking booking; /* this job's own: what stands in its slot may have been written by anybody */
 } mc_board_view;
@@ -38,7 +38,7 @@ static inline int mc_view_is_own(const mc_board_view *view, int i_live)
 /* Whether this job has shutters now. */
 static inline int mc_view_has_shutters(const mc_board_view *view)
 {
-    return view->n_others > 0 || view->wants_bubbles;
+    return view->n_others > 0 || view->bubble_frac > 0.0;
 }
 
 static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)

@@ -31,9 +31,11 @@ from mpicoloc.core.cpu_list import format_cpus, parse_cpus
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.bubble.sensitivity import Setup
     from mpicoloc.measure.calibration import Calibration
     from mpicoloc.measure.production_bubbles import Bubbled
 
+_WAYS = ("counts", "turns", "runs")
 _EXAMPLES = {
     "calibrate": "--seconds 300",
     "levels": "--json",
@@ -89,19 +91,11 @@ def _add_sensitivity(actions: Any) -> None:
     add.add_argument(
         "--levels", metavar="LIST", default="1,2,3,4,5,6,7,8", help="levels to try (default 1 to 8)"
     )
-    add.add_argument(
-        "--repeats",
-        metavar="N",
-        default="3",
-        help="runs at each level, if app is too short for turns (default 3)",
-    )
-    add.add_argument(
-        "--way",
-        choices=("counts", "turns", "runs"),
-        default="",
-        help="see progress by counted places, by MPI calls, or as the time of whole runs (default: the first "
-        "of these that gives a result)",
-    )
+    add.add_argument("--repeats", metavar="N", default="3",
+                     help="runs at each level, if app is too short for turns (default 3)")  # fmt: skip
+    add.add_argument("--way", choices=_WAYS, default="",
+                     help="see progress by counted places, by MPI calls, or as the time of whole runs "
+                     "(default: the first of these that gives a result)")  # fmt: skip
     _add_cores(add, "the bubble", "the upper half of those of this process")
     _add_measured(add)
 
@@ -211,31 +205,13 @@ def _run(args: argparse.Namespace) -> int:
 def _sensitivity(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import calibration_file, sensitivity
-    from mpicoloc.launch import target
+    from mpicoloc.bubble import sensitivity
     from mpicoloc.report.terminal import bubble as report
 
     app = job_flags.application(
         args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]"
     )
-    levels = [parse_level("--levels", word) for word in args.levels.split(",")]
-    cpus = _cpus("--cores", args.cores, upper_half())
-    found = target.find(app, os.environ)
-    mpirun = [
-        *([f"--mpirun={args.mpirun}"] if args.mpirun else []),
-        *(f"--mpirun-arg={x}" for x in args.mpirun_arg),
-    ]
-    if not any(levels):
-        raise UsageError("--levels names no level above 0")
-    if found.abi == "openmpi" and not args.mpirun_arg:
-        # It would bind ranks to processors that are not among those of the program.
-        mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
-    setup = sensitivity.Setup(
-        calibration_file.read(args.calibration), cpus, _app_cpus(args, cpus), sorted({*levels} - {0.0}),
-        config.parse_whole("-n", args.n_ranks), _seconds(args),
-        config.parse_whole("--repeats", args.repeats, 2), mpirun,
-        [way for way in sensitivity.WAYS if way.endswith(args.way)],
-    )  # fmt: skip
+    setup = _sensitivity_setup(args, app)
     _check_curves(args)
     rng = np.random.default_rng(_seed(args))
     suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
@@ -249,6 +225,30 @@ def _sensitivity(args: argparse.Namespace) -> int:
 
         curves_file.update(args.curves, suffered.curve.program, curve=suffered.curve)
     return 0
+
+
+def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> Setup:
+    from mpicoloc.bubble import calibration_file, sensitivity
+    from mpicoloc.launch import target
+
+    levels = [parse_level("--levels", word) for word in args.levels.split(",")]
+    cpus = _cpus("--cores", args.cores, upper_half())
+    mpirun = [*([f"--mpirun={args.mpirun}"] if args.mpirun else []),
+              *(f"--mpirun-arg={x}" for x in args.mpirun_arg)]  # fmt: skip
+    if not any(levels):
+        raise UsageError("--levels names no level above 0")
+    if args.way == "runs" and args.seconds:
+        raise UsageError("--way runs compares whole runs: leave out --seconds")
+    if target.find(app, os.environ).abi == "openmpi" and not args.mpirun_arg:
+        # It would bind ranks to processors that are not among those of the program.
+        mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
+    ways = dict(zip(_WAYS, sensitivity.WAYS, strict=True))
+    return sensitivity.Setup(
+        calibration_file.read(args.calibration), cpus, _app_cpus(args, cpus), sorted({*levels} - {0.0}),
+        config.parse_whole("-n", args.n_ranks), _seconds(args),
+        config.parse_whole("--repeats", args.repeats, 2), mpirun,
+        [ways[args.way]] if args.way else tuple(ways.values()),
+    )  # fmt: skip
 
 
 def _check_curves(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mpicoloc.core.profile import Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
-from mpicoloc.measure import critical_ranks, production_bubbles
+from mpicoloc.measure import critical_ranks
 from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
 from mpicoloc.pricing.price import price
 
@@ -63,7 +63,10 @@ def complete(
     slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
     found = interference_of_ranks(job, full, slowdowns, rng)
-    found = replace(found, **production_bubbles.summary(full))
+    if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():
+        from mpicoloc.measure import production_bubbles  # few jobs have bubbles, and it takes milliseconds
+
+        found = replace(found, **production_bubbles.summary(full))
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
     return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
 

@@ -22,7 +22,7 @@ def sensitivity(profile: Profile) -> Figure | Gap | None:
         return Gap(name, title, f"no bubble ran in the job's shutters: {why}") if why else None
     found = production_bubbles.of_profile(profile, profile.job.command)
     if found.curve is None:
-        return Gap(name, title, found.reason)
+        return Gap(name, title, f"{found.reason}. {_score_words(found)}")
     columns = (found.curve.levels, found.curve.slowdown, found.curve.low, found.curve.high)
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
