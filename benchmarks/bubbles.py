@@ -106,7 +106,7 @@ class Bench:
         return {"what": "pair", "name": name, **slowdown([found.run])}
 
     def production(self, name):
-        """Curve and score of the program's own shutters, and what these cost it."""
+        """Curve and score of the program's own shutters; their overhead, without what bubbles slow it."""
         beside = self.started("hog", self.launchers[1], self.work / f"production-{name}" / "co-runner")
         try:
             time.sleep(WARM_S)
@@ -188,7 +188,7 @@ def production_lines(found):
                  for level, value, low, high in zip(*columns, strict=True)]  # fmt: skip
         known = line["score"]
         score = f"{known['value']:.2f}" if "value" in known else f"none ({known['reason']})"
-        words = f"score {score}; overhead {100 * line['overhead_frac']:.2f} %"
+        words = f"score {score}; overhead {100 * (line['overhead_frac'] or 0.0):.2f} %"
         if name in found["curve"]:
             differences.append(difference(line, found["curve"][name]))
             words += f"; mean difference to its curve {100 * differences[-1]:.1f} %"

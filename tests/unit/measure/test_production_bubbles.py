@@ -176,7 +176,7 @@ def test_shutters_in_which_threads_waited_do_not_count():
     ("n_shutters", "frac", "reason"),
     [
         (30, 0.0, "no bubble ran in its shutters"),
-        (MIN_SOLO - 1, 0.5, f"fewer than {MIN_SOLO} without one"),
+        (MIN_SOLO - 1, 0.5, f"fewer than {MIN_SOLO} beside co-runners are without one"),
         (14, 0.3, f"{MIN_LEVEL} needed"),
     ],
 )
