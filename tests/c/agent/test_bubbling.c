@@ -61,10 +61,11 @@ static int press_once(mc_bubbling *bubbling, const mc_board_view *view, double *
 {
     uint64_t t0 = mc_now_ns() + MS, t1 = t0 + 4 * MS, t_late = t1 + 10 * SECOND_NS;
     int never = 0;
-    mc_bubbling_begin(bubbling, view, (mc_bubble_times){t0, t0 + MS, t1});
+    if (!mc_bubbling_draw(bubbling, view))
+        return mc_sleep_until(t1, &never), 0;
+    mc_bubbling_begin(bubbling, (mc_bubble_times){t0, t0 + MS, t1});
+    CHECK(mc_bubbling_was_told(bubbling, t0) && !mc_bubbling_was_told(bubbling, t0 + 1));
     mc_sleep_until(t1 + MS, &never);
-    if (!mc_bubbling_was_told(bubbling, t0))
-        return 0;
     mc_bubbling_result(bubbling, t0 - 1, level, probe_slowdown); /* as if that were too late */
     CHECK(*level == 0.0 && *probe_slowdown == 0.0);
     for (int i = 0; i < 1000; i++) {
@@ -80,6 +81,7 @@ static int press_once(mc_bubbling *bubbling, const mc_board_view *view, double *
 static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
 {
     mc_board_view view = alone(board, 0);
+    setenv("MPICOLOC_BUBBLE_LEVELS", "3.5,8", 1);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     int n_bubbles = 0, n_probes = 0;
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
@@ -89,7 +91,7 @@ static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
         if (!press_once(bubbling, &view, &level, &probe_slowdown))
             continue;
         CHECK((level > 0.0) != (probe_slowdown > 0.0));
-        CHECK(level == 0.0 || level == 2.0 || level == 4.0 || level == 6.0 || level == 8.0);
+        CHECK(level == 0.0 || level == 3.5 || level == 8.0);
         n_bubbles += level > 0.0;
         n_probes += probe_slowdown > 0.0;
     }
@@ -97,17 +99,32 @@ static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
     mc_bubbling_close(bubbling);
 }
 
-static void test_none_where_the_job_has_all_processors(mc_board *board)
+/* Until it has its memory none is drawn anyway, so it is asked for a while. */
+static void check_that_none_is_drawn(const mc_board_view *view)
+{
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    uint64_t deadline = mc_now_ns() + PATIENCE_NS;
+    int never = 0;
+    CHECK(bubbling && mc_bubbling_frac(bubbling) == 0.9 && strstr(why, "no shutter had counts yet"));
+    while (bubbling && strstr(why, "no shutter had counts yet") && mc_now_ns() < deadline) {
+        CHECK(!mc_bubbling_draw(bubbling, view));
+        mc_sleep_until(mc_now_ns() + MS, &never);
+    }
+    CHECK(strstr(why, "there are not as many processors"));
+    mc_bubbling_close(bubbling);
+}
+
+static void test_none_where_no_processor_is_left(mc_board *board)
 {
     mc_board_view view = alone(board, 1);
-    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
-    for (int i = 0; bubbling && i < 10 * N_WANTED; i++) {
-        uint64_t now = mc_now_ns();
-        mc_bubbling_begin(bubbling, &view, (mc_bubble_times){now, now, now + MS});
-        CHECK(!mc_bubbling_was_told(bubbling, now));
-    }
-    CHECK(why[0] != '\0');
-    mc_bubbling_close(bubbling);
+    check_that_none_is_drawn(&view);
+    view = alone(board, 0);
+    setenv("MPICOLOC_BUBBLE_CORES", "1000-1001", 1); /* none of this machine */
+    check_that_none_is_drawn(&view);
+    setenv("MPICOLOC_BUBBLE_CORES", "5000", 1); /* none at all: not the same as no list */
+    check_that_none_is_drawn(&view);
+    unsetenv("MPICOLOC_BUBBLE_CORES");
+    CHECK(mc_bubbling_frac(NULL) == 0.0 && !mc_bubbling_draw(NULL, &view));
 }
 
 static void test_a_bubble_stops_on_close(mc_board *board)
@@ -118,8 +135,9 @@ static void test_a_bubble_stops_on_close(mc_board *board)
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
     while (bubbling && !is_told && mc_now_ns() < deadline) {
         uint64_t now = mc_now_ns();
-        mc_bubbling_begin(bubbling, &view, (mc_bubble_times){now, now + MS, now + 3600 * SECOND_NS});
-        is_told = mc_bubbling_was_told(bubbling, now);
+        is_told = mc_bubbling_draw(bubbling, &view);
+        if (is_told)
+            mc_bubbling_begin(bubbling, (mc_bubble_times){now, now + MS, now + 3600 * SECOND_NS});
         int never = 0;
         mc_sleep_until(mc_now_ns() + 5 * MS, &never);
     }
@@ -137,7 +155,7 @@ int main(void)
     test_none_without_option_or_calibration();
     calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
     test_bubbles_and_the_probe_run_within_their_time(board);
-    test_none_where_the_job_has_all_processors(board);
+    test_none_where_no_processor_is_left(board);
     test_a_bubble_stops_on_close(board);
     unlink(PATH);
     free(board);
