@@ -208,7 +208,7 @@ def test_sensitivity_by_counts(calibrated, heat, shm_dir):
     assert all(0 < low <= value <= high for low, value, high in zip(
         found["low"], found["slowdown"], found["high"], strict=True))  # fmt: skip
     if found["method"] != "counts":
-        pytest.skip(f"others had the processors: {done.stderr}")
+        pytest.skip(f"others had the processors: {done.stderr.strip()!r}")
     jobs.assert_nothing_left(shm_dir)
 
 
