@@ -117,8 +117,7 @@ OPTIONS: tuple[Option, ...] = (
            placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
-           "0's working directory",
-           placeholder="FILE"),
+           "0's working directory", placeholder="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
            "name of the job in its profile and to co-runners, default the batch system's or a number",
            placeholder="NAME"),
@@ -290,7 +289,8 @@ def _parse_bool(option: Option, text: str, source: str) -> bool:
 
 def _parse_text(option: Option, text: str, source: str) -> str:
     if option.choices and text not in option.choices:
-        raise UsageError(f"{source} must be one of {', '.join(option.choices)}, got {text!r}")
+        words = getattr(option.choices, "words", "") or f"one of {', '.join(option.choices)}"
+        raise UsageError(f"{source} must be {words}, got {text!r}")
     return text
 
 

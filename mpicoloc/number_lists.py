@@ -13,12 +13,14 @@ N_CPUS_MAX = 1024
 class LevelLists:
     """The values of ``--bubble-levels`` as a collection: levels above 0, up to 8, with commas."""
 
+    words = f"up to {N_LEVELS_MAX} levels above 0 and up to 8, with commas, as 2,4,6,8"
+
     def __contains__(self, text: object) -> bool:
         words = str(text).split(",")
         return len(words) <= N_LEVELS_MAX and all(map(_is_level, words))
 
     def __iter__(self) -> "Iterator[str]":
-        yield f"lists of up to {N_LEVELS_MAX} levels above 0 and up to 8, as 2,4,6,8"
+        yield self.words
 
     def __len__(self) -> int:
         return 1
@@ -27,11 +29,13 @@ class LevelLists:
 class CpuLists:
     """The values of ``--bubble-cores`` as a collection: lists of processors."""
 
+    words = "a list of processors, as 0-3,8"
+
     def __contains__(self, text: object) -> bool:
         return all(map(_is_range, str(text).split(",")))
 
     def __iter__(self) -> "Iterator[str]":
-        yield "lists of processors, as 0-3,8"
+        yield self.words
 
     def __len__(self) -> int:
         return 1
