@@ -4,8 +4,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-N_LEVELS_MAX = 16
-"""Levels in one list, as in csrc/agent/bubbling.c."""
 N_CPUS_MAX = 1024
 """CPU_SETSIZE of the C library."""
 
@@ -13,11 +11,10 @@ N_CPUS_MAX = 1024
 class LevelLists:
     """The values of ``--bubble-levels`` as a collection: levels above 0, up to 8, with commas."""
 
-    words = f"up to {N_LEVELS_MAX} levels above 0 and up to 8, with commas, as 2,4,6,8"
+    words = "levels above 0 and up to 8, with commas, as 2,4,6,8"
 
     def __contains__(self, text: object) -> bool:
-        words = str(text).split(",")
-        return len(words) <= N_LEVELS_MAX and all(map(_is_level, words))
+        return all(map(_is_level, str(text).split(",")))
 
     def __iter__(self) -> "Iterator[str]":
         yield self.words

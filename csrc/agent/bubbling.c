@@ -17,7 +17,7 @@
 
 enum { N_BUBBLES_MAX = 16, STACK_BYTES = 64 * 1024, N_MASK = sizeof((mc_slot *)0)->cpu_mask / sizeof(uint64_t) };
 
-enum { N_LEVELS_MAX = 16, MAX_LEVEL = MC_BUBBLE_LEVEL_MAX };
+enum { MAX_LEVEL = MC_BUBBLE_LEVEL_MAX };
 
 /* With less the levels cannot be told apart: LEAST_GAIN of mpicoloc/bubble/calibrate.py. */
 static const double LEAST_GAIN = 0.03;
@@ -47,8 +47,7 @@ typedef struct worker {
 
 struct mc_bubbling {
     mc_bubble_levels levels;
-    double drawn[N_LEVELS_MAX]; /* levels of bubbles, n_drawn of them */
-    int n_drawn, has_cores;     /* has_cores: bubbles may run on `cores` only, else wherever the job may not */
+    int has_cores; /* bubbles may run on `cores` only, else wherever the job may not */
     uint64_t cores[N_MASK];
     double frac;
     uint64_t random, n_bytes;
@@ -88,15 +87,19 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     return 0;
 }
 
-static void read_drawn(mc_bubbling *all)
+/* Number of the levels that the option names; the i-th of them, if there is one. */
+static int wanted_levels(int i, double *level)
 {
     const char *text = mc_option_text(MC_OPT_BUBBLE_LEVELS);
     char *end;
-    for (double level; all->n_drawn < N_LEVELS_MAX && (level = strtod(text, &end), end != text); text = end) {
-        if (level > 0.0 && level <= MAX_LEVEL)
-            all->drawn[all->n_drawn++] = level;
-        end += *end == ',';
+    int n = 0;
+    for (double value; value = strtod(text, &end), end != text; text = end + (*end == ',')) {
+        if (value <= 0.0 || value > MAX_LEVEL)
+            continue;
+        if (n++ == i)
+            *level = value;
     }
+    return n;
 }
 
 static int has_cpu(const uint64_t mask[N_MASK], int cpu)
@@ -211,7 +214,6 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->told, NULL);
     all->frac = frac;
-    read_drawn(all);
     read_cores(all);
     all->random = mc_now_ns() | 1;
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
@@ -296,9 +298,9 @@ static int pin_workers(mc_bubbling *all, const mc_board_view *view)
 static turn draw_turn(mc_bubbling *all, mc_bubble_times times)
 {
     int has_probe = all->levels.probe_lines_per_s > 0.0;
-    int i = (int)(draw(all) * (all->n_drawn + has_probe));
-    turn next = {.number = all->turn.number + 1, .times = times, .n_workers = i < all->n_drawn ? all->n_workers : 1};
-    next.level = i < all->n_drawn ? all->drawn[i] : 0.0;
+    int n = wanted_levels(-1, NULL), i = (int)(draw(all) * (n + has_probe));
+    turn next = {.number = all->turn.number + 1, .times = times, .n_workers = i < n ? all->n_workers : 1};
+    wanted_levels(i, &next.level);
     next.setting = all->levels.probe;
     if (next.level > 0.0)
         mc_bubble_setting_of(&next.setting, &all->levels, next.level, all->n_workers);

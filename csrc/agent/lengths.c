@@ -103,8 +103,6 @@ static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
     double n = view->n_others + 1, unit = (double)options->period_ns, duration = (double)lengths->duration_ns;
     /* A bubble holds the job up as a pause for others does. */
     double held_frac = (n - 1 + view->bubble_frac) / n;
-    if (n == 1 && view->bubble_frac > 0.0)
-        held_frac = 1.0;
     double needed = duration * held_frac / duty_frac_for_others(lengths);
     needed = needed < 4.0 * duration ? 4.0 * duration : needed;
     uint64_t n_units = (uint64_t)(needed / unit);

@@ -172,9 +172,7 @@ static void want_bubbles(mc_agent *agent)
 static void search(mc_agent *agent, uint64_t now)
 {
     uint64_t t_free = agent->schedule.t_instant - lead_ns(agent);
-    agent->meter.has_corunners = agent->view.n_others > 0;
-    if (mc_meter_step(&agent->meter, mc_view_has_shutters(&agent->view), agent->lengths.options.max_ns, t_free, now,
-                      &agent->wake))
+    if (mc_meter_step(&agent->meter, &agent->view, agent->lengths.options.max_ns, t_free, now, &agent->wake))
         agent->lengths.t_adapted = 0;
 }
 

@@ -31,7 +31,6 @@ from mpicoloc.measure.calibration import Calibration
 from mpicoloc.measure.runs import wall_slowdowns
 from mpicoloc.measure.steps import classify_steps, step_slowdowns
 from mpicoloc.measure.turns import Turns
-from mpicoloc.number_lists import N_LEVELS_MAX
 from mpicoloc.profile import profiles
 from mpicoloc.trace import trace
 
@@ -111,10 +110,10 @@ def sensitivity(
                     f"{app[0]} has no curve by counts: {reason}; run it longer, or leave out --way"
                 )
             messages.note(f"no curve by counts ({reason}): {app[0]} is run again")
-        return _beside_hogs(run, app[0], name, setup, rng)
+        return _curve_with_hogs(run, app[0], name, setup, rng)
 
 
-def _beside_hogs(run: _Runs, app: str, name: str, setup: Setup, rng: np.random.Generator) -> Suffered:
+def _curve_with_hogs(run: _Runs, app: str, name: str, setup: Setup, rng: np.random.Generator) -> Suffered:
     """The curve by memory hogs of this process."""
     settings = {level: setup.calibration.setting(level) for level in (0.0, *setup.levels)}
     n_bytes = max(one.working_set_bytes for one in settings.values())
@@ -156,8 +155,6 @@ class _Runs:
         setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
         if (n := setup.calibration.n_bubble_cpus) != len(setup.bubble_cpus):
             return None, f"calibrated with {n} bubbles, but --cores names {len(setup.bubble_cpus)} processors"
-        if len(setup.levels) > N_LEVELS_MAX:
-            return None, f"{len(setup.levels)} levels, {N_LEVELS_MAX} at most"
         calibration_file.write(setup.calibration, file)
         options = {
             "--bubble": "0.9",

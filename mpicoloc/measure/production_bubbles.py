@@ -52,7 +52,7 @@ class Bubbled:
     score: Estimate | None = None
     score_reason: str = ""
 
-    def beside(self, level: float) -> Estimate | None:
+    def slowdown_at(self, level: float) -> Estimate | None:
         """The slowdown beside a bubble of this level, None where it was not measured."""
         if self.curve is None or level not in self.curve.levels:
             return None
@@ -91,13 +91,11 @@ def of_profile(profile: Profile, program: str) -> Bubbled:
 
 def summary(tables: Mapping[str, Table]) -> dict[str, Any]:
     """The fields of `Interference` that bubbles fill, as far as they are known."""
-    if not _ran_any(tables["shutters"]):
-        return {}
     try:
         bubbled = of_tables(tables, "")
     except DataError:  # a strange calibration costs no job its profile
         return {}
-    found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.beside(MAX_LEVEL)}
+    found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.slowdown_at(MAX_LEVEL)}
     ends = (("", "value"), ("_low", "low"), ("_high", "high"))
     return {
         f"{name}{end}": float(getattr(one, part))

@@ -82,7 +82,7 @@ static int is_counting_places(const mc_meter *meter)
     return meter->count && mc_count_is_ready(meter->count);
 }
 
-int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
+int mc_meter_step(mc_meter *meter, const mc_board_view *view, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake)
 {
     if (meter->count && mc_always_is_wanted()) {
         mc_always_step(meter->count, t_free, wake);
@@ -90,7 +90,7 @@ int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t max_ns, uint64_t t
     }
     int was_ready = is_counting_places(meter);
     if (meter->count && !(meter->loop && meter->loop->search)) /* one search at a time */
-        mc_count_step(meter->count, has_shutters, t_free, now, wake);
+        mc_count_step(meter->count, mc_view_has_shutters(view), t_free, now, wake);
     if (is_counting_places(meter)) {
         mc_loop_close(meter->loop);
         meter->loop = NULL;
@@ -98,11 +98,11 @@ int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t max_ns, uint64_t t
     }
     if (meter->count && (!mc_count_finds_nothing(meter->count) || meter->count->stage != MC_COUNT_IDLE))
         return 0;
-    if (!meter->has_corunners && !meter->loop)
+    if (!view->n_others && !meter->loop) /* bubbles want places, not a loop */
         return 0;
     if (!meter->loop && meter->node && !(meter->loop = mc_loop_open(meter->node, meter->ranks, now, 0)))
         meter->node = NULL; /* not possible here, as its reason says by now */
-    return meter->loop && mc_loop_step(meter->loop, meter->has_corunners, max_ns, now);
+    return meter->loop && mc_loop_step(meter->loop, view->n_others > 0, max_ns, now);
 }
 
 int mc_meter_has_windows(const mc_meter *meter)

@@ -13,7 +13,6 @@ typedef struct mc_meter {
     mc_loop *loop;                   /* likewise; used only if count is impossible */
     mc_node *node;                   /* of a job that may get loop in place of count; else NULL */
     mc_job_ranks *ranks;
-    int has_corunners; /* now; without them places may be wanted, for bubbles, but no loop */
 } mc_meter;
 
 /* The best one that works here, or the one that the option names; the node file says which and why. */
@@ -24,7 +23,8 @@ void mc_meter_lose_places(mc_meter *meter);
 
 /* Go on with the search for what is counted. max_ns: of a shutter; t_free: the agent has nothing else to do until then.
    1: something was found just now. */
-int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t max_ns, uint64_t t_free, uint64_t now, int *wake);
+int mc_meter_step(mc_meter *meter, const mc_board_view *view, uint64_t max_ns, uint64_t t_free, uint64_t now,
+                  int *wake);
 
 /* 1: it counts in windows beside the shutter too. */
 int mc_meter_has_windows(const mc_meter *meter);

@@ -153,14 +153,16 @@ static FILE *open_trace(const char *mode)
     return fopen(path, mode);
 }
 
-/* The first tracer is killed while it writes a block. */
-static void cut(void)
+/* A first tracer has written; the file that it left. */
+static FILE *file_of_first_tracer(const char *mode)
 {
-    const mc_trace_block half = {MC_TRACE_MAGIC, MC_TRACE_VERSION, MC_TRACE_EVENTS, 4096, 0};
     make_call(1);
     mc_tracer_stop(mc_tracer_start("trace"));
-    FILE *trace = open_trace("ab");
-    CHECK(trace && fwrite(&half, sizeof half, 1, trace) == 1 && fwrite("half", 4, 1, trace) == 1);
+    return open_trace(mode);
+}
+
+static void run_second_tracer(FILE *trace)
+{
     CHECK(trace && fclose(trace) == 0);
     make_call(2);
     mc_tracer_stop(mc_tracer_start("trace"));
@@ -168,18 +170,21 @@ static void cut(void)
     print_counts();
 }
 
+/* The first tracer is killed while it writes a block. */
+static void cut(void)
+{
+    const mc_trace_block half = {MC_TRACE_MAGIC, MC_TRACE_VERSION, MC_TRACE_EVENTS, 4096, 0};
+    FILE *trace = file_of_first_tracer("ab");
+    CHECK(trace && fwrite(&half, sizeof half, 1, trace) == 1 && fwrite("half", 4, 1, trace) == 1);
+    run_second_tracer(trace);
+}
+
 /* Another job has replaced the file since. */
 static void other_job(void)
 {
-    make_call(1);
-    mc_tracer_stop(mc_tracer_start("trace"));
-    FILE *trace = open_trace("r+b");
+    FILE *trace = file_of_first_tracer("r+b");
     CHECK(trace && fseek(trace, sizeof(mc_trace_block), SEEK_SET) == 0 && fwrite("other", 6, 1, trace) == 1);
-    CHECK(trace && fclose(trace) == 0);
-    make_call(2);
-    mc_tracer_stop(mc_tracer_start("trace"));
-    mc_stop(MC_RANK_FINALIZING);
-    print_counts();
+    run_second_tracer(trace);
 }
 
 static int layout(void)

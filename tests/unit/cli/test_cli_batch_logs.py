@@ -112,7 +112,7 @@ def test_jobs_that_a_partition_does_not_allow_can_be_left_out(capsys, folder):
     assert 0 < answer(capsys, *words, "--skip-larger")["n_jobs"] < 12
 
 
-def test_partitions_that_allow_no_job_are_told(capsys, folder):
+def test_partitions_that_allow_no_job_are_refused(capsys, folder):
     (folder / "parts.conf").write_text(
         "PartitionName=short Nodes=ALL MaxTime=1\nPartitionName=long Nodes=ALL MaxTime=1"
     )
@@ -199,7 +199,7 @@ def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
     assert code == 2 and "--slurm is of one simulation, and more than one LOG makes several" in line
 
 
-def test_jobs_larger_than_the_machine_are_told_with_what_helps(capsys, folder):
+def test_larger_jobs_are_refused_with_the_remedy(capsys, folder):
     small = ("jobs.sacct", "--topology", "XGFT(1;3;1)")
     code, line = refused(capsys, *small)
     # The log tells the nodes of each job, whatever cores they have.

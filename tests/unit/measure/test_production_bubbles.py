@@ -233,7 +233,7 @@ def test_show_tells_the_curve(tmp_path, capsys):
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == MIN_PROBES
 
 
-def test_report_history_and_features_tell_them(tmp_path):
+def test_report_history_and_features_have_curve_and_score(tmp_path):
     profile = profile_of("./loops 3", 1)
     hdf5.write(profile, tmp_path / "job.h5")
     figure = bubbles.sensitivity(profile)

@@ -122,11 +122,13 @@ def run_all(
             yield (
                 found
                 if centre.against is None
-                else _beside_other_allocation(centre, centre.against, found, case)
+                else _compared_with_other_allocation(centre, centre.against, found, case)
             )
 
 
-def _beside_other_allocation(centre: Centre, against: Allocation, found: SharedRun, case: Case) -> SharedRun:
+def _compared_with_other_allocation(
+    centre: Centre, against: Allocation, found: SharedRun, case: Case
+) -> SharedRun:
     """With what the same jobs lose to links under the other allocation, if links delay them."""
     if found.link_costs is None:
         return found
