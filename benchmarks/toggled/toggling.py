@@ -29,6 +29,8 @@ SHARED = 2
 """States are so many times as long where jobs share processors: mpicoloc looks at all of the time between two
 shutters there."""
 ENDED_LIMIT_S = 30.0
+SWITCHED = "switched.npy"
+"""Rows of `Seen.switched`, beside the profiles of the run."""
 EVENT_FILE = np.dtype([("n_calls", "u8"), ("every", "u8"), ("n_times", "u8"), ("time_ns", "i8", 1 << 18)])
 """As in `calls/events.c`."""
 
@@ -225,6 +227,7 @@ class ToggledRun:
         found = self.run(seconds, rng)
         profiles = [self.opened(f"co-runner-{i + 1}") for i in range(self.n_co_runners)]
         seen = Seen(self.opened("target"), profiles, np.array(self.switched))
+        np.save(self.folder / SWITCHED, seen.switched)
         return seen, replace(found, run=seen.active(found.run))
 
     def opened(self, name):
