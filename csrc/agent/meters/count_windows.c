@@ -48,16 +48,26 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* Windows with an edge that was missed keep length 0. An edge between two windows before the shutter may be later: what
-   the one gains the other loses, and only all of them together are compared with the shutter. There is none after it:
-   co-runners that have rested run ahead then, and what they do to caches and to the processor's frequency builds up
-   over a tenth of a second. */
+/* Windows with an edge that was missed keep length 0. An edge may be so late: what one window before the shutter gains
+   the next one loses, and only all of them together are compared with the shutter; the last one ends before anybody
+   pauses; the shutter's own may begin late, but must end before anybody goes on. There is none after it: co-runners that
+   have rested run ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a
+   second. */
+static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
+{
+    return i_edge < BEFORE_END      ? before_ns / 4
+           : i_edge == BEFORE_END   ? MC_APART_NS
+           : i_edge == DURING_BEGIN ? during_ns / 4
+                                    : during_ns / 16;
+}
+
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
 {
-    uint64_t before = own->reservation.t0 - MC_APART_NS, begin = mc_max(before - around_ns, mc_now_ns());
+    uint64_t before = own->reservation.t0 - MC_QUIET_NS;
+    uint64_t begin = mc_max(own->reservation.t0 - MC_APART_NS - around_ns, mc_now_ns());
     uint64_t each_ns = (before - mc_min(begin, before)) / N_BEFORE, t[MC_N_COUNT_EDGES];
-    uint64_t near_ns = mc_min(each_ns, own->record.t1 - own->record.t0);
+    uint64_t during_ns = own->record.t1 - own->record.t0;
     int is_taken[MC_N_COUNT_EDGES];
     for (int i = 0; i < N_BEFORE; i++)
         t[i] = begin + (uint64_t)i * each_ns;
@@ -65,7 +75,7 @@ static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t 
     t[DURING_BEGIN] = own->record.t0;
     t[DURING_END] = own->record.t1;
     for (int i = 0; i < MC_N_COUNT_EDGES; i++)
-        is_taken[i] = take_at(count, i, t[i], i > 0 && i < BEFORE_END ? near_ns / 4 : near_ns / 16, wake);
+        is_taken[i] = take_at(count, i, t[i], may_be_late_ns(i, each_ns, during_ns), wake);
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
         int i_begin = mc_window_begin(i), i_end = i_begin + 1;
         if (is_taken[i_begin] && is_taken[i_end])

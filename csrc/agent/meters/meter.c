@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Windows without a pause are so many times as long as a shutter. */
-enum { COUNT_WINDOWS = MC_N_BEFORE_WINDOWS, LOOP_WINDOWS = 6, COUNT_WINDOWS_IN_TURNS = 24 };
+/* Windows without a pause are so many times as long as a shutter. What counting costs in them leaves less for shutters. */
+enum { COUNT_WINDOWS = 4, LOOP_WINDOWS = 6, COUNT_WINDOWS_IN_TURNS = 24 };
 
 /* Shutters of some 25 ms, whatever the program's cycle: what a program and its host do varies over tenths of a second,
    so many short shutters say more than few long ones. In shorter ones caches would hardly refill. */
@@ -114,7 +114,7 @@ int mc_meter_has_windows(const mc_meter *meter)
    time. Windows without a pause must be longer than that, and cost nobody anything. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
-    uint64_t least_ns = is_counting_places(meter) ? COUNT_WINDOWS * planned_ns : planned_ns;
+    uint64_t least_ns = is_counting_places(meter) ? COUNT_WINDOWS * planned_ns + MC_QUIET_NS : planned_ns;
     if (meter->thread_counts || (is_counting_places(meter) && !meter->count->takes_turns))
         return least_ns;
     if (is_counting_places(meter))

@@ -4,7 +4,12 @@
 
 #include <stdint.h>
 
-enum { MC_APART_NS = 1500000 /* between the pauses and the windows that meters count beside them */ };
+enum {
+    MC_APART_NS = 1500000, /* between the pauses and the windows that meters count beside them */
+    /* The agents of all jobs wake up for a shutter so long before it, and look around: for what the meter count sees that
+       is no time like any other. */
+    MC_QUIET_NS = 12000000
+};
 
 static inline uint64_t mc_min(uint64_t a, uint64_t b)
 {
