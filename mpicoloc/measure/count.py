@@ -177,9 +177,9 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, Array, Array, Array]:
     """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
-    is_near = found.is_near[used]
-    is_free = is_near[:, 1] & ~found.crowded[used]
-    usual, usual_error = _means(found.before[used], _weights(weight, is_near[:, 0], member), member)
+    is_good = found.is_good[used]
+    is_free = is_good[:, 1] & ~found.crowded[used]
+    usual, usual_error = _means(found.before[used], _weights(weight, is_good[:, 0], member), member)
     done, done_error = _means(found.during[used], _weights(weight, is_free, member), member)
     return usual, usual_error, done, done_error
 

@@ -235,7 +235,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     rows["verdict"][is_bubbled & (shutters["bubble_level"] > 0)] = VERDICTS.index("valid")
     rows = rows[~crowded(rows)]
     found = paces(rows, counts, cost_ns=cost_ns)
-    has_work = (found.stratum > 0) & found.is_near[:, _DURING] & (found.during > 0)
+    has_work = (found.stratum > 0) & found.is_good[:, _DURING] & (found.during > 0)
     found = found.select(has_work)
     level = found.bubble_level
     relative, sigma_solo = _relative_to_solo(found, level)
@@ -257,7 +257,7 @@ def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
     Without co-runners the pace without a bubble is that of the windows before the same shutter.
     """
     relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
-    is_paired = found.alone & found.is_near[:, _BEFORE] & (found.before > 0)
+    is_paired = found.alone & found.is_good[:, _BEFORE] & (found.before > 0)
     relative[is_paired] = found.during[is_paired] / found.before[is_paired]
     error[is_paired] = 0.0
     keys = found.node * (found.stratum.max(initial=0) + 1) + found.stratum

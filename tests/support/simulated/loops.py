@@ -19,6 +19,7 @@ class Program:
     slowdown: of each loop. visit_s: mean time of a visit alone. visit_cv: spread of it (gamma). place_cv:
     spread of the passes of a place for the same work, by visit. noise: spread of the co-run pace of a window.
     shared: part of the places that a loop shares with the next one. uncounted: loops without places.
+    calling: loops whose time is in functions without places, so that no sample is near theirs.
     order: "random", "cycle": one after the other, or "blocks": each loop's visits come in one piece.
     slice_s: the co-runner takes the processor in turns, half of the time. poll: places that are passed a
     million times a second whatever the program does. swap: places that are replaced at every shutter.
@@ -35,6 +36,7 @@ class Program:
     n_places: int = 64
     shared: float = 0.0
     uncounted: tuple[int, ...] = ()
+    calling: tuple[int, ...] = ()
     order: str = "random"
     n_shutters: int = 30
     duration_s: float = 0.02
@@ -68,8 +70,8 @@ def simulate(rng, program):
     spread = np.sqrt(np.log(1 + program.place_cv**2))
     each = rates[loops] * np.exp(rng.normal(-(spread**2) / 2, spread, (len(visits), program.n_places)))
     passes = np.concatenate([np.zeros((1, program.n_places)), np.cumsum(each * visits[:, None], axis=0)])
-    is_counted = ~np.isin(loops, program.uncounted)
-    near = [np.concatenate([[0.0], np.cumsum(visits * is_counted * pace)]) for pace in (paces, 1.0)]
+    is_near = ~np.isin(loops, program.uncounted + program.calling)
+    near = [np.concatenate([[0.0], np.cumsum(visits * is_near * pace)]) for pace in (paces, 1.0)]
     shutters, counts, samples = [], [], []
     t0 = (rng.uniform(0.2, 0.8) + np.arange(program.n_shutters)) * program.period_s
     for i, begin in enumerate(t0):

@@ -15,7 +15,8 @@ from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.burst import Matched
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.count_paces import instants, near_frac, steadiest
+from mpicoloc.measure.count_paces import instants
+from mpicoloc.measure.count_weights import steadiest
 from mpicoloc.measure.estimate import MUCH_WIDER, best_of, counting_frac, interference
 from mpicoloc.profile import hdf5, profile_ipc
 from mpicoloc.profile.assembly.complete import complete
@@ -112,13 +113,24 @@ def test_time_far_from_places_that_is_not_slowed_is_inside_the_interval():
     assert len(errors) == 16 and held.sum() >= 14 and abs(errors.mean()) < 0.06
 
 
-def test_a_window_wholly_in_mpi_and_a_shutter_without_samples():
-    rows = {f"{when}_{what}": [0, 0] for when in COUNT_WINDOWS for what in ("samples", "near")}
-    rows |= {"before_8_samples": [100, 0], "before_8_near": [49, 0], "during_samples": [60, 0]}
-    found = near_frac(table("shutters", rows | {"during_near": [31, 0]}))
-    assert found[0] == pytest.approx([0.5] * 7 + [0.49, 0.516], abs=0.01)
-    assert found[1] == pytest.approx([0.5] * 9)
-    assert near_frac(table("shutters", {"t0_ns": [1]})).tolist() == [[1.0] * 9]
+@pytest.mark.parametrize("visit_s", [2e-3, 0.05, 0.5])
+def test_time_in_functions_that_a_counted_loop_calls_is_measured(visit_s):
+    """No sample of that loop is near its places, but how much of the window is far goes with its passes."""
+    program = Program(slowdown=(1.4, 1.1, 1.3, 1.8), calling=(3,), visit_s=visit_s, sampled=True)
+    errors, halves, held = measured(program, 12)
+    assert len(errors) == 12 and held.sum() >= 10 and halves.mean() < 0.1
+    assert abs(errors.mean()) < 0.03
+
+
+def test_a_window_in_which_far_code_passes_the_places_does_not_count():
+    """As if the program were ten times as fast in one of the windows before a shutter; alone it is not."""
+    run = simulate(rng(), Program(sampled=True))
+    usual, counts = estimate(run).slowdown, run.counts.copy()
+    for t0 in np.unique(counts["t0_ns"])[[3, 9, 15, 21]]:
+        counts["n_before_2"][counts["t0_ns"] == t0] *= 10
+    found = estimate(replace(run, counts=counts)).slowdown
+    assert found.value == pytest.approx(usual.value, rel=0.03)
+    assert count.half_width(found) < 3 * count.half_width(usual)
 
 
 def test_thirty_shutters_of_20_ms_are_enough_for_one_percent():
