@@ -124,11 +124,13 @@ static void close_own(mc_agent *agent, uint64_t verdict)
 static void judge_bubble(mc_agent *agent)
 {
     mc_own_shutter *own = &agent->own;
-    /* Half of the time until sampling begins is enough for it to fill the caches. */
-    uint64_t t_latest = own->reservation.t0 + (own->record.t0 - own->reservation.t0) / 2;
+    mc_ack ack;
     own->record.verdict = MC_VERDICT_BUBBLED;
-    if (mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
-        mc_bubbling_result(agent->bubbling, t_latest, &own->record.bubble_level, &own->record.probe_slowdown);
+    if (!mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
+        return;
+    int is_answered = mc_own_shutter_ack(own, &agent->view, own->reservation.wish.owner, &ack) == MC_OK;
+    mc_bubbling_result(agent->bubbling, is_answered ? &ack : NULL, &own->record.bubble_level,
+                       &own->record.probe_slowdown);
 }
 
 void mc_agent_judge(mc_agent *agent, uint64_t now)
@@ -196,19 +198,20 @@ static void begin_own(mc_agent *agent, uint64_t now)
     const mc_common *common = &agent->node->common;
     int is_booked = schedule->booked_owner != 0;
     uint64_t duration_ns = is_booked ? schedule->booking.t1 - schedule->booking.t0 : agent->planned_ns;
-    uint64_t i_common = is_booked ? common->i_answered : 0;
+    uint64_t i_common = is_booked ? common->i_answered : 0, t0 = schedule->t_instant;
+    mc_reservation next = {.epoch = t0, .t0 = t0, .t1 = t0 + duration_ns};
+    if (agent->is_bubbled)
+        next.wish = mc_bubbling_wish(agent->bubbling);
     close_own(agent, MC_VERDICT_ELSEWHERE);
     agent->n_alone += agent->view.n_others == 0 && !is_booked;
-    mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, schedule->t_instant, duration_ns, i_common,
+    mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, &next, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
-    agent->t_duty = schedule->t_instant - lead_ns(agent) + mc_schedule_notice_ns();
-    if (!mc_meter_has_windows(&agent->meter)) {
+    agent->t_duty = t0 - lead_ns(agent) + mc_schedule_notice_ns();
+    if (!mc_meter_has_windows(&agent->meter))
         mc_agent_plan(agent, now);
-    } else if (agent->is_bubbled && agent->own.is_open) {
-        const mc_own_shutter *own = &agent->own;
-        mc_bubbling_begin(agent->bubbling, (mc_bubble_times){own->reservation.t0, own->record.t0, own->t_window_end});
-    }
+    else if (agent->is_bubbled && agent->own.is_open)
+        mc_bubbling_begin(agent->bubbling, &agent->own.reservation);
 }
 
 /* ---- duties ---- */
@@ -220,7 +223,7 @@ static void refresh(mc_agent *agent, uint64_t now)
     if (status != MC_OK)
         mc_agent_lose_board(agent, status);
     if (agent->view.board) {
-        mc_view_tell(&agent->view, &agent->ranks, now);
+        mc_view_tell(&agent->view, &agent->ranks, mc_bubbling_offer(agent->bubbling, &agent->ranks), now);
         mc_agent_judge(agent, now);
         read_board(agent, now);
         want_bubbles(agent);
@@ -290,9 +293,20 @@ static void refresh_and_decide(mc_agent *agent, uint64_t now)
 
 static void pause_ranks(mc_agent *agent)
 {
-    mc_pause_prepare(&agent->pause, &agent->view, &agent->ranks, agent->node, agent->schedule.i_target,
-                     agent->schedule.t_instant);
-    mc_pause_take(&agent->pause, &agent->view, &agent->ranks, agent->node, &agent->wake);
+    mc_pause *pause = &agent->pause;
+    const mc_board_view *view = &agent->view;
+    int i_live = agent->schedule.i_target, presses = 0;
+    mc_pause_prepare(pause, view, &agent->ranks, agent->node, i_live, agent->schedule.t_instant);
+    if (mc_pause_begin(pause, &agent->ranks, agent->node, &agent->wake))
+        presses = mc_bubbling_serve(agent->bubbling, &pause->shutter, view, i_live, &agent->ranks);
+    mc_pause_stand(pause, view, &agent->ranks, &agent->wake);
+    /* This thread may have taken the processor of one that presses, which needs it once more to see that it is over. */
+    if (presses)
+        mc_bubbling_await(agent->bubbling, &pause->shutter, &agent->wake);
+    mc_pause_end(pause, view, &agent->ranks);
+    if (presses)
+        mc_bubbling_answer(agent->bubbling, &pause->shutter, &pause->ack, &agent->wake);
+    mc_pause_acknowledge(pause, view);
 }
 
 static int watch(mc_agent *agent, uint64_t max_wait_ns)

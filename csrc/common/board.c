@@ -188,14 +188,15 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->heartbeat, 0); /* not live until the slot is filled */
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
-    mc_slot_acknowledge(slot, &(mc_ack){0, 0, 0, 0});
+    mc_slot_acknowledge(slot, &(mc_ack){0});
+    STORE(slot->n_bubbles, 0);
     STORE(slot->want_duration_ns, 0);
     STORE(slot->want_period_ns, 0);
     STORE(slot->books, 0);
     for (size_t i = 0; i < sizeof slot->cpu_mask / sizeof *slot->cpu_mask; i++)
         STORE(slot->cpu_mask[i], 0);
     store_name(slot, job_id);
-    mc_slot_reserve(slot, &(mc_reservation){0, 0, 0});
+    mc_slot_reserve(slot, &(mc_reservation){0});
     mc_slot_book(slot, &(mc_booking){0, 0, 0});
     STORE(slot->t_joined, now);
     STORE(slot->heartbeat, now);
@@ -288,6 +289,8 @@ void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
     STORE(slot->epoch, reservation->epoch);
     STORE(slot->t0, reservation->t0);
     STORE(slot->t1, reservation->t1);
+    STORE(slot->wish.owner, reservation->wish.owner);
+    STORE(slot->wish.level_thousandths, reservation->wish.level_thousandths);
     STORE(slot->seq, odd + 1);
 }
 
@@ -298,6 +301,8 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
         out->epoch = LOAD(slot->epoch);
         out->t0 = LOAD(slot->t0);
         out->t1 = LOAD(slot->t1);
+        out->wish.owner = LOAD(slot->wish.owner);
+        out->wish.level_thousandths = LOAD(slot->wish.level_thousandths);
         if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
             return MC_OK;
     }
@@ -329,9 +334,12 @@ int mc_slot_booking(mc_slot *slot, mc_booking *out)
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)
 {
     STORE(slot->ack.epoch, 0);
-    __atomic_store_n(&slot->ack.t_told, ack->t_told, __ATOMIC_RELEASE);
-    __atomic_store_n(&slot->ack.t_resume, ack->t_resume, __ATOMIC_RELEASE);
-    __atomic_store_n(&slot->ack.moved_ns, ack->moved_ns, __ATOMIC_RELEASE);
+    STORE(slot->ack.t_told, ack->t_told);
+    STORE(slot->ack.t_resume, ack->t_resume);
+    STORE(slot->ack.moved_ns, ack->moved_ns);
+    STORE(slot->ack.has_pressed, ack->has_pressed);
+    STORE(slot->ack.n_lines, ack->n_lines);
+    STORE(slot->ack.press_cpu_ns, ack->press_cpu_ns);
     STORE(slot->ack.epoch, ack->epoch);
 }
 
@@ -343,6 +351,9 @@ int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
     out->t_told = LOAD(slot->ack.t_told);
     out->t_resume = LOAD(slot->ack.t_resume);
     out->moved_ns = LOAD(slot->ack.moved_ns);
+    out->has_pressed = LOAD(slot->ack.has_pressed);
+    out->n_lines = LOAD(slot->ack.n_lines);
+    out->press_cpu_ns = LOAD(slot->ack.press_cpu_ns);
     return LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
 }
 

@@ -6,6 +6,7 @@
 
 typedef struct mc_reservation {
     uint64_t epoch, t0, t1;
+    mc_wish wish;
 } mc_reservation;
 
 /* A job as it was read at one moment. */

@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 22,
+    MC_ABI_VERSION = 23,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -58,6 +58,7 @@ enum {
 
     MC_N_SLOTS = 64,        /* jobs on a node */
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
+    MC_N_CPU_WORDS = 16,    /* of a mask of processors */
     MC_N_SHUTTERS = 8192,   /* shutters that a node file holds */
     MC_N_CORUNNERS = 64,    /* co-runners that a node file holds */
 };
@@ -364,7 +365,7 @@ typedef struct mc_segment {
     char complaint[MC_COMPLAINT_LEN]; /* why there is no profile, or not at out_path; written before `profile` */
     int64_t start_realtime_ns;        /* wall clock at MPI_Init */
     uint64_t t_init, t_finalize, t_last;
-    uint64_t cpu_mask[16]; /* processors this rank may run on */
+    uint64_t cpu_mask[MC_N_CPU_WORDS]; /* processors this rank may run on */
     mc_gate gate;
     mc_sampling sampling;
     mc_counting counting;

@@ -103,11 +103,21 @@ typedef struct mc_node {
     mc_counts counts;
 } mc_node;
 
+/* What a job asks of one co-runner in its shutter: that it presses on the processors of its ranks, which stand still. */
+typedef struct mc_wish {
+    uint64_t owner;             /* of the co-runner; 0: nobody is asked */
+    uint64_t level_thousandths; /* of the bubble; 0: the probe is wanted */
+} mc_wish;
+
 /* A job's acknowledgement of another job's shutter. */
 typedef struct mc_ack {
     uint64_t epoch, t_told; /* its threads had been signalled at t_told */
     uint64_t t_resume;      /* the first of them went on at this time */
     uint64_t moved_ns;      /* processor time that it used inside the shutter */
+    /* 1: the bubble or the probe that was asked of it began in time and had its processors to itself; 0: also if
+       nothing was asked */
+    uint64_t has_pressed;
+    uint64_t n_lines, press_cpu_ns; /* cache lines of one of them while that counted, and processor time for them */
 } mc_ack;
 
 /* One job on the board. The job's agent is the only writer of every field; the owner field is claimed by
@@ -118,13 +128,15 @@ typedef struct mc_slot {
     uint64_t t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
+    mc_wish wish;       /* part of the reservation */
+    uint64_t n_bubbles; /* that it can press on the processors of its ranks, in shutters of others; 0: none */
     mc_booking booking;
     uint64_t books; /* 1: the job is on several nodes and books its shutters, so it takes no instant of the grid */
     mc_ack ack;
     uint32_t uid, n_ranks;
     uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job wishes for itself */
     char job_id[MC_NAME_LEN];
-    uint64_t cpu_mask[16];
+    uint64_t cpu_mask[MC_N_CPU_WORDS];
 } mc_slot;
 
 /* All jobs of a node with the same version: file <shm dir>/mpicoloc.abi<version>.board. What stands before the

@@ -4,8 +4,11 @@ import os
 import tempfile
 from pathlib import Path
 
+import bubbled_jobs
 import jobs
 import pytest
+
+from mpicoloc.bubble import calibration_file
 
 
 @pytest.fixture
@@ -26,3 +29,16 @@ def started():
     yield found
     for job in found:
         job.kill()
+
+
+@pytest.fixture
+def calibrated(tmp_path, monkeypatch):
+    """The environment of a machine that is calibrated; returns a function that changes the calibration."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def write(**settings):
+        calibration_file.write(bubbled_jobs.calibration_of(**settings), calibration_file.default_path())
+
+    write()
+    return write

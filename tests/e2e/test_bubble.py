@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import bubbled_jobs
 import jobs
-import numpy as np
 import pytest
 
-from mpicoloc.bubble import calibration_file
 from mpicoloc.cli import main
-from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.core.tables import VERDICTS
-from mpicoloc.measure.calibration import BubbleSetting, Calibration
 from mpicoloc.measure.production_bubbles import why_none
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 120
-MIN_COUNTED = 6
-"""Shutters with counts, of which nearly all have bubbles."""
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 
 
@@ -39,30 +32,6 @@ def result_of(done):
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def calibration_of(largest_bytes=16 << 20):
-    """As if this machine had been calibrated."""
-    levels = np.array(LEVELS, float)
-    slowdown = 1 + levels / 10
-    ends = np.where(levels > 0, 0.01, 0.0)
-    curve = SensitivityCurve("the probe", levels, slowdown, slowdown - ends, slowdown + ends, 80)
-    settings = tuple(BubbleSetting(largest_bytes * level // 8, level * 1e6) for level in LEVELS)
-    probe = BubbleSetting(8 << 20, 0.0)
-    return Calibration(*calibration_file.this_machine(), 1, settings, probe, 1.5e8, curve)
-
-
-@pytest.fixture
-def calibrated(tmp_path, monkeypatch):
-    """The environment of a machine that is calibrated; returns a function that changes the calibration."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-
-    def write(**settings):
-        calibration_file.write(calibration_of(**settings), calibration_file.default_path())
-
-    write()
-    return write
 
 
 def call(*words):
@@ -268,37 +237,23 @@ def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
         assert "run `mpicoloc bubble calibrate`" in errors and len(errors.splitlines()) == 1
 
 
+def on(cpu):
+    """What stands before a command that runs on one processor."""
+    return ["taskset", "-c", str(cpu)]
+
+
 @pytest.fixture
 def start_pair(calibrated, tmp_path, started):
     """Start two jobs beside each other, of which the first has bubbles in nearly all of its shutters."""
-    mpis = (jobs.find_mpi(name, tmp_path, "rarely.c") for name in ("mpich", "openmpi"))
-    found = next((one for one in mpis if one is not None), None)
-    if found is None:
-        pytest.skip("no MPI")
+    found = bubbled_jobs.find_mpi(tmp_path)
 
     def start(seconds):
         cpus = sorted(os.sched_getaffinity(0))[:2]
-        bubbles = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
-        for name, cpu, options in (("a", cpus[0], bubbles), ("b", cpus[1], {})):
-            start_one(found, cpu, seconds, options, tmp_path, started, name)
+        for name, cpu, options in (("a", cpus[0], bubbled_jobs.BUBBLES), ("b", cpus[1], {})):
+            bubbled_jobs.start(found, on(cpu), seconds, options, tmp_path, started, name)
         return started
 
     return start
-
-
-def start_one(found, cpu, seconds, options, folder, started, name="a"):
-    """A job of one rank on a processor."""
-    own = {"MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
-    shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
-    log = folder / f"{name}.log"
-    with open(log, "wb") as file:
-        command = ["taskset", "-c", str(cpu), found.mpirun, *found.flags, "-n", "1", *shim]
-        process = subprocess.Popen(
-            [*command, found.program, str(seconds)],
-            env={**os.environ, **own, **options}, cwd=folder, stdin=subprocess.DEVNULL,
-            stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-    started.append(jobs.Job(process, folder / f"{name}.h5", log))
-    return started[-1]
 
 
 @pytest.mark.e2e
@@ -315,8 +270,8 @@ def test_bubbles_in_the_shutters_of_a_job(start_pair):
     has_bubble = (shutters["bubble_level"] > 0) | (shutters["verdict"] == VERDICTS.index("bubbled"))
     assert (shutters["verdict"][has_bubble] != VERDICTS.index("valid")).all()
     n_counted = int((shutters["during_window_ns"] > 0).sum())
-    if n_counted < MIN_COUNTED:
-        pytest.skip(f"{n_counted} shutters had counts on this machine, {MIN_COUNTED} needed")
+    if n_counted < bubbled_jobs.MIN_COUNTED:
+        pytest.skip(f"{n_counted} shutters had counts on this machine, {bubbled_jobs.MIN_COUNTED} needed")
     assert has_bubble.any(), nodes["bubble_reason"]
 
 
@@ -324,40 +279,22 @@ def test_bubbles_in_the_shutters_of_a_job(start_pair):
 @pytest.mark.slow
 @pytest.mark.serial
 def test_a_job_alone_has_bubbles(calibrated, tmp_path, started):
-    found = jobs.find_mpi("mpich", tmp_path, "rarely.c") or jobs.find_mpi("openmpi", tmp_path, "rarely.c")
-    if found is None:
-        pytest.skip("no MPI")
+    found = bubbled_jobs.find_mpi(tmp_path)
     cpu = sorted(os.sched_getaffinity(0))[0]
     options = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9", "MPICOLOC_BUBBLE_LEVELS": "3,7.5",
                "MPICOLOC_SHUTTER_DUTY_FRAC": "0.5"}  # fmt: skip
-    job = start_one(found, cpu, 12, options, tmp_path, started)
+    job = bubbled_jobs.start(found, on(cpu), 12, options, tmp_path, started)
     assert job.wait() == 0, job.log
     profile = job.profile()
     shutters = profile.tables["shutters"]
     assert (shutters["n_corunners"] == 0).all()
     assert not (shutters["verdict"] == VERDICTS.index("valid")).any()
     assert set(shutters["bubble_level"]) <= {0.0, 3.0, 7.5}
-    if len(shutters) < MIN_COUNTED:
-        pytest.skip(f"{len(shutters)} shutters on this machine, {MIN_COUNTED} needed")
+    if len(shutters) < bubbled_jobs.MIN_COUNTED:
+        pytest.skip(f"{len(shutters)} shutters on this machine, {bubbled_jobs.MIN_COUNTED} needed")
     if reason := why_none(profile):
         pytest.skip(reason)
     assert (shutters["bubble_level"] > 0).any()
-
-
-def bubble_threads():
-    """Folders in /proc of the threads that press in shutters."""
-    found = []
-    for name in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
-        with contextlib.suppress(OSError):  # it has just ended
-            if name.read_text().strip() == "mpicoloc-bubble":
-                found.append(name.parent)
-    return found
-
-
-def is_pressing(thread):
-    with contextlib.suppress(OSError):
-        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
-    return False
 
 
 @pytest.mark.e2e
@@ -365,16 +302,11 @@ def is_pressing(thread):
 @pytest.mark.serial
 @pytest.mark.parametrize("killed", ["keeper", "job"])
 def test_no_bubble_outlives_what_is_killed_in_its_shutter(start_pair, killed):
-    before = set(bubble_threads())
+    before = bubbled_jobs.threads()
     job, _ = start_pair(60)
-    time.sleep(3)  # they fetch their memory
-    end_s = time.monotonic() + 50
-    while not (pressing := [one for one in bubble_threads() if one not in before and is_pressing(one)]):
-        if time.monotonic() > end_s:
-            pytest.skip("no bubble was seen in a shutter: its places may never have been counted here")
-        time.sleep(0.002)
+    pressing = bubbled_jobs.pressing_thread(before)
     if killed == "keeper":
-        os.kill(int(pressing[0].parent.parent.name), signal.SIGKILL)
+        os.kill(bubbled_jobs.process_of(pressing), signal.SIGKILL)
     else:
         job.kill()
-    jobs.wait_until(lambda: set(bubble_threads()) <= before, "the bubble's threads to end")
+    jobs.wait_until(lambda: bubbled_jobs.threads() <= before, "the bubble's threads to end")

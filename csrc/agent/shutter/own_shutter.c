@@ -50,10 +50,10 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
     __atomic_store_n(&node->n_shutters, i + 1, __ATOMIC_RELEASE);
 }
 
-void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks, uint64_t t0,
-                          uint64_t duration_ns, uint64_t i_common, uint64_t bound_ns)
+void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks,
+                          const mc_reservation *next, uint64_t i_common, uint64_t bound_ns)
 {
-    uint64_t t1 = t0 + duration_ns;
+    uint64_t duration_ns = next->t1 - next->t0;
     /* The clocks of nodes differ, so on other nodes the pauses begin and end by bound_ns earlier or later. */
     if (mc_settle_ns(duration_ns) + mc_margin_ns(duration_ns) + 2 * bound_ns >= duration_ns)
         return;
@@ -61,17 +61,17 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
     own->is_judged = 0;
     own->i_common = i_common;
     own->bound_ns = bound_ns;
-    own->reservation = (mc_reservation){t0, t0, t1};
+    own->reservation = *next;
     own->guard_ns = mc_guard_ns(duration_ns);
-    own->t_window_end = t1 - mc_margin_ns(duration_ns);
+    own->t_window_end = next->t1 - mc_margin_ns(duration_ns);
     own->n_others = 0;
     for (int i = 0; i < view->n_live; i++)
         if (!mc_view_is_own(view, i))
             own->others[own->n_others++] = view->live[i];
     memset(&own->record, 0, sizeof own->record);
-    own->record.epoch = t0;
+    own->record.epoch = next->epoch;
     own->record.i_common = i_common;
-    own->record.t0 = t0 + mc_settle_ns(duration_ns) + bound_ns;
+    own->record.t0 = next->t0 + mc_settle_ns(duration_ns) + bound_ns;
     own->record.t1 = own->t_window_end - bound_ns;
     own->record.waited_frac = -1.0;
     mc_slot_reserve(view->slot, &own->reservation);
@@ -120,6 +120,16 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
             !was_there(own, present[i].owner))
             verdict = worse(verdict, MC_VERDICT_SILENT);
     return verdict;
+}
+
+int mc_own_shutter_ack(const mc_own_shutter *own, const mc_board_view *view, uint64_t owner, mc_ack *out)
+{
+    for (int i = 0; i < own->n_others; i++) {
+        mc_slot *slot = &view->board->slots[own->others[i].i_slot];
+        if (own->others[i].owner == owner && __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) == owner)
+            return mc_slot_ack(slot, own->reservation.epoch, out);
+    }
+    return MC_E_GONE;
 }
 
 int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)

@@ -16,11 +16,13 @@ typedef struct mc_own_shutter {
     mc_shutter record;
 } mc_own_shutter;
 
-/* Begin one at t0. Nothing is begun where duration_ns leaves no time for a sampling window. */
-void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks, uint64_t t0,
-                          uint64_t duration_ns, uint64_t i_common, uint64_t bound_ns);
+/* Begin the one that `next` reserves. Nothing is begun where it leaves no time for a sampling window. */
+void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks,
+                          const mc_reservation *next, uint64_t i_common, uint64_t bound_ns);
 /* Once it is over: judge it from what the co-runners said on the board. 1 if it was judged now. */
 int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now);
+/* What that co-runner has acknowledged. MC_E_GONE: nothing, or it is not there any more. */
+int mc_own_shutter_ack(const mc_own_shutter *own, const mc_board_view *view, uint64_t owner, mc_ack *out);
 /* Record it and tell the ranks. The verdict is that of the other nodes; a bad one of this node goes first. */
 void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *node, uint64_t verdict);
 

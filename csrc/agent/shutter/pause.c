@@ -155,39 +155,52 @@ static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *vie
     return n_running + n_acks > n_signalled ? shutter->t1 - shutter->t0 : used;
 }
 
-static int pause_ranks(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake,
-                       mc_ack *ack)
+int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wake)
 {
-    mc_reservation shutter = pause->shutter;
-    uint64_t duration_ns = shutter.t1 - shutter.t0, now = mc_now_ns();
-    int all_signalled = signal_ranks(pause, ranks);
-    ack->t_told = mc_now_ns();
+    const mc_reservation *shutter = &pause->shutter;
+    pause->is_begun = pause->has_ack = 0;
+    if (shutter->epoch == 0)
+        return 0;
+    mc_sleep_until(shutter->t0, wake);
+    uint64_t now = mc_now_ns();
+    if (now < shutter->t0) /* woken by *wake */
+        return 0;
+    pause->ack = (mc_ack){.epoch = shutter->epoch, .t_told = now, .t_resume = shutter->t1};
+    /* Too late to be of use to the target: acknowledge that, and spare the ranks the pause. */
+    pause->has_ack = now > shutter->t0 + mc_guard_ns(shutter->t1 - shutter->t0);
+    if (pause->has_ack)
+        return 0;
+    pause->is_begun = 1;
+    pause->has_ack = signal_ranks(pause, ranks);
+    pause->ack.t_told = mc_now_ns();
     node->n_pauses++;
-    pause->duty.asked_ns += shutter.t1 - mc_min(now, shutter.t1);
+    pause->duty.asked_ns += shutter->t1 - mc_min(now, shutter->t1);
     node->paused_ns = pause->duty.asked_ns;
-    /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
-    mc_sleep_until(mc_min(mc_max(ack->t_told, shutter.t0 + mc_guard_ns(duration_ns)), shutter.t1), wake);
-    for (int i = 0; i < ranks->n; i++)
-        ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);
-    mc_sleep_until(shutter.t1 - mc_margin_ns(duration_ns), wake);
-    for (int i = 0; i < ranks->n; i++)
-        if (ranks->rows[i].alive)
-            ack->moved_ns += moved_ns(&shutter, view, &ranks->rows[i], ack);
-    return all_signalled;
+    return pause->has_ack;
 }
 
-void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake)
+void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, int *wake)
 {
-    mc_reservation shutter = pause->shutter;
-    if (shutter.epoch == 0)
+    const mc_reservation *shutter = &pause->shutter;
+    uint64_t duration_ns = shutter->t1 - shutter->t0;
+    if (!pause->is_begun)
         return;
-    mc_sleep_until(shutter.t0, wake);
-    uint64_t now = mc_now_ns();
-    if (now < shutter.t0) /* woken by *wake */
-        return;
-    mc_ack ack = {.epoch = shutter.epoch, .t_told = now, .t_resume = shutter.t1};
-    /* Too late to be of use to the target: acknowledge that, and spare the ranks the pause. */
-    int is_late = now > shutter.t0 + mc_guard_ns(shutter.t1 - shutter.t0);
-    if (is_late || pause_ranks(pause, view, ranks, node, wake, &ack))
-        mc_slot_acknowledge(view->slot, &ack);
+    /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
+    mc_sleep_until(mc_min(mc_max(pause->ack.t_told, shutter->t0 + mc_guard_ns(duration_ns)), shutter->t1), wake);
+    for (int i = 0; i < ranks->n; i++)
+        ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);
+    mc_sleep_until(shutter->t1 - mc_margin_ns(duration_ns), wake);
+}
+
+void mc_pause_end(mc_pause *pause, const mc_board_view *view, const mc_job_ranks *ranks)
+{
+    for (int i = 0; i < ranks->n && pause->is_begun; i++)
+        if (ranks->rows[i].alive)
+            pause->ack.moved_ns += moved_ns(&pause->shutter, view, &ranks->rows[i], &pause->ack);
+}
+
+void mc_pause_acknowledge(const mc_pause *pause, const mc_board_view *view)
+{
+    if (pause->has_ack)
+        mc_slot_acknowledge(view->slot, &pause->ack);
 }

@@ -8,14 +8,24 @@
 typedef struct mc_pause {
     mc_reservation shutter; /* the one that comes next; epoch 0: none is obeyed */
     mc_duty duty;           /* limits the pauses, whatever others write on the board */
+    int is_begun;           /* ranks were told to stand still in it */
+    int has_ack;            /* the board shall say what stands in ack */
+    mc_ack ack;
 } mc_pause;
 
 /* Before the instant: read what that job has reserved, whether the duty limit allows it, and which ranks can be
    signalled. */
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
                       uint64_t t_instant);
-/* Pause the ranks until shortly before the shutter's end; *wake ends the waiting. */
-void mc_pause_take(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int *wake);
+/* Pause the ranks when the shutter begins. 1: all of them were told to stand still, in time. *wake ends the waiting, here
+   and below. */
+int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wake);
+/* Wait until shortly before the shutter's end. */
+void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, int *wake);
+/* See whether they stood still. */
+void mc_pause_end(mc_pause *pause, const mc_board_view *view, const mc_job_ranks *ranks);
+/* Say it on the board. */
+void mc_pause_acknowledge(const mc_pause *pause, const mc_board_view *view);
 
 /* Threads that come to this gate from now on stand still until deadline_ns; 0: they do not wait. */
 void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch);

@@ -81,6 +81,14 @@ int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks)
     return n;
 }
 
+void mc_job_ranks_cpus(const mc_job_ranks *ranks, uint64_t cpu_mask[MC_N_CPU_WORDS])
+{
+    memset(cpu_mask, 0, MC_N_CPU_WORDS * sizeof *cpu_mask);
+    for (int i = 0; i < ranks->n; i++)
+        for (int j = 0; j < MC_N_CPU_WORDS && ranks->rows[i].alive; j++)
+            cpu_mask[j] |= ranks->rows[i].segment->cpu_mask[j];
+}
+
 void mc_job_ranks_close(mc_job_ranks *ranks)
 {
     for (int i = 0; i < ranks->n; i++)

@@ -38,5 +38,7 @@ int mc_job_ranks_find(mc_job_ranks *ranks);
 /* See which ranks are still alive. */
 void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now);
 int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks);
+/* Processors that those alive may run on, as in mc_slot. */
+void mc_job_ranks_cpus(const mc_job_ranks *ranks, uint64_t cpu_mask[MC_N_CPU_WORDS]);
 
 #endif

@@ -130,7 +130,7 @@ static void test_greedy_neighbour(void)
             t0 = mc_instant_ns(q + 1, period_ns);
         slot->heartbeat = now;
         uint64_t length_ns = i < 60 ? 5000000000u : i < 80 ? (uint64_t)-1 - t0 : 80000000;
-        mc_slot_reserve(slot, &(mc_reservation){t0, t0, t0 + length_ns});
+        mc_slot_reserve(slot, &(mc_reservation){.epoch = t0, .t0 = t0, .t1 = t0 + length_ns});
         nap_ms(20);
     }
     mc_board_release(slot, owner);

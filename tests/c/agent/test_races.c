@@ -70,9 +70,11 @@ static void answer(mc_board *board, mc_slot *own)
         (void)mc_slot_booking(slot, &booking);
         if (slot == own || mc_slot_reservation(slot, &next) != MC_OK || next.epoch == 0)
             continue;
-        CHECK(next.t0 == next.epoch && next.t1 > next.t0); /* never half of one, and half of another */
+        /* never half of one, and half of another */
+        CHECK(next.t0 == next.epoch && next.t1 > next.t0);
+        CHECK(next.wish.owner == 0 || next.wish.owner == next.epoch);
         if (mc_slot_ack(own, next.epoch, &ack) != MC_OK)
-            mc_slot_acknowledge(own, &(mc_ack){next.epoch, next.t0, next.t1, 0});
+            mc_slot_acknowledge(own, &(mc_ack){.epoch = next.epoch, .t_told = next.t0, .t_resume = next.t1});
     }
 }
 
@@ -88,7 +90,7 @@ static void stay(mc_board *board, mc_slot *slot)
         (void)mc_board_period(board, live, n, 200000000);
         for (int i = 0; i < n; i++)
             mc_slot_name(&board->slots[live[i].i_slot], name);
-        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000});
+        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, {now, now % 9000}});
         mc_slot_book(slot, &(mc_booking){now + 900000000u, now + 901000000u, now / 1000 % 2});
         answer(board, slot);
         mc_board_reap(board);

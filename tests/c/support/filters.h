@@ -19,15 +19,26 @@ static inline void filter(struct sock_filter *lines, unsigned short n)
     CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &code) == 0);
 }
 
-static inline void filter_perf(uint32_t answer)
+static inline void filter_call(uint32_t number, uint32_t answer)
 {
     struct sock_filter lines[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     filter(lines, sizeof lines / sizeof *lines);
+}
+
+static inline void filter_perf(uint32_t answer)
+{
+    filter_call(SYS_perf_event_open, answer);
+}
+
+/* Threads cannot be put on processors. */
+static inline void filter_affinity(uint32_t answer)
+{
+    filter_call(SYS_sched_setaffinity, answer);
 }
 
 /* A counter may be opened and read, but not asked which one it is. */

@@ -34,6 +34,16 @@ def test_bubbles_in_shutters_press_and_end(tmp_path_factory, tmp_path, monkeypat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.serial
+@pytest.mark.parametrize("scenario", ["pressing", "refusing", "no_offer", "killed"])
+def test_an_agent_presses_for_a_job_that_asks(tmp_path_factory, tmp_path, monkeypatch, scenario):
+    monkeypatch.chdir(tmp_path)
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    program = build(tmp_path_factory, "test_asking", (*objects.AGENT, *objects.RECORDER), objects.SANITIZED)
+    run(program, shm, scenario)
+
+
 def test_both_halves_look_for_the_calibration_in_one_place(tmp_path, monkeypatch):
     source = tmp_path / "path.c"
     source.write_text(

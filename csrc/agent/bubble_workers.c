@@ -1,0 +1,206 @@
+#define _GNU_SOURCE
+#include "agent/bubble_workers.h"
+
+#include "agent/shutter/intervals.h"
+#include "common/proc.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { STACK_BYTES = 64 * 1024 };
+
+/* Part of its time for which a bubble must have had its processor. */
+static const double PRESSES_FRAC = 0.9;
+static const uint64_t LOOK_NS = 20000;
+
+typedef struct turn {
+    uint64_t number;
+    mc_bubble_times times;
+    mc_bubble_setting setting;
+    int n; /* the first n press */
+} turn;
+
+typedef struct worker {
+    pthread_t thread;
+    mc_bubble_workers *all;
+    int i;
+    mc_bubble bubble;
+    uint64_t i_turn;           /* the last one that it has seen */
+    int memory;                /* 1: it is there; -1: there is not enough */
+    uint64_t i_done;           /* the last turn that it has pressed in; stored after what follows */
+    uint64_t t_began, last_ns; /* of that turn; how long that was which counts */
+    mc_bubble_work work;
+} worker;
+
+struct mc_bubble_workers {
+    int n, stop;
+    uint64_t n_bytes;
+    worker rows[MC_N_BUBBLE_WORKERS];
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    turn turn;
+};
+
+static uint64_t cpu_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void press(worker *w, const turn *t)
+{
+    int *stop = &w->all->stop;
+    mc_sleep_until(t->times.t0, stop);
+    w->t_began = mc_now_ns();
+    mc_bubble_run(&w->bubble, t->setting, t->times.t_counted, stop);
+    uint64_t n_before = w->bubble.n_touched, cpu_before = cpu_now_ns(), ns_before = mc_now_ns();
+    mc_bubble_run(&w->bubble, t->setting, t->times.t_end, stop);
+    w->work.n_lines = w->bubble.n_touched - n_before;
+    w->work.cpu_ns = cpu_now_ns() - cpu_before;
+    w->last_ns = mc_now_ns() - ns_before;
+    __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
+}
+
+static void *be_bubble(void *data)
+{
+    worker *w = data;
+    mc_bubble_workers *all = w->all;
+    const struct sched_param none = {0};
+    pthread_setname_np(pthread_self(), "mpicoloc-bubble");
+    /* A processor that stands still is all ours, and of one that does not we take next to nothing. */
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    /* Not in a shutter: it takes tens of milliseconds, and presses on memory itself. */
+    int is_open = mc_bubble_open(&w->bubble, all->n_bytes) == MC_BUBBLE_OK;
+    __atomic_store_n(&w->memory, is_open ? 1 : -1, __ATOMIC_RELEASE);
+    pthread_mutex_lock(&all->lock);
+    while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
+        turn now = all->turn;
+        if (w->i_turn == now.number) {
+            pthread_cond_wait(&all->told, &all->lock);
+            continue;
+        }
+        w->i_turn = now.number;
+        if (w->i >= now.n)
+            continue;
+        pthread_mutex_unlock(&all->lock);
+        press(w, &now);
+        pthread_mutex_lock(&all->lock);
+    }
+    pthread_mutex_unlock(&all->lock);
+    mc_bubble_close(&w->bubble);
+    return NULL;
+}
+
+static int start(mc_bubble_workers *all, int i)
+{
+    worker *w = &all->rows[i];
+    pthread_attr_t attributes;
+    sigset_t every, before;
+    w->all = all;
+    w->i = i;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&every); /* signals are for the process's other threads */
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    int is_started = pthread_create(&w->thread, &attributes, be_bubble, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return is_started;
+}
+
+mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t n_bytes)
+{
+    mc_bubble_workers *all = calloc(1, sizeof *all);
+    if (!all)
+        return NULL;
+    all->n_bytes = n_bytes;
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_cond_init(&all->told, NULL);
+    while (all->n < n && start(all, all->n))
+        all->n++;
+    if (all->n == n)
+        return all;
+    mc_bubble_workers_close(all);
+    return NULL;
+}
+
+void mc_bubble_workers_close(mc_bubble_workers *all)
+{
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock); /* so that no worker is between its look at stop and its wait */
+    mc_wake(&all->stop);
+    pthread_cond_broadcast(&all->told);
+    pthread_mutex_unlock(&all->lock);
+    for (int i = 0; i < all->n; i++)
+        pthread_join(all->rows[i].thread, NULL);
+    pthread_cond_destroy(&all->told);
+    pthread_mutex_destroy(&all->lock);
+    free(all);
+}
+
+int mc_bubble_workers_are_ready(const mc_bubble_workers *all)
+{
+    int ready = 1;
+    for (int i = 0; i < all->n && ready >= 0; i++) {
+        int memory = __atomic_load_n(&all->rows[i].memory, __ATOMIC_ACQUIRE);
+        ready = memory < ready ? memory : ready;
+    }
+    return ready;
+}
+
+int mc_bubble_workers_pin(const mc_bubble_workers *all, int i, int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(all->rows[i].thread, sizeof set, &set) == 0;
+}
+
+uint64_t mc_bubble_workers_tell(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
+{
+    pthread_mutex_lock(&all->lock);
+    all->turn = (turn){all->turn.number + 1, times, setting, n};
+    pthread_cond_broadcast(&all->told);
+    pthread_mutex_unlock(&all->lock);
+    return all->turn.number;
+}
+
+static int has_ended(const mc_bubble_workers *all, int i)
+{
+    return __atomic_load_n(&all->rows[i].i_done, __ATOMIC_ACQUIRE) == all->turn.number;
+}
+
+void mc_bubble_workers_await(const mc_bubble_workers *all, uint64_t until_ns, int *wake)
+{
+    for (int i = 0; i < all->turn.n; i++)
+        while (!has_ended(all, i) && mc_now_ns() < until_ns && !__atomic_load_n(wake, __ATOMIC_ACQUIRE))
+            mc_nap_until(mc_min(mc_now_ns() + LOOK_NS, until_ns), wake);
+}
+
+int mc_bubble_had_processor(const mc_bubble_times *times, uint64_t cpu_ns)
+{
+    return (double)cpu_ns >= PRESSES_FRAC * (double)(times->t_end - times->t_counted);
+}
+
+static int has_pressed(const mc_bubble_workers *all, int i)
+{
+    const worker *w = &all->rows[i];
+    const mc_bubble_times *times = &all->turn.times;
+    return has_ended(all, i) && w->t_began <= times->t_latest && mc_bubble_had_processor(times, w->work.cpu_ns) &&
+           (double)w->work.cpu_ns >= PRESSES_FRAC * (double)w->last_ns;
+}
+
+int mc_bubble_workers_have_pressed(const mc_bubble_workers *all, uint64_t i_turn, mc_bubble_work *out)
+{
+    int have_pressed = i_turn == all->turn.number;
+    for (int i = 0; i < all->turn.n && have_pressed; i++)
+        have_pressed = has_pressed(all, i);
+    if (have_pressed)
+        *out = all->rows[0].work;
+    return have_pressed;
+}

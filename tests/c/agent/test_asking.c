@@ -1,0 +1,213 @@
+/* A job asks the agent of another one to press in its shutters. The other is a make-believe job with an agent of its own; the
+   test stands in for the agent of the one that asks. Run in a folder of its own. Exit code: number of failed checks. */
+#include "../support/calibration.h"
+#include "../support/node.h"
+
+static const uint64_t MS = 1000000u, PERIOD_NS = 50000000u;
+/* Bubbles take only what nobody else wants of a processor: on a busy machine that is little. */
+static const uint64_t PATIENCE_NS = 25000000000u;
+
+typedef struct asker {
+    mc_board *board;
+    mc_slot *slot;
+    uint64_t owner;
+} asker;
+
+static asker join(void)
+{
+    asker own = {0};
+    mc_proc_stat self;
+    CHECK(mc_board_open(&own.board) == MC_OK && mc_proc_read_stat(&self, getpid(), 0) == MC_OK);
+    own.owner = mc_board_owner(getpid(), self.start_ticks);
+    CHECK(mc_board_claim(own.board, own.owner, "asker", &own.slot) == MC_OK);
+    own.slot->n_ranks = 1;
+    own.slot->t_joined = 1; /* no newcomer */
+    return own;
+}
+
+static void leave(const asker *own)
+{
+    mc_board_release(own->slot, own->owner);
+    mc_board_remove_if_empty(own->board);
+    mc_board_unmap(own->board);
+}
+
+static mc_slot *slot_of(const asker *own, pid_t agent)
+{
+    for (int i = 0; i < MC_N_SLOTS; i++)
+        if (own->board->slots[i].owner >> 32 == (uint64_t)agent)
+            return &own->board->slots[i];
+    return NULL;
+}
+
+/* Reserve the next instant, and wait for its end. MC_OK: the other job has acknowledged; else it was its own instant, or it
+   came too late to see the reservation. */
+static int ask(const asker *own, mc_slot *other, mc_wish wish, uint64_t duration_ns, mc_ack *ack)
+{
+    mc_neighbour live[MC_N_SLOTS];
+    uint64_t now = mc_now_ns();
+    int never = 0, n = mc_board_live(own->board, now, PERIOD_NS, live);
+    uint64_t period_ns = mc_board_period(own->board, live, n, PERIOD_NS), i = now / period_ns, t0;
+    while ((t0 = mc_instant_ns(i, period_ns)) < now + 15 * MS)
+        i++;
+    __atomic_store_n(&own->slot->heartbeat, now, __ATOMIC_RELEASE);
+    mc_slot_reserve(own->slot, &(mc_reservation){t0, t0, t0 + duration_ns, wish});
+    mc_sleep_until(t0 + duration_ns + 5 * MS, &never);
+    return mc_slot_ack(other, t0, ack);
+}
+
+static uint64_t deadline(void)
+{
+    return mc_now_ns() + PATIENCE_NS;
+}
+
+static void check_pressed(const asker *own, mc_slot *other, uint64_t thousandths)
+{
+    mc_ack ack = {0};
+    for (uint64_t end = deadline(); !ack.has_pressed && mc_now_ns() < end;)
+        if (ask(own, other, (mc_wish){other->owner, thousandths}, 12 * MS, &ack) != MC_OK)
+            ack.has_pressed = 0;
+    CHECK(ack.has_pressed == 1 && ack.n_lines > 0 && ack.press_cpu_ns > 7 * MS && ack.press_cpu_ns < 12 * MS);
+}
+
+/* It stands still for us, and does not press. */
+static void check_not_pressed(const asker *own, mc_slot *other, mc_wish wish)
+{
+    mc_ack ack = {0};
+    int n = 0;
+    for (uint64_t end = deadline(); n < 3 && mc_now_ns() < end;) {
+        if (ask(own, other, wish, 12 * MS, &ack) != MC_OK)
+            continue;
+        CHECK(ack.has_pressed == 0 && ack.n_lines == 0 && ack.press_cpu_ns == 0);
+        n++;
+    }
+    CHECK(n == 3);
+}
+
+static void test_it_presses_when_it_is_asked(void)
+{
+    test_job other = start_job("o", 1);
+    asker own = join();
+    mc_slot *slot = slot_of(&own, other.agent);
+    WAIT_FOR(slot->n_bubbles, 20);
+    CHECK(slot->n_bubbles == 1);
+    check_pressed(&own, slot, 8000);
+    check_pressed(&own, slot, 500);
+    check_pressed(&own, slot, 0);
+    check_not_pressed(&own, slot, (mc_wish){0, 8000});
+    check_not_pressed(&own, slot, (mc_wish){slot->owner + 1, 8000});
+    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8001});
+    check_not_pressed(&own, slot, (mc_wish){slot->owner, UINT64_MAX});
+    memset(own.slot->cpu_mask, 0xff, sizeof own.slot->cpu_mask); /* its processors are ours, too */
+    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
+    memset(own.slot->cpu_mask, 0, sizeof own.slot->cpu_mask);
+    check_pressed(&own, slot, 8000);
+    leave(&own);
+    end_job(&other);
+    print_job(&other);
+    CHECK(other.segments[0]->counters.n_pauses > 0);
+    forget_job(&other);
+}
+
+/* Processor time of the agent's process; -1: it is not there. */
+static double cpu_s(pid_t pid)
+{
+    struct timespec t;
+    clockid_t clock;
+    return clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0
+               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
+               : -1.0;
+}
+
+/* A shutter longer than it allows: it refuses, and does not press. */
+static void test_it_does_not_press_where_it_does_not_stand_still(void)
+{
+    test_job other = start_job("o", 1);
+    asker own = join();
+    mc_slot *slot = slot_of(&own, other.agent);
+    mc_ack ack;
+    WAIT_FOR(slot->n_bubbles, 20);
+    uint64_t n_pauses = other.node->n_pauses;
+    double before_s = cpu_s(other.agent);
+    for (uint64_t end = deadline(); other.node->n_refused < 3 && mc_now_ns() < end;)
+        CHECK(ask(&own, slot, (mc_wish){slot->owner, 8000}, 600 * MS, &ack) != MC_OK);
+    CHECK(other.node->n_refused >= 3 && other.node->n_pauses == n_pauses);
+    CHECK(cpu_s(other.agent) - before_s < 1.0); /* three of them are 1.8 s */
+    leave(&own);
+    end_job(&other);
+    forget_job(&other);
+}
+
+static void test_it_offers_nothing_without_the_option(void)
+{
+    unsetenv("MPICOLOC_BUBBLE");
+    test_job other = start_job("o", 1);
+    asker own = join();
+    mc_slot *slot = slot_of(&own, other.agent);
+    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
+    CHECK(slot->n_bubbles == 0);
+    leave(&own);
+    end_job(&other);
+    forget_job(&other);
+    setenv("MPICOLOC_BUBBLE", "0.9", 1);
+}
+
+/* Killed while it presses: its threads end with it, and its rank goes on. */
+static void test_an_agent_that_is_killed_leaves_no_bubble(void)
+{
+    test_job other = start_job("o", 1);
+    asker own = join();
+    mc_slot *slot = slot_of(&own, other.agent);
+    WAIT_FOR(slot->n_bubbles, 20);
+    check_pressed(&own, slot, 8000);
+    uint64_t n_pauses = other.node->n_pauses;
+    pid_t asking = child();
+    if (asking == 0) {
+        mc_ack ack;
+        for (;;)
+            (void)ask(&own, slot, (mc_wish){slot->owner, 8000}, 80 * MS, &ack);
+    }
+    for (uint64_t end = deadline(); other.node->n_pauses == n_pauses && mc_now_ns() < end;)
+        nap_ms(1);
+    CHECK(other.node->n_pauses > n_pauses);
+    end_process(other.agent, SIGKILL);
+    CHECK(cpu_s(other.agent) < 0.0);
+    other.agent = 0;
+    end_process(asking, SIGKILL);
+    nap_ms(100);
+    uint64_t rounds = other.segments[0]->counters.n_calls;
+    WAIT_FOR(other.segments[0]->counters.n_calls > rounds, 5);
+    CHECK(other.segments[0]->counters.n_calls > rounds);
+    mc_board_reap(own.board);
+    leave(&own);
+    end_job(&other);
+    forget_job(&other);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {
+    {"pressing", test_it_presses_when_it_is_asked},
+    {"refusing", test_it_does_not_press_where_it_does_not_stand_still},
+    {"no_offer", test_it_offers_nothing_without_the_option},
+    {"killed", test_an_agent_that_is_killed_leaves_no_bubble},
+};
+
+int main(int argc, char **argv)
+{
+    calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
+    setenv("MPICOLOC_METER", "burst", 1);
+    setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05", 1);
+    setenv("MPICOLOC_SHUTTER_DUTY_FRAC", "0.9", 1);
+    alarm(80);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
+            continue;
+        int before = n_failed;
+        tests[i].run();
+        fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
+    }
+    unlink(CALIBRATION);
+    return n_failed;
+}

@@ -1,0 +1,131 @@
+"""Jobs that the kernel confines to processors of their own, as Slurm confines steps: bubbles in their shutters are pressed
+by their co-runners."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import bubbled_jobs
+import jobs
+import pytest
+
+from mpicoloc.core.tables import VERDICTS
+from mpicoloc.measure.production_bubbles import why_none
+
+CPUSETS = Path("/sys/fs/cgroup/cpuset")
+SECONDS = 15
+N_TRIES = 3
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
+
+
+def processes_in(group):
+    return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+
+
+def remove(group):
+    """End what is left in the group, all of which this test has started."""
+    for pid in processes_in(group):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    jobs.wait_until(lambda: not processes_in(group), f"{group} to be empty")
+    group.rmdir()
+
+
+def make(group, cpu):
+    group.mkdir()
+    (group / "cpuset.cpus").write_text(str(cpu))
+    (group / "cpuset.mems").write_text((CPUSETS / "cpuset.mems").read_text())
+
+
+@pytest.fixture
+def groups():
+    """Two groups of one processor each."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("needs two processors")
+    made = [CPUSETS / f"mpicoloc-test-{os.getpid()}-{cpu}" for cpu in cpus]
+    try:
+        for group, cpu in zip(made, cpus, strict=True):
+            make(group, cpu)
+        yield made
+    except OSError as error:
+        pytest.skip(f"no cpusets can be made here: {error}")
+    finally:
+        for group in filter(Path.exists, made):
+            remove(group)
+
+
+def inside(group):
+    """What stands before a command that runs in the group."""
+    return ["sh", "-c", f'echo $$ >"{group}/cgroup.procs" && exec "$@"', "sh"]
+
+
+@pytest.fixture
+def start_pair(groups, calibrated, tmp_path, started):
+    """Start two jobs beside each other in groups of their own, with these options each."""
+    found = bubbled_jobs.find_mpi(tmp_path)
+    for group, other in (groups, groups[::-1]):
+        cpu = (other / "cpuset.cpus").read_text().strip()
+        done = subprocess.run(
+            [*inside(group), "taskset", "-c", cpu, "true"], capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode != 0, "the other job's processor can be used from here"
+
+    def start(seconds, *options):
+        n = len(started)
+        return [
+            bubbled_jobs.start(found, inside(group), seconds, of_job, tmp_path, started, f"job{n + i}")
+            for i, (group, of_job) in enumerate(zip(groups, options, strict=True))
+        ]
+
+    return start
+
+
+def finish(pair):
+    """Their profiles, which bubbles have not harmed."""
+    for job in pair:
+        assert job.wait() == 0, job.log
+    profiles = [job.profile() for job in pair]
+    for shutters in (profile.tables["shutters"] for profile in profiles):
+        assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
+        ran = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
+        assert (shutters["verdict"][ran] == VERDICTS.index("bubbled")).all()
+    return profiles
+
+
+def test_a_co_runner_presses_in_the_shutters_of_a_confined_job(start_pair):
+    n_counted, reasons = 0, []
+    for _ in range(N_TRIES):  # others may want the processors
+        profiles = finish(start_pair(SECONDS, bubbled_jobs.BUBBLES, bubbled_jobs.BUBBLES))
+        if any((profile.tables["shutters"]["bubble_level"] > 0).any() for profile in profiles):
+            return
+        n_counted = max(n_counted, *map(bubbled_jobs.n_counted, profiles))
+        reasons += map(why_none, profiles)
+    if n_counted < bubbled_jobs.MIN_COUNTED:
+        pytest.skip(f"{n_counted} shutters had counts on this machine, {bubbled_jobs.MIN_COUNTED} needed")
+    raise AssertionError(f"no bubble in {N_TRIES} runs: {reasons}")
+
+
+def test_a_confined_job_says_that_its_co_runner_has_to_have_bubbles_too(start_pair):
+    with_bubbles, _ = finish(start_pair(SECONDS, bubbled_jobs.BUBBLES, {}))
+    assert not (with_bubbles.tables["shutters"]["bubble_level"] > 0).any()
+    if bubbled_jobs.n_counted(with_bubbles) < bubbled_jobs.MIN_COUNTED:
+        pytest.skip("too few shutters had counts on this machine")
+    assert "run that with --bubble as well" in why_none(with_bubbles)
+
+
+def test_no_bubble_outlives_the_keeper_of_who_presses(start_pair):
+    before = bubbled_jobs.threads()
+    pair = start_pair(60, bubbled_jobs.BUBBLES, bubbled_jobs.BUBBLES)
+    keeper = bubbled_jobs.process_of(bubbled_jobs.pressing_thread(before))
+    os.kill(keeper, signal.SIGKILL)
+    jobs.wait_until(
+        lambda: not [one for one in bubbled_jobs.threads() if bubbled_jobs.process_of(one) == keeper],
+        "the bubble's threads to end",
+    )
+    for job in pair:
+        assert job.process.poll() is None, job.log

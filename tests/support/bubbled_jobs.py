@@ -1,0 +1,88 @@
+"""Real jobs with bubbles in their shutters, and the threads that press."""
+
+import contextlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import jobs
+import numpy as np
+import pytest
+
+from mpicoloc.bubble import calibration_file
+from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.measure.calibration import BubbleSetting, Calibration
+
+MIN_COUNTED = 6
+"""Shutters with counts, of which nearly all have bubbles."""
+BUBBLES = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9"}
+"""Environment of a job that has a bubble or the probe in nearly all of its shutters."""
+
+
+def calibration_of(largest_bytes=16 << 20):
+    """As if this machine had been calibrated."""
+    levels = np.array(LEVELS, float)
+    slowdown = 1 + levels / 10
+    ends = np.where(levels > 0, 0.01, 0.0)
+    curve = SensitivityCurve("the probe", levels, slowdown, slowdown - ends, slowdown + ends, 80)
+    settings = tuple(BubbleSetting(largest_bytes * level // 8, level * 1e6) for level in LEVELS)
+    probe = BubbleSetting(8 << 20, 0.0)
+    return Calibration(*calibration_file.this_machine(), 1, settings, probe, 1.5e8, curve)
+
+
+def find_mpi(folder):
+    """An MPI with a program that computes and hardly calls it."""
+    found = jobs.find_mpi("mpich", folder, "rarely.c") or jobs.find_mpi("openmpi", folder, "rarely.c")
+    return found or pytest.skip("no MPI")
+
+
+def start(found, before, seconds, options, folder, started, name="a"):
+    """A job of one rank; `before` is the begin of its command, which says where it runs."""
+    own = {"MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
+    shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
+    log = folder / f"{name}.log"
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [*before, found.mpirun, *found.flags, "-n", "1", *shim, found.program, str(seconds)],
+            env={**os.environ, **own, **options}, cwd=folder, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+    started.append(jobs.Job(process, folder / f"{name}.h5", log))
+    return started[-1]
+
+
+def n_counted(profile):
+    """Shutters of the job with counts."""
+    return int((profile.tables["shutters"]["during_window_ns"] > 0).sum())
+
+
+def threads():
+    """Folders in /proc of the threads that press in shutters."""
+    found = set()
+    for name in Path("/proc").glob("[0-9]*/task/[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if name.read_text().strip() == "mpicoloc-bubble":
+                found.add(name.parent)
+    return found
+
+
+def process_of(thread):
+    """Process id of the keeper whose thread it is."""
+    return int(thread.parent.parent.name)
+
+
+def _is_pressing(thread):
+    with contextlib.suppress(OSError):
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+    return False
+
+
+def pressing_thread(before, limit_s=50):
+    """A thread that presses and was not there before."""
+    time.sleep(3)  # they fetch their memory
+    end_s = time.monotonic() + limit_s
+    while not (pressing := [one for one in threads() - before if _is_pressing(one)]):
+        if time.monotonic() > end_s:
+            pytest.skip("no bubble was seen in a shutter: its places may never have been counted here")
+        time.sleep(0.002)
+    return pressing[0]
