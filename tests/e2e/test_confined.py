@@ -16,7 +16,9 @@ import pytest
 from mpicoloc.core.tables import VERDICTS
 from mpicoloc.measure.production_bubbles import why_none
 
-CPUSETS = Path("/sys/fs/cgroup/cpuset")
+CPUSETS, CPU = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup/cpu")
+SHARES = 50_000
+"""Others that want a processor get a fiftieth of it."""
 SECONDS = 15
 N_TRIES = 3
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
@@ -59,13 +61,30 @@ def groups():
             remove(group)
 
 
-def inside(group):
-    """What stands before a command that runs in the group."""
-    return ["sh", "-c", f'echo $$ >"{group}/cgroup.procs" && exec "$@"', "sh"]
+@pytest.fixture
+def heavy_groups(groups):
+    """For each of these, one that has nearly all of its processor; none where that cannot be."""
+    made = [CPU / group.name for group in groups]
+    try:
+        for group in made:
+            group.mkdir()
+            (group / "cpu.shares").write_text(str(SHARES))
+        yield made
+    except OSError:
+        yield []
+    finally:
+        for group in filter(Path.exists, made):
+            remove(group)
+
+
+def inside(*groups):
+    """What stands before a command that runs in these groups."""
+    enter = "".join(f'echo $$ >"{group}/cgroup.procs" && ' for group in groups)
+    return ["sh", "-c", f'{enter}exec "$@"', "sh"]
 
 
 @pytest.fixture
-def start_pair(groups, calibrated, tmp_path, started):
+def start_pair(groups, heavy_groups, calibrated, tmp_path, started):
     """Start two jobs beside each other in groups of their own, with these options each."""
     found = bubbled_jobs.find_mpi(tmp_path)
     for group, other in (groups, groups[::-1]):
@@ -75,11 +94,12 @@ def start_pair(groups, calibrated, tmp_path, started):
         )
         assert done.returncode != 0, "the other job's processor can be used from here"
 
-    def start(seconds, *options):
+    def start(seconds, *options, is_heavy=False):
         n = len(started)
+        places = zip(groups, heavy_groups, strict=True) if is_heavy and heavy_groups else zip(groups)
         return [
-            bubbled_jobs.start(found, inside(group), seconds, of_job, tmp_path, started, f"job{n + i}")
-            for i, (group, of_job) in enumerate(zip(groups, options, strict=True))
+            bubbled_jobs.start(found, inside(*place), seconds, of_job, tmp_path, started, f"job{n + i}")
+            for i, (place, of_job) in enumerate(zip(places, options, strict=True))
         ]
 
     return start
@@ -114,9 +134,11 @@ def is_quiet():
 
 def test_a_co_runner_presses_in_the_shutters_of_a_confined_job(start_pair):
     profiles, was_quiet = [], True
-    for _ in range(N_TRIES):  # a bubble takes only what nobody else wants of a processor
+    for i in range(N_TRIES):
         was_quiet &= is_quiet()
-        profiles += finish(start_pair(SECONDS, bubbled_jobs.BUBBLES, bubbled_jobs.BUBBLES))
+        # A bubble takes only what nobody else wants of a processor: others give way from the second time on.
+        pair = start_pair(SECONDS, bubbled_jobs.BUBBLES, bubbled_jobs.BUBBLES, is_heavy=i > 0)
+        profiles += finish(pair)
         if any((profile.tables["shutters"]["bubble_level"] > 0).any() for profile in profiles):
             return
     n_counted = max(map(bubbled_jobs.n_counted, profiles))
