@@ -101,7 +101,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     explain(why, NOT_YET, "");
     all->frac = frac;
     all->cores = mc_cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() | 1;
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that begin at one time would draw the same */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
