@@ -35,7 +35,7 @@ def test_bubbles_in_shutters_press_and_end(tmp_path_factory, tmp_path, monkeypat
 
 
 @pytest.mark.serial
-@pytest.mark.parametrize("scenario", ["pressing", "refusing", "no_offer", "killed"])
+@pytest.mark.parametrize("scenario", ["pressing", "not_asked", "refusing", "no_offer", "killed"])
 def test_an_agent_presses_for_a_job_that_asks(tmp_path_factory, tmp_path, monkeypatch, scenario):
     monkeypatch.chdir(tmp_path)
     shm = tmp_path / "shm"
