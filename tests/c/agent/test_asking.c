@@ -37,12 +37,23 @@ static void leave(const asker *own)
     mc_board_unmap(own->board);
 }
 
-static mc_slot *slot_of(const asker *own, pid_t agent)
+static mc_slot *find_slot(const asker *own, pid_t agent)
 {
     for (int i = 0; i < MC_N_SLOTS; i++)
         if (own->board->slots[i].owner >> 32 == (uint64_t)agent)
             return &own->board->slots[i];
     return NULL;
+}
+
+/* The agent may take a while to come to the board. */
+static mc_slot *slot_of(const asker *own, pid_t agent)
+{
+    mc_slot *found = NULL;
+    WAIT_FOR((found = find_slot(own, agent)) != NULL, 20);
+    CHECK(found != NULL);
+    if (!found)
+        exit(n_failed);
+    return found;
 }
 
 /* Reserve the next instant, and wait for its end. MC_OK: the other job has acknowledged; else it was its own instant, or it
