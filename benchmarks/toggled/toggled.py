@@ -2,6 +2,7 @@
 
     python benchmarks/toggled/toggled.py --pairs lmp+hog,pw+nwchem [--layout apart] [--meters default,burst]
     python benchmarks/toggled/toggled.py --targets all --beside hog,next --publish
+    python benchmarks/toggled/toggled.py --again
     python benchmarks/toggled/toggled.py --publish
 
 A program and its co-runner run under mpicoloc. The co-runner's ranks are stopped and continued from outside,
@@ -13,7 +14,8 @@ which the co-runner was stopped is known, and taken out of its result. Of a pair
 Layout ``apart``: a rank each on a processor of its own; ``shared``: two ranks each, in turns on the same two;
 ``threads``: a rank of two threads each, likewise. About 1.5 min for a pair and meter: in 90 s there are 60
 beside the running co-runner. Pairs that stand in ``--out`` are not measured again. ``--publish`` writes
-results/accuracy-toggled.json of all that stand there. Debian packages:
+results/accuracy-toggled.json of all that stand there; ``--again`` makes the estimates anew, of the layout's
+runs whose profiles lie in ``--work``. Debian packages:
 
     {packages}
 """
@@ -34,7 +36,7 @@ import programs
 import toggled_programs
 import toggled_tables
 from progress_ratio import slowdown, window_counts
-from toggling import ToggledRun, events_library
+from toggling import ToggledRun, events_library, stored
 
 import mpicoloc
 from mpicoloc import config
@@ -82,10 +84,19 @@ class Pairs:
             self.prepared[name] = toggled_programs.PREPARE[name](self.launchers[0], folder)
         return self.prepared[name]
 
+    def folder(self, target, co_runner, meter):
+        return self.work / f"{self.args.layout}-{target}+{co_runner}-{meter}"
+
+    def again(self, line):
+        """The line with estimates as they are made now; unchanged if its run has left nothing."""
+        layout, *run = toggled_tables.key(line)
+        seen = stored(self.folder(*run)) if layout == self.label else None
+        return line if seen is None else line | {"estimates": seen.estimates()}
+
     def measure(self, pair, meter):
         """Truth and estimates of one run: one line of the file."""
         both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
-        folder = self.work / f"{self.args.layout}-{'+'.join(pair)}-{meter}"
+        folder = self.folder(*pair, meter)
         is_shared = self.args.layout == "shared"
         toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
         seen, found = toggled.measure(self.args.seconds, self.rng)
@@ -141,6 +152,7 @@ def arguments(argv):
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")
     parser.add_argument("--out", type=Path, default=Path("toggled.jsonl"), help="lines are added to it")
+    parser.add_argument("--again", action="store_true", help="make the estimates of stored runs anew")
     parser.add_argument("--publish", action="store_true", help="write results/accuracy-toggled.json of --out")
     args = parser.parse_args(argv)
     args.meters = args.meters.split(",")
@@ -173,6 +185,10 @@ def main(argv=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
     missing = measure_all(args) if pairs_of(args) else {}
     lines = toggled_tables.read(args.out)
+    if args.again:
+        pairs = Pairs(args)
+        lines = [pairs.again(line) for line in lines]
+        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(toggled_tables.printed(lines))
     if args.publish:
         toggled_tables.publish(lines)

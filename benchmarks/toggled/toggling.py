@@ -253,6 +253,14 @@ class ToggledRun:
         return Switched(Run(events, numbers, windows), kinds)
 
 
+def stored(folder):
+    """What the run in that folder has left; None: it has left nothing."""
+    if not (folder / SWITCHED).exists():
+        return None
+    co_profiles = [mpicoloc.open(path).profile for path in sorted(folder.glob("co-runner-*.h5"))]
+    return Seen(mpicoloc.open(folder / "target.h5").profile, co_profiles, np.load(folder / SWITCHED))
+
+
 def events_library(folder):
     """Compile the library that writes down MPI calls; without compiler, one that was put there serves."""
     path = folder / "libevents.so"

@@ -3,8 +3,8 @@
 
 #include "bubble/bubble.h"
 
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { N_CPUS = 64 * MC_N_CPU_WORDS };
 
@@ -43,11 +43,14 @@ mc_cpus mc_cpus_of_list(const char *list)
 
 mc_cpus mc_cpus_of_machine(void)
 {
-    mc_cpus cpus = {{0}};
-    int n = (int)sysconf(_SC_NPROCESSORS_CONF);
-    for (int cpu = 0; cpu < n && cpu < N_CPUS; cpu++)
-        add(&cpus, cpu);
-    return cpus;
+    char online[512] = "";
+    FILE *file = fopen("/sys/devices/system/cpu/online", "re");
+    if (file && !fgets(online, sizeof online, file))
+        online[0] = '\0';
+    if (file)
+        fclose(file);
+    online[strcspn(online, "\n")] = '\0';
+    return mc_cpus_of_list(online);
 }
 
 mc_cpus mc_cpus_or(mc_cpus a, mc_cpus b)

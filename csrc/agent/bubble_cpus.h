@@ -14,6 +14,7 @@ mc_cpus mc_cpus_of_slot(const mc_slot *slot);
 mc_cpus mc_cpus_of_ranks(const mc_job_ranks *ranks);
 /* Those of a list such as 0-3,8; without one all that there might be. */
 mc_cpus mc_cpus_of_list(const char *list);
+/* Those that are online; if that is not known, all that there might be. */
 mc_cpus mc_cpus_of_machine(void);
 
 mc_cpus mc_cpus_or(mc_cpus a, mc_cpus b);

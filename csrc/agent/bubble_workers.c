@@ -163,7 +163,9 @@ int mc_bubble_workers_pin(const mc_bubble_workers *all, int i, int cpu)
 
 uint64_t mc_bubble_workers_tell(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
 {
-    pthread_mutex_lock(&all->lock);
+    /* A worker that was preempted with the lock, on a processor that a rank wants, may keep it for long. */
+    if (pthread_mutex_trylock(&all->lock) != 0)
+        return 0;
     all->turn = (turn){all->turn.number + 1, times, setting, n};
     pthread_cond_broadcast(&all->told);
     pthread_mutex_unlock(&all->lock);
@@ -197,7 +199,7 @@ static int has_pressed(const mc_bubble_workers *all, int i)
 
 int mc_bubble_workers_have_pressed(const mc_bubble_workers *all, uint64_t i_turn, mc_bubble_work *out)
 {
-    int have_pressed = i_turn == all->turn.number;
+    int have_pressed = i_turn && i_turn == all->turn.number;
     for (int i = 0; i < all->turn.n && have_pressed; i++)
         have_pressed = has_pressed(all, i);
     if (have_pressed)

@@ -27,7 +27,7 @@ int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
 /* Put one on a processor. 0: the kernel refuses, as where the process is confined to others. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Tell the first n to press; returns the turn's number. */
+/* Tell the first n to press; returns the turn's number. 0: one of them was in the way. */
 uint64_t mc_bubble_workers_tell(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all have ended the turn that they were told last. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);

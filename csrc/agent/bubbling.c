@@ -23,8 +23,8 @@ static const char NOT_YET[] = "no shutter had counts yet";
 static const char NO_PROCESSORS[] =
     "there are not as many processors that the job may not use as the calibration had bubbles";
 static const char CONFINED[] =
-    "the job is confined to its processors, so a co-runner has to press for it: run that with --bubble as well, "
-    "on no fewer processors than the calibration had bubbles";
+    "the kernel keeps bubbles off all other processors, so a co-runner has to press: run one with --bubble as well; it "
+    "needs as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
 
 /* What was drawn for a shutter of this job. */
 typedef struct drawn {
@@ -36,7 +36,7 @@ typedef struct drawn {
 
 struct mc_bubbling {
     mc_bubble_levels levels;
-    mc_cpus cores; /* where bubbles may run */
+    mc_cpus online, cores; /* cores: where bubbles may run */
     double frac;
     uint64_t random;
     int n_workers;
@@ -100,6 +100,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->why = why;
     explain(why, NOT_YET, "");
     all->frac = frac;
+    all->online = mc_cpus_of_machine();
     all->cores = mc_cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
     all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that begin at one time would draw the same */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
@@ -186,7 +187,7 @@ static int wanted_levels(int i, double *level)
     char *end;
     int n = 0;
     for (double value; value = strtod(text, &end), end != text; text = end + (*end == ',')) {
-        if (value <= 0.0 || value > MAX_LEVEL)
+        if (!(value > 0.0 && value <= MAX_LEVEL)) /* nor what is no number */
             continue;
         if (n++ == i)
             *level = value;
@@ -238,7 +239,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
     for (int i = 0; i < view->n_live; i++)
         if (!mc_view_is_own(view, i))
             others = mc_cpus_or(others, mc_cpus_of_slot(mc_view_slot(view, i)));
-    mc_cpus may = mc_cpus_without(mc_cpus_and(mc_cpus_of_machine(), all->cores), own);
+    mc_cpus may = mc_cpus_without(mc_cpus_and(all->online, all->cores), own);
     int n = pin_to(all, mc_cpus_and(may, others), 0);
     if (pin_to(all, mc_cpus_without(may, others), n) == all->n_workers || ask_one(all, view, own))
         return 1;
@@ -311,7 +312,7 @@ uint64_t mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
     if (!all || !is_ready(all))
         return 0;
     mc_cpus cpus = cpus_for_others(all, ranks);
-    return mc_min((uint64_t)mc_cpus_n(&cpus), (uint64_t)all->n_workers);
+    return mc_cpus_n(&cpus) >= all->n_workers ? (uint64_t)all->n_workers : 0;
 }
 
 /* On processors that the other job may use as well it would press inside that job. */
@@ -327,7 +328,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
         return 0;
     mc_bubble_times times = times_of(shutter);
     all->i_served = tell(all, level, &times);
-    return 1;
+    return all->i_served != 0;
 }
 
 void mc_bubbling_await(const mc_bubbling *all, const mc_reservation *shutter, int *wake)

@@ -3,12 +3,11 @@
 
 #include "agent/shutter/intervals.h"
 
-static const uint64_t LEAD_NS = 10000000; /* between waking and the instant, for the job whose shutter it may be */
-static const uint64_t TELL_NS = 1000000;  /* for the others */
+static const uint64_t TELL_NS = 1000000; /* between waking for a pause, and the instant */
 
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns)
 {
-    uint64_t lead_ns = mc_min(LEAD_NS, period_ns / 4);
+    uint64_t lead_ns = mc_min(MC_LEAD_NS, period_ns / 4);
     return around_ns ? mc_max(lead_ns, around_ns + MC_APART_NS + 2 * TELL_NS) : lead_ns;
 }
 

@@ -300,7 +300,7 @@ static void pause_ranks(mc_agent *agent)
     if (mc_pause_begin(pause, &agent->ranks, agent->node, &agent->wake))
         presses = mc_bubbling_serve(agent->bubbling, &pause->shutter, view, i_live, &agent->ranks);
     mc_pause_stand(pause, view, &agent->ranks, &agent->wake);
-    /* This thread may have taken the processor of one that presses, which needs it once more to see that it is over. */
+    /* A thread that presses may share its processor with this one: give it time to notice that the shutter is over. */
     if (presses)
         mc_bubbling_await(agent->bubbling, &pause->shutter, &agent->wake);
     mc_pause_end(pause, view, &agent->ranks);

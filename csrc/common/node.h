@@ -129,7 +129,7 @@ typedef struct mc_slot {
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
     mc_wish wish;       /* part of the reservation */
-    uint64_t n_bubbles; /* that it can press on the processors of its ranks, in shutters of others; 0: none */
+    uint64_t n_bubbles; /* of a level, which it can press on its ranks' processors in shutters of others; 0: none */
     mc_booking booking;
     uint64_t books; /* 1: the job is on several nodes and books its shutters, so it takes no instant of the grid */
     mc_ack ack;

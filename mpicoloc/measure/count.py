@@ -122,7 +122,7 @@ def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
-    if far_s.sum() <= 0:
+    if (far_s.sum(axis=0) <= 0).any():
         return 0.0, prior
     left_out = [sums.sum(axis=0) - sums + 1e-3 * sums.sum(axis=0) for sums in (near_s, far_s)]
     logs = np.log(left_out[1] / left_out[0]) @ [1.0, -1.0]

@@ -33,14 +33,15 @@ Flags = NDArray[np.bool_]
 class Paces:
     """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
 
-    `before` is of the windows before it. `near_s` is the time before and in the shutter (columns) that the
-    job is near counted places, `far_s` the rest of both; `is_good` tells which of both count. `share_s` is
-    the job's time that the shutter stands for. `moved_bytes` is what MPI calls of one rank moved in `moved_s`
-    seconds of co-run: in the windows before it, and (second column) since the shutter before; 0: not known.
-    In a `crowded` shutter threads of the job waited for each other's processors, or a bubble ran, so `during`
-    is not of the job alone; `bubble_level` is 0 where none ran. `alone` is a shutter without co-runners.
-    `stratum` numbers the shutters with the same places, 0 for rare ones, `group` those that were left out
-    together when weights were fitted, `instant` the shutters that nodes have in common, in order of time.
+    `before` is of the windows before it. `near_s` is the time before and in the shutter (columns) near
+    counted places, with the far time that goes with their passes, `far_s` the rest of both; `is_good` tells
+    which of both count. `share_s` is the job's time that the shutter stands for. `moved_bytes` is what MPI
+    calls of one rank moved in `moved_s` seconds of co-run: in the windows before it, and (second column)
+    since the shutter before; 0: not known. In a `crowded` shutter threads of the job waited for each other's
+    processors, or a bubble ran, so `during` is not of the job alone; `bubble_level` is 0 where none ran.
+    `alone` is a shutter without co-runners. `stratum` numbers the shutters with the same places, 0 for rare
+    ones, `group` those that were left out together when weights were fitted, `instant` the shutters that
+    nodes have in common, in order of time.
     """
 
     during: Array
@@ -204,31 +205,33 @@ def _dense(
     )  # fmt: skip
 
 
-def _crossfitted(part: Counts, group: Indices) -> tuple[Array, Array, Flags]:
+def _crossfitted(counts: Counts, group: Indices) -> tuple[Array, Array, Flags]:
     """Paces in and before each shutter, by weights from the shutters of all other groups, and which count.
 
     The third has columns for before and in the shutter.
     """
-    found = np.full(part.length_ns.shape, np.nan)
+    found = np.full(counts.length_ns.shape, np.nan)
     for held_out in np.unique(group):
         mine = group == held_out
-        found[mine] = paces_of_windows(part.select(mine), part.select(~mine) if not mine.all() else part)
-    is_good = part.is_near & _is_credible(found, part)
+        others = counts.select(~mine) if not mine.all() else counts
+        found[mine] = paces_of_windows(counts.select(mine), others)
+    is_good = counts.is_near & _is_credible(found, counts)
     is_usable = is_good[:, ~IS_DURING]
     has_before: Flags = np.any(is_usable, axis=1)
-    used_ns = np.where(is_usable | ~has_before[:, None], part.time_ns[:, ~IS_DURING], 0.0)
+    used_ns = np.where(is_usable | ~has_before[:, None], counts.time_ns[:, ~IS_DURING], 0.0)
     before = (found[:, ~IS_DURING] * used_ns).sum(axis=1) / used_ns.sum(axis=1)
     return found[:, DURING], before, np.stack([has_before, is_good[:, DURING]], axis=1)
 
 
-def _is_credible(found: Array, part: Counts) -> Flags:
+def _is_credible(found: Array, counts: Counts) -> Flags:
     """Windows that are not much faster than most shutters and than the other side of their own shutter.
 
-    Code that samples do not find near the places may pass them. The program itself is hardly faster than
-    alone, unless a phase is, on both sides.
+    Code that samples do not find near the places may pass them. The program itself is hardly so much faster
+    than alone, unless a phase is, on both sides. Jobs that take turns on processors come as far as alone in
+    some windows, and nowhere in others, so the median of those before shutters is no measure.
     """
     found = np.nan_to_num(found)
-    alone = found[:, DURING][part.is_near[:, DURING] & ~part.is_crowded]
+    alone = found[:, DURING][counts.is_near[:, DURING] & ~counts.is_crowded]
     alone = alone[alone > 0]
     if len(alone) < MIN_STRATUM:
         return np.ones(found.shape, bool)

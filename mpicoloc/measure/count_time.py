@@ -8,14 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, Table
+from mpicoloc.core.tables import COUNT_WINDOWS, Table
 
 MAX_PLACES = 8
-"""With whose passes far time goes, at most."""
+"""Places, at most, with whose passes far time may go."""
 MIN_T = 3.0
 """Factor of a place, in standard errors, below which far time does not go with its passes."""
-_DURING = len(BEFORE_WINDOWS)
-
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -63,13 +61,13 @@ def far_with_passes(
     if weight.sum() <= 0:
         return slopes, 0.0
     weight = weight / weight.sum()
-    mean = _over(weight @ passes, weight @ length_ns)
-    pace, far_frac = _over(passes, length_ns[:, None] * mean), _over(far_ns, length_ns)
+    mean = over(weight @ passes, weight @ length_ns)
+    pace, far_frac = over(passes, length_ns[:, None] * mean), over(far_ns, length_ns)
     mean_far = float(weight @ far_frac)
     chosen, factors = _fitted(pace - weight @ pace, far_frac - mean_far, weight, n_free)
     slopes[chosen] = factors
     constant = mean_far - float(slopes @ (weight @ pace))
-    return _over(slopes, mean), max(constant, 0.0)
+    return over(slopes, mean), max(constant, 0.0)
 
 
 def _fitted(columns: Array, values: Array, weight: Array, n_free: int) -> tuple[list[int], Array]:
@@ -78,12 +76,14 @@ def _fitted(columns: Array, values: Array, weight: Array, n_free: int) -> tuple[
     factors, left = np.empty(0), values
     spread = np.sqrt(weight @ columns**2)
     while len(chosen) < min(MAX_PLACES, n_free - 2):
-        gain = _over(columns.T @ (weight * left), spread)
+        gain = over(columns.T @ (weight * left), spread)
         gain[chosen] = 0.0
+        if gain.max() <= 0:
+            break
         trial = [*chosen, int(np.argmax(gain))]
         found, rest = _least_squares(columns[:, trial], values, weight)
         n_left = n_free - len(trial) - 1
-        if (found <= 0).any() or weight @ (left**2 - rest**2) * n_left < MIN_T**2 * (weight @ rest**2):
+        if (found <= 0).any() or weight @ (left**2 - rest**2) * n_left <= MIN_T**2 * (weight @ rest**2):
             break
         chosen, factors, left = trial, found, rest
     return chosen, factors
@@ -96,7 +96,8 @@ def _least_squares(columns: Array, values: Array, weight: Array) -> tuple[Array,
     return found, values - columns @ found
 
 
-def _over(a: Array, b: Array) -> Array:
+def over(a: Array, b: Array | float) -> Array:
     """A / b, and 0 where b is 0."""
+    b = np.asarray(b, float)
     result: Array = np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
     return result

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS
-from mpicoloc.measure.count_time import far_with_passes
+from mpicoloc.measure.count_time import far_with_passes, over
 
-DURING_WEIGHT = 48.0
-"""Weight of the windows in shutters, over that of the co-run windows, where weights are fitted."""
+DURING_WEIGHT = 24.0
+"""Weight of time in shutters, over that of the windows before them, where weights are fitted."""
 RIDGE = 3e-3
 """Added to the variance of each place's pace, of mean 1: so few windows do not choose a single place."""
 N_ROUNDS = 5
@@ -22,7 +22,7 @@ N_ROUNDS = 5
 N_FAR_ROUNDS = 3
 """The speed in shutters and the far time that goes with passes depend on each other."""
 MAX_SPEED = 10.0
-"""In shutters, over that before them, where far time that goes with passes is found."""
+"""Bound on the speed in shutters over that before them, and on its inverse, where far time is fitted."""
 MIN_WATCHED_FRAC = 0.3
 """Weight of the places that were counted at a shutter, below which it is left out."""
 MIN_TIME_FRAC = 0.1
@@ -69,7 +69,7 @@ class Counts:
 
     @property
     def is_free(self) -> Flags:
-        """Windows that are not those of crowded shutters."""
+        """All windows but those inside crowded shutters."""
         result: Flags = ~(self.is_crowded[:, None] & IS_DURING)
         return result
 
@@ -78,62 +78,66 @@ class Counts:
         return Counts(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
-def paces_of_windows(part: Counts, of: Counts) -> Array:
-    """Work per time of each window, by weights from the windows of `of`; NaN: too few places were counted."""
-    unit, weights = _weights(of)
-    weighed = np.where(part.is_watched, weights, 0.0)
-    known = weighed.sum(axis=1)
-    work = (part.passes * (unit * weighed)[:, None, :]).sum(axis=2)
-    return _over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None]) / part.time_ns
+def paces_of_windows(counts: Counts, fitted_on: Counts) -> Array:
+    """Work per time of each window, of shape (shutter, window), by weights from the windows of `fitted_on`.
 
-
-def with_far_time(part: Counts) -> Counts:
-    """The same, with the far time that goes with passes among the near time.
-
-    Of each window's far time it is the part that a constant and the passes let expect. In shutters a pass
-    stands for less, by the speed there that the weights find.
+    1 is about the mean; NaN where too few places were counted.
     """
-    far_ns, speed, result = part.length_ns - part.near_ns, 1.0, part
+    unit, weights = _weights(fitted_on)
+    weighed = np.where(counts.is_watched, weights, 0.0)
+    known = weighed.sum(axis=1)
+    work = (counts.passes * (unit * weighed)[:, None, :]).sum(axis=2)
+    return over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None]) / counts.time_ns
+
+
+def with_far_time(counts: Counts) -> Counts:
+    """The same, with the far time that goes with passes added to `near_ns`.
+
+    It is the part of each window's far time that the fit ascribes to passes, and not to the constant. In
+    shutters passes are divided by the speed-up there, which the weights find.
+    """
+    far_ns, speed, result = counts.length_ns - counts.near_ns, 1.0, counts
     # A shutter tells as much as all the windows before it.
-    share_ns = part.length_ns * np.where(part.is_free, np.where(IS_DURING, DURING, 1.0), 0.0)
+    before_ns = counts.length_ns[:, ~IS_DURING].sum(axis=1)[:, None]
+    share_ns = np.where(counts.is_free, np.where(IS_DURING, before_ns, counts.length_ns), 0.0)
     for _ in range(N_FAR_ROUNDS):
-        passes = part.passes / np.where(IS_DURING, speed, 1.0)[:, None]
-        each = passes.reshape(far_ns.size, -1), far_ns.ravel(), part.length_ns.ravel(), share_ns.ravel()
-        per_pass, constant = far_with_passes(*each, n_free=len(part.rows))
+        passes = counts.passes / np.where(IS_DURING, speed, 1.0)[:, None]
+        each = passes.reshape(far_ns.size, -1), far_ns.ravel(), counts.length_ns.ravel(), share_ns.ravel()
+        per_pass, constant = far_with_passes(*each, n_free=len(counts.rows))
         if not per_pass.any():
-            return part
+            return counts
         with_passes = passes @ per_pass
-        share = _over(with_passes, with_passes + constant * part.length_ns)
-        result = replace(part, near_ns=part.near_ns + share * far_ns)
+        share = over(with_passes, with_passes + constant * counts.length_ns)
+        result = replace(counts, near_ns=counts.near_ns + share * far_ns)
         speed = _speed(result)
     return result
 
 
-def _speed(part: Counts) -> float:
+def _speed(counts: Counts) -> float:
     """Work per time in shutters over that before them."""
-    found = paces_of_windows(part, part)
-    good_ns = np.where(part.is_near & part.is_free & np.isfinite(found), part.time_ns, 0.0)
+    found = paces_of_windows(counts, counts)
+    good_ns = np.where(counts.is_near & counts.is_free & np.isfinite(found), counts.time_ns, 0.0)
     before, during = (
-        float(_over((np.nan_to_num(found) * good_ns)[:, of].sum(), good_ns[:, of].sum()))
+        float(over((np.nan_to_num(found) * good_ns)[:, of].sum(), good_ns[:, of].sum()))
         for of in (~IS_DURING, IS_DURING)
     )
     return min(max(during / before, 1 / MAX_SPEED), MAX_SPEED) if before > 0 and during > 0 else 1.0
 
 
-def _weights(part: Counts) -> tuple[Array, Array]:
+def _weights(counts: Counts) -> tuple[Array, Array]:
     """Time for which one pass of each place stands, ns, and the place's part in the result."""
-    watched_ns = part.time_ns.sum(axis=1) @ part.is_watched
-    rate = _over(part.passes.sum(axis=(0, 1)), watched_ns)
+    watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
+    rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
     seen = rate > 0
     weights = np.zeros(len(rate))
     if seen.any():
-        is_good = part.is_near & part.is_free
-        good_ns = np.where(is_good, part.time_ns, 0.0) if is_good.any() else part.time_ns
-        weights[seen] = _evening(_unit_paces(part, rate)[:, seen], good_ns.ravel())
-    return _over(seen.astype(float), rate), weights
+        is_good = counts.is_near & counts.is_free
+        good_ns = np.where(is_good, counts.time_ns, 0.0) if is_good.any() else counts.time_ns
+        weights[seen] = _even_weights(_unit_paces(counts, rate)[:, seen], good_ns.ravel())
+    return over(seen.astype(float), rate), weights
 
 
-def _evening(paces: Array, time_ns: Array) -> Array:
+def _even_weights(paces: Array, time_ns: Array) -> Array:
     """Weights that make the work per time of all windows the same, but for one factor of those in shutters.
 
     With a mean of its own for each place in shutters, a phase that few shutters met would not count.
@@ -146,19 +150,19 @@ def _evening(paces: Array, time_ns: Array) -> Array:
     share /= share.sum()
     for _ in range(N_ROUNDS):
         work = paces @ weights
-        means = [_over((work * time_ns)[of].sum(), time_ns[of].sum()) for of in (~is_during, is_during)]
-        off = _over(paces, np.where(is_during, means[1], means[0])[:, None]) - 1
+        means = [over((work * time_ns)[of].sum(), time_ns[of].sum()) for of in (~is_during, is_during)]
+        off = over(paces, np.where(is_during, means[1], means[0])[:, None]) - 1
         weights = steadiest(off.T @ (share[:, None] * off) + RIDGE * np.eye(len(weights)))
     return weights
 
 
-def _unit_paces(part: Counts, rate: Array) -> Array:
+def _unit_paces(counts: Counts, rate: Array) -> Array:
     """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
-    time_ns = part.time_ns.ravel()
-    passes = part.passes.reshape(len(time_ns), -1)
-    is_watched = np.repeat(part.is_watched, len(COUNT_WINDOWS), axis=0)
-    pace = _over(passes, time_ns[:, None] * rate)
-    mean = _over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
+    time_ns = counts.time_ns.ravel()
+    passes = counts.passes.reshape(len(time_ns), -1)
+    is_watched = np.repeat(counts.is_watched, len(COUNT_WINDOWS), axis=0)
+    pace = over(passes, time_ns[:, None] * rate)
+    mean = over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
     result: Array = np.where(is_watched, pace, mean[:, None])
     return result
 
@@ -183,10 +187,3 @@ def steadiest(covariance: Array) -> Array:
             break
         used[best] = True
     return weights
-
-
-def _over(a: Array, b: Array) -> Array:
-    """A / b, and 0 where b is 0."""
-    b = np.asarray(b, float)
-    result: Array = np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
-    return result

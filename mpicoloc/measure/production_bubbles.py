@@ -80,7 +80,10 @@ def why_none(profile: Profile) -> str:
         return reason
     n_told = int((profile.tables["shutters"]["verdict"] == _BUBBLED).sum())
     if n_told and not ran_any(profile):
-        return f"in {n_told} shutters bubbles were to run, but other programs had their processors"
+        return (
+            f"in {n_told} shutters bubbles were to run, but none began in time and had its processors: other "
+            "programs wanted them, or the co-runner that was asked could not press"
+        )
     return ""
 
 

@@ -48,11 +48,9 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* Windows with an edge that was missed keep length 0. An edge may be so late: what one window before the shutter gains
-   the next one loses, and only all of them together are compared with the shutter; the last one ends before anybody
-   pauses; the shutter's own may begin late, but must end before anybody goes on. There is none after it: co-runners that
-   have rested run ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a
-   second. */
+/* How late an edge may be. Before the shutter by a quarter of a window: the estimator takes the eight for equally long, so
+   the pace in one may be wrong by that. The last of them ends well before the pauses. The window in the shutter may begin
+   late, too; where it ends late by a sixteenth, co-runners may run again in that. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4
@@ -61,6 +59,8 @@ static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_n
                                     : during_ns / 16;
 }
 
+/* Windows with an edge that was missed keep length 0. There is none after the shutter: co-runners that have rested run
+   ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a second. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
 {

@@ -91,7 +91,8 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_slot *slot, uint64_t *mo
     *moved_ns += ack.moved_ns;
     if (ack.t_told > shutter->t0 + own->guard_ns)
         return MC_VERDICT_LATE;
-    int has_pressed_unasked = ack.has_pressed && shutter->wish.owner == 0; /* somebody wrote a wish into our slot */
+    /* Then somebody has changed the wish in our slot. */
+    int has_pressed_unasked = ack.has_pressed && shutter->wish.owner != __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
     if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end || has_pressed_unasked)
         return MC_VERDICT_MOVED;
     return MC_VERDICT_VALID;

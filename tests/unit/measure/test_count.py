@@ -133,6 +133,14 @@ def test_a_window_in_which_far_code_passes_the_places_does_not_count():
     assert count.half_width(found) < 3 * count.half_width(usual)
 
 
+@pytest.mark.parametrize("side", ["before", "during"])
+def test_far_time_on_one_side_of_the_shutters_only_tells_nothing_of_its_slowdown(side):
+    run = simulate(rng(), Program(sampled=True))
+    found = count.paces(run.shutters, run.counts)
+    far_s = np.where(np.arange(2) == (side == "during"), 0.002, 0.0) * np.ones((len(found), 1))
+    assert count._rest_over_near(replace(found, far_s=far_s), 0.2) == (0.0, 0.2)
+
+
 def test_thirty_shutters_of_20_ms_are_enough_for_one_percent():
     errors, halves, _ = measured(CASES["in a cycle"][0], 24)
     assert errors.std() < 0.015 and halves.mean() < 0.03

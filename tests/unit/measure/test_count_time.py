@@ -31,6 +31,13 @@ def test_far_time_that_comes_and_goes_by_itself_goes_with_no_place():
     assert sum(one.any() for one, _ in by_itself) <= 2
 
 
+def test_far_time_that_goes_with_a_place_to_the_last_bit_is_found_once():
+    passes = np.arange(60.0).reshape(60, 1)
+    length_ns = np.full(60, 100.0)
+    found, constant = far_with_passes(passes, passes[:, 0] / 2, length_ns, length_ns, N_SHUTTERS)
+    assert found == pytest.approx([0.5]) and constant == pytest.approx(0.0, abs=1e-9)
+
+
 def test_less_far_time_where_a_place_is_passed_is_none_that_goes_with_it():
     found, _ = far_with_passes(*windows(2, lambda rng, pace: 0.5 - 0.2 * pace[:, 0]), N_SHUTTERS)
     assert found[0] == 0
