@@ -46,12 +46,15 @@ def shown(path, capsys):
 
 
 def test_what_a_busy_rank_did_not_have_it_waited_for(mpi, started, tmp_path):
-    """A quiet run has nothing to tell, and on a machine of any load the two times make the whole."""
+    """A quiet run has nothing to tell, and on a machine of any load the two times make the whole.
+
+    More than the whole where threads of the MPI library wait for a processor while another one runs.
+    """
     profile, _ = ran(mpi, started, tmp_path, "finalize", 2, n_ranks=2)
     ranks, found = profile.tables["ranks"], profile.interference
     assert (ranks["run_delay_s"] >= 0).all()
     together = (ranks["cpu_s"] + ranks["run_delay_s"]) / ranks["wall_s"]
-    assert together.min() > 0.9 and together.max() < 1.05, together
+    assert together.min() > 0.9 and together.max() < 1.5, together
     assert found.cpu_s == pytest.approx(ranks["cpu_s"].sum())
     assert found.run_delay_s == pytest.approx(ranks["run_delay_s"].sum())
 
