@@ -99,9 +99,8 @@ OPTIONS: tuple[Option, ...] = (
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
            "a tenth of a second at each shutter, six where jobs take turns; 0 or --no-patching: never"),
     Option("bubble", "MPICOLOC_BUBBLE", "--bubble", float, 0.0, "",
-           "part of the shutters in which a bubble of some level, or the probe, runs beside the job: what "
-           "it suffers, and how it presses; needs the meter count and `mpicoloc bubble calibrate`, and where "
-           "the kernel confines jobs to their processors a co-runner with --bubble",
+           "part of the shutters in which a bubble or the probe runs beside the job; needs the meter count, "
+           "`mpicoloc bubble calibrate`, and in jobs confined to their processors a co-runner with --bubble",
            minimum=0.0, maximum=0.9, placeholder="FRACTION"),
     Option("bubble.levels", "MPICOLOC_BUBBLE_LEVELS", "--bubble-levels", str, "2,4,6,8", "",
            "levels of these bubbles; with few, each has several shutters within minutes",

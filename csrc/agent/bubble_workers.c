@@ -161,7 +161,7 @@ int mc_bubble_workers_pin(const mc_bubble_workers *all, int i, int cpu)
     return pthread_setaffinity_np(all->rows[i].thread, sizeof set, &set) == 0;
 }
 
-uint64_t mc_bubble_workers_tell(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
+uint64_t mc_bubble_workers_begin(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
 {
     /* A worker that was preempted with the lock, on a processor that a rank wants, may keep it for long. */
     if (pthread_mutex_trylock(&all->lock) != 0)

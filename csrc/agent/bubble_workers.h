@@ -28,7 +28,7 @@ int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
 /* Tell the first n to press; returns the turn's number. 0: one of them was in the way. */
-uint64_t mc_bubble_workers_tell(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
+uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all have ended the turn that they were told last. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);
 /* 1: turn i_turn was the last one, and all that were told began in time and had their processors. *out is what the first

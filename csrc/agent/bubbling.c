@@ -151,12 +151,12 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
 }
 
 /* A level takes all workers, the probe one. */
-static uint64_t tell(mc_bubbling *all, double level, const mc_bubble_times *times)
+static uint64_t begin_turn(mc_bubbling *all, double level, const mc_bubble_times *times)
 {
     mc_bubble_setting setting = all->levels.probe;
     if (level > 0.0)
         mc_bubble_setting_of(&setting, &all->levels, level, all->n_workers);
-    return mc_bubble_workers_tell(all->workers, *times, setting, level > 0.0 ? all->n_workers : 1);
+    return mc_bubble_workers_begin(all->workers, *times, setting, level > 0.0 ? all->n_workers : 1);
 }
 
 /* The first n have a processor already. Returns how many have one then. */
@@ -267,7 +267,7 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
     all->told = all->next;
     all->told.times = times_of(shutter);
     if (!all->told.wish.owner)
-        all->told.i_turn = tell(all, all->told.level, &all->told.times);
+        all->told.i_turn = begin_turn(all, all->told.level, &all->told.times);
 }
 
 int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
@@ -327,7 +327,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
     if (pin_to(all, cpus, 0) < (level > 0.0 ? all->n_workers : 1))
         return 0;
     mc_bubble_times times = times_of(shutter);
-    all->i_served = tell(all, level, &times);
+    all->i_served = begin_turn(all, level, &times);
     return all->i_served != 0;
 }
 

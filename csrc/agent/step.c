@@ -223,7 +223,7 @@ static void refresh(mc_agent *agent, uint64_t now)
     if (status != MC_OK)
         mc_agent_lose_board(agent, status);
     if (agent->view.board) {
-        mc_view_tell(&agent->view, &agent->ranks, mc_bubbling_offer(agent->bubbling, &agent->ranks), now);
+        mc_view_publish(&agent->view, &agent->ranks, mc_bubbling_offer(agent->bubbling, &agent->ranks), now);
         mc_agent_judge(agent, now);
         read_board(agent, now);
         want_bubbles(agent);

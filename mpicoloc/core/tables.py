@@ -24,7 +24,7 @@ VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
 BEFORE_WINDOWS = tuple(f"before_{i}" for i in range(1, 9))
-"""Windows of equal length before a shutter in which places are counted; the last one ends 12 ms before it."""
+"""Windows of equal length before a shutter, in which places are counted; they end MC_QUIET_NS before it."""
 COUNT_WINDOWS = (*BEFORE_WINDOWS, "during")
 """All windows in which places are counted, in the order of mc_count_row.n."""
 N_SHUTTER_GROUPS = 16

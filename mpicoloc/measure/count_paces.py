@@ -235,6 +235,6 @@ def _is_credible(found: Array, counts: Counts) -> Flags:
     alone = alone[alone > 0]
     if len(alone) < MIN_STRATUM:
         return np.ones(found.shape, bool)
-    beside = np.where(IS_DURING, np.median(found[:, ~IS_DURING], axis=1)[:, None], found[:, [DURING]])
-    result: Flags = found <= MAX_PACE * np.maximum(beside, np.median(alone))
+    other_side = np.where(IS_DURING, np.median(found[:, ~IS_DURING], axis=1)[:, None], found[:, [DURING]])
+    result: Flags = found <= MAX_PACE * np.maximum(other_side, np.median(alone))
     return result

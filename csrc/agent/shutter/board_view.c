@@ -56,7 +56,7 @@ int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns)
     return view->n_live != n_before;
 }
 
-void mc_view_tell(mc_board_view *view, const mc_job_ranks *ranks, uint64_t n_bubbles, uint64_t now)
+void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, uint64_t n_bubbles, uint64_t now)
 {
     uint64_t mask[MC_N_CPU_WORDS];
     mc_job_ranks_cpus(ranks, mask);

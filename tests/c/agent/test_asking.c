@@ -37,6 +37,13 @@ static void leave(const asker *own)
     mc_board_unmap(own->board);
 }
 
+static void finish(const asker *own, test_job *other)
+{
+    leave(own);
+    end_job(other);
+    forget_job(other);
+}
+
 static mc_slot *find_slot(const asker *own, pid_t agent)
 {
     for (int i = 0; i < MC_N_SLOTS; i++)
@@ -149,7 +156,7 @@ static void check_not_pressed(const asker *own, mc_slot *other, mc_wish wish)
     CHECK(n == 2);
 }
 
-static void test_it_presses_when_it_is_asked(void)
+static void test_agent_presses_on_request(void)
 {
     test_job other = start_job("o", 1);
     asker own = join();
@@ -165,7 +172,7 @@ static void test_it_presses_when_it_is_asked(void)
     check_pressed(is_so);
 }
 
-static void test_it_presses_only_when_it_is_asked(void)
+static void test_invalid_requests_are_ignored(void)
 {
     test_job other = start_job("o", 1);
     asker own = join();
@@ -177,9 +184,7 @@ static void test_it_presses_only_when_it_is_asked(void)
     check_not_pressed(&own, slot, (mc_wish){slot->owner, UINT64_MAX});
     memset(own.slot->cpu_mask, 0xff, sizeof own.slot->cpu_mask); /* its processors are ours, too */
     check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
-    leave(&own);
-    end_job(&other);
-    forget_job(&other);
+    finish(&own, &other);
 }
 
 /* A shutter longer than it allows: it refuses, and does not press. */
@@ -196,9 +201,7 @@ static void test_it_does_not_press_where_it_does_not_stand_still(void)
         CHECK(ask(&own, slot, (mc_wish){slot->owner, 8000}, 600 * MS, &ack) != MC_OK);
     CHECK(other.node->n_refused >= 3 && other.node->n_pauses == n_pauses);
     CHECK(cpu_s(other.agent) - before_s < 1.0); /* three of them are 1.8 s */
-    leave(&own);
-    end_job(&other);
-    forget_job(&other);
+    finish(&own, &other);
 }
 
 static void test_it_offers_nothing_without_the_option(void)
@@ -209,9 +212,7 @@ static void test_it_offers_nothing_without_the_option(void)
     mc_slot *slot = slot_of(&own, other.agent);
     check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
     CHECK(slot->n_bubbles == 0);
-    leave(&own);
-    end_job(&other);
-    forget_job(&other);
+    finish(&own, &other);
     setenv("MPICOLOC_BUBBLE", "0.9", 1);
 }
 
@@ -241,17 +242,15 @@ static void test_an_agent_that_is_killed_leaves_no_bubble(void)
     WAIT_FOR(other.segments[0]->counters.n_calls > rounds, 5);
     CHECK(other.segments[0]->counters.n_calls > rounds);
     mc_board_reap(own.board);
-    leave(&own);
-    end_job(&other);
-    forget_job(&other);
+    finish(&own, &other);
 }
 
 static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    {"pressing", test_it_presses_when_it_is_asked},
-    {"not_asked", test_it_presses_only_when_it_is_asked},
+    {"pressing", test_agent_presses_on_request},
+    {"not_asked", test_invalid_requests_are_ignored},
     {"refusing", test_it_does_not_press_where_it_does_not_stand_still},
     {"no_offer", test_it_offers_nothing_without_the_option},
     {"killed", test_an_agent_that_is_killed_leaves_no_bubble},

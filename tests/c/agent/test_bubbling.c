@@ -221,7 +221,7 @@ static void check_answers(const mc_bubbling *bubbling, double level)
     check_result(bubbling, &ack, level, 0.0);
 }
 
-static void test_a_co_runner_is_asked(mc_board *board)
+static void test_confined_job_requests_a_corunner(mc_board *board)
 {
     mc_board_view view = beside(board, 1);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
@@ -240,7 +240,7 @@ static void test_a_co_runner_is_asked(mc_board *board)
     mc_bubbling_close(bubbling);
 }
 
-static void test_no_co_runner_is_asked_in_vain(mc_board *board)
+static void test_corunner_without_offer_gets_no_request(mc_board *board)
 {
     mc_board_view view = beside(board, 0); /* it offers none */
     check_that_none_is_drawn(&view, "there are not as many processors");
@@ -358,8 +358,8 @@ int main(void)
     test_a_bubble_that_begins_late_does_not_count(board);
     test_none_where_no_processor_is_left(board);
     test_a_bubble_stops_on_close(board);
-    test_a_co_runner_is_asked(board);
-    test_no_co_runner_is_asked_in_vain(board);
+    test_confined_job_requests_a_corunner(board);
+    test_corunner_without_offer_gets_no_request(board);
     test_a_confined_job(board);
     test_it_presses_for_a_co_runner(board);
     unlink(CALIBRATION);

@@ -19,7 +19,7 @@ def windows(seed, far_frac):
     return passes.astype(float), np.clip(frac, 0, 1) * length_ns, length_ns, length_ns
 
 
-def test_far_time_that_goes_with_one_place_is_found():
+def test_far_time_correlated_with_one_place_is_attributed_to_it():
     found, constant = far_with_passes(*windows(1, lambda rng, pace: 0.1 + 0.3 * pace[:, 3] / 2), N_SHUTTERS)
     assert found[3] == pytest.approx(0.3 * LENGTH_NS / 2e4, rel=0.1)
     assert not np.delete(found, 3).any() and constant == pytest.approx(0.1, abs=0.03)
@@ -31,7 +31,7 @@ def test_far_time_that_comes_and_goes_by_itself_goes_with_no_place():
     assert sum(one.any() for one, _ in by_itself) <= 2
 
 
-def test_far_time_that_goes_with_a_place_to_the_last_bit_is_found_once():
+def test_an_exact_fit_chooses_a_place_once():
     passes = np.arange(60.0).reshape(60, 1)
     length_ns = np.full(60, 100.0)
     found, constant = far_with_passes(passes, passes[:, 0] / 2, length_ns, length_ns, N_SHUTTERS)
