@@ -24,9 +24,9 @@ _WINDOW, _SINCE = 0, 1
 def steadied(found: Paces) -> Paces:
     """Paces before shutters as if calls had moved as much per second there as in all of the co-run time.
 
-    In each stratum of each node a line through the paces over the bytes per second (least squares, weighted
-    by the windows) tells how one goes with the other: a control variate. The time since the shutter before
-    counts if that one has the same stratum.
+    In each stratum of each node a line through the paces, less those in the shutters times the ratio of both
+    means, over the bytes per second (least squares, weighted by the windows) tells how one goes with the
+    other: a control variate. The time since the shutter before counts if that one has the same stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -45,18 +45,21 @@ def steadied(found: Paces) -> Paces:
 def _steadied(found: Paces) -> Array:
     is_known = found.moved_s[:, _SINCE] > 0
     n = len(found)
-    if is_known.sum() < MIN_SHUTTERS:
+    weight = np.where(found.is_good.all(axis=1) & ~found.crowded, found.near_s[:, _WINDOW], 0.0)
+    if is_known.sum() < MIN_SHUTTERS or (weight > 0).sum() < MIN_SHUTTERS or weight @ found.during <= 0:
         return found.before
+    weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
     rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
-    weight = found.near_s[:, _WINDOW] / found.near_s[:, _WINDOW].sum()
-    off_rate, off_pace = rate - weight @ rate, found.before - weight @ found.before
-    variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * off_pace))
-    left = float(weight @ off_pace**2) - covariance**2 / variance if variance > 0 else np.inf
+    # What goes with the rate may be in the shutter as well; then it is no error of the slowdown.
+    differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
+    off_rate = rate - weight @ rate
+    variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
+    left = float(weight @ differs**2) - covariance**2 / variance if variance > 0 else np.inf
     if covariance <= 0 or covariance**2 * (n - 2) < MIN_T**2 * left * variance:
         return found.before
     slope = covariance / variance
     # The line took a degree of freedom from what is left of the spread.
-    spread = np.sqrt((n - 1) / (n - 2)) * (off_pace - slope * off_rate)
-    result: Array = weight @ found.before + slope * (usual - weight @ rate) + spread
+    more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off_rate)
+    result: Array = found.before + slope * (usual - rate) + more_spread
     return result

@@ -15,8 +15,11 @@ pytest.importorskip("capstone")
 
 import aarch64_lab
 import aarch64_proof
+import capstone
 
 SEED, N_EMULATED = 1, 1000
+FORKS = 2
+"""MC_FORKS of decoder.h."""
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,22 @@ def test_rules_of_aarch64(folder: Path) -> None:
         assert not library.mc_a64_traits(word) & library.MC_MOVES, name
     for name, word in MOVE.items():
         assert library.mc_a64_traits(word) & library.MC_MOVES, name
+
+
+def test_where_conditional_jumps_of_aarch64_lead(folder: Path) -> None:
+    """As Capstone says."""
+    _, library = aarch64_lab.load_library(folder)
+    decoder = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM)
+    decoder.detail = True
+    rng = random.Random(1)
+    kinds = {0x54000000: 0x00FFFFEF, 0x34000000: 0x81FFFFFF, 0x36000000: 0x81FFFFFF}
+    for value, free in kinds.items():
+        for _ in range(200):
+            word = value | rng.getrandbits(32) & free
+            (instruction,) = decoder.disasm(struct.pack("<I", word), 0x40000000)
+            target = instruction.operands[-1].imm
+            assert library.mc_a64_fork_bytes(word) == target - 0x40000000, hex(word)
+            assert library.mc_a64_traits(word) & FORKS, hex(word)
 
 
 def test_nothing_near_exclusives_of_aarch64_is_replaced(folder: Path) -> None:

@@ -3,6 +3,7 @@
 
 #include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
+#include "agent/relocation/walk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,9 @@ enum {
     BEHIND_BYTES = 512,        /* read behind the context of a sampled instruction */
     N_LOOKED_AT = 256,         /* of the most frequent samples: the others weigh little */
     N_PER_SPOT = 8,            /* places taken of those that follow a sampled instruction */
-    N_PER_BLOCK = 6,           /* candidates, so that colder code has some as well */
+    N_HEADS = 3,               /* loops around it, of which each has places of its own */
+    N_PER_HEAD = 2,            /* places taken of those that follow its begin */
+    N_PER_BLOCK = 8,           /* candidates, so that colder code has some as well */
     PRESENT_SAMPLES = 1000000, /* so they are tried first */
     N_KEPT = 40,       /* places of the present set in the next one: with half in common, their counts are comparable */
     N_SPREAD = 56,     /* places of a set that are chosen so that little of the program is far from all */
@@ -21,8 +24,9 @@ enum {
     LINE_BYTES = 64,
 };
 
-/* In passes per second of a thread. Rare ones tell little; what counting may cost is a part of the thread's time. */
-static const double RATE_MIN = 500.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
+/* In passes per second of a thread. Rare ones tell little: of three passes in a window of 12 ms nobody knows whether they
+   are two or four. What counting may cost is a part of the thread's time. */
+static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
 /* What is counted already may cost so much before some of it is given up. Rates differ between windows, and without its
    dearest places a set may say nothing of the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
@@ -126,22 +130,41 @@ static void read_around(surroundings *around, mc_program_files *files, const mc_
     around->n = object ? mc_object_read(object, around->base, around->code, sizeof around->code) : 0;
 }
 
+/* Places from this instruction on. */
+static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                         const mc_spot *spot, int n_max)
+{
+    surroundings around;
+    uint64_t found[N_PER_SPOT];
+    read_around(&around, files, counts, spot);
+    int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, n_max, found);
+    for (int i = 0; i < n; i++)
+        if (!mc_polls(decoder, around.code, around.n, around.base, found[i]))
+            propose(places, (uint64_t)spot->i_path, found[i], spot->n);
+}
+
+/* An innermost loop may have no place, or be passed too often: the loop around it is cheaper, and tells as much. Its
+   begin lies before the sample. */
+static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                          const mc_spot *spot)
+{
+    surroundings around;
+    uint64_t heads[N_HEADS];
+    read_around(&around, files, counts, spot);
+    int n = mc_loop_heads(decoder, around.code, around.n, around.base, spot->offset, N_HEADS, heads);
+    for (int i = n - 1; i >= 0; i--)
+        propose_from(places, decoder, files, counts, &(mc_spot){heads[i], spot->n, spot->i_path}, N_PER_HEAD);
+}
+
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots, const mc_place_set *present)
 {
-    surroundings around;
     places->n = 0;
     for (uint64_t i = 0; present && i < present->n; i++)
         places->rows[places->n++] = (mc_candidate_place){.place = present->places[i], .n_samples = PRESENT_SAMPLES};
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
-        const mc_spot *spot = &spots->rows[i];
-        uint64_t found[N_PER_SPOT];
-        read_around(&around, files, counts, spot);
-        int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, N_PER_SPOT, found);
-        /* Those that follow later may lie outside the innermost loop, and so be passed more rarely. */
-        for (int j = 0; j < n; j++)
-            if (!mc_polls(decoder, around.code, around.n, around.base, found[j]))
-                propose(places, (uint64_t)spot->i_path, found[j], spot->n);
+        propose_heads(places, decoder, files, counts, &spots->rows[i]);
+        propose_from(places, decoder, files, counts, &spots->rows[i], N_PER_SPOT);
     }
     qsort(places->rows, (size_t)places->n, sizeof *places->rows, by_samples);
 }
@@ -247,21 +270,31 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
-/* The cheapest place around a sample, or one that no trial has passed; NULL: none that may be counted. */
-static const mc_candidate_place *cheapest_around(const mc_places *places, const mc_place *sampled, double pass_ns,
-                                                 double left)
+/* 2: passed often enough, 1: rarely, 0: no trial has passed it. */
+static int frequency(const mc_candidate_place *row)
+{
+    return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
+}
+
+/* Of those passed often enough the cheaper one, else the one passed more often. */
+static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
+{
+    if (!best || frequency(row) != frequency(best))
+        return !best || frequency(row) > frequency(best);
+    return rate(row) >= RATE_GOOD ? rate(row) < rate(best) : rate(row) > rate(best);
+}
+
+/* The best place around a sample; NULL: none that may be counted. */
+static const mc_candidate_place *best_around(const mc_places *places, const mc_place *sampled, double pass_ns,
+                                             double left)
 {
     const mc_candidate_place *best = NULL;
     for (int i = 0; i < places->n; i++) {
         const mc_candidate_place *row = &places->rows[i];
         double cost = rate(row) * pass_ns * 1e-9;
-        int is_seen = rate(row) >= RATE_MIN;
-        if (row->is_refused || row->thread_s == 0.0 || !are_close(&row->place, sampled, BLOCK_BYTES) || cost > left ||
-            cost > COST_OF_ONE_MAX)
-            continue;
-        int is_better = !best || is_seen > (rate(best) >= RATE_MIN) ||
-                        (is_seen == (rate(best) >= RATE_MIN) && rate(row) < rate(best));
-        best = is_better ? row : best;
+        if (!row->is_refused && row->thread_s > 0.0 && are_close(&row->place, sampled, BLOCK_BYTES) && cost <= left &&
+            cost <= COST_OF_ONE_MAX && is_better(row, best))
+            best = row;
     }
     return best;
 }
@@ -272,7 +305,7 @@ static double add_spread(const mc_places *places, const mc_spots *spots, double 
     for (int i = 0; i < spots->n && set->n < N_SPREAD; i++) {
         const mc_place sampled = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
         const mc_candidate_place *best =
-            is_near(set, &sampled, BLOCK_BYTES) ? NULL : cheapest_around(places, &sampled, pass_ns, left);
+            is_near(set, &sampled, BLOCK_BYTES) ? NULL : best_around(places, &sampled, pass_ns, left);
         if (!best || is_near(set, &best->place, 1))
             continue;
         left -= rate(best) * pass_ns * 1e-9;

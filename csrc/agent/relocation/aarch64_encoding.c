@@ -11,6 +11,7 @@ enum {
     PASSES = MC_GOES_ON,
     MOVES = MC_GOES_ON | MC_MOVES,
     JUMPS = MC_JUMPS,
+    FORKS = MC_GOES_ON | MC_FORKS,
     EXCLUSIVE = MC_GOES_ON | MC_A64_EXCLUSIVE,
     STACK_POINTER = 31
 };
@@ -118,9 +119,9 @@ static const form forms[] = {
 
     /* b; b.cond; cbz, cbnz; tbz, tbnz */
     {0xfc000000, 0x14000000, JUMPS, ANY},
-    {0xff000000, 0x54000000, PASSES, ANY},
-    {0x7e000000, 0x34000000, PASSES, ANY},
-    {0x7e000000, 0x36000000, PASSES, ANY},
+    {0xff000000, 0x54000000, FORKS, ANY},
+    {0x7e000000, 0x34000000, FORKS, ANY},
+    {0x7e000000, 0x36000000, FORKS, ANY},
     /* clrex; hints and barriers; mrs, msr; what cleans caches */
     {0xfffff0ff, 0xd503305f, EXCLUSIVE, ANY},
     {0xffffe01f, 0xd503201f, PASSES, ANY},
@@ -161,4 +162,11 @@ uint8_t mc_a64_traits(uint32_t word)
 int64_t mc_a64_jump_bytes(uint32_t word)
 {
     return (int64_t)((uint64_t)word << 38) >> 36;
+}
+
+int64_t mc_a64_fork_bytes(uint32_t word)
+{
+    int is_test_bit = (word & 0x7e000000) == 0x36000000;
+    int64_t n_words = is_test_bit ? (int64_t)((uint64_t)word << 45) >> 50 : (int64_t)((uint64_t)word << 40) >> 45;
+    return n_words * MC_A64_BYTES;
 }

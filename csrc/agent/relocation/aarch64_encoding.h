@@ -7,7 +7,7 @@
 
 enum { MC_A64_BYTES = 4 };
 
-/* Beside MC_GOES_ON, MC_JUMPS and MC_MOVES of decoder.h: of a load-exclusive, store-exclusive pair, or clrex. What comes
+/* Beside MC_GOES_ON, MC_FORKS, MC_JUMPS and MC_MOVES of decoder.h: of a load-exclusive, store-exclusive pair, or clrex. What comes
    between may make the store fail for ever. */
 enum { MC_A64_EXCLUSIVE = 64 };
 
@@ -16,5 +16,7 @@ uint8_t mc_a64_traits(uint32_t word);
 
 /* How far a jump (MC_JUMPS) goes, in bytes. */
 int64_t mc_a64_jump_bytes(uint32_t word);
+/* The same of a conditional jump (MC_FORKS). */
+int64_t mc_a64_fork_bytes(uint32_t word);
 
 #endif

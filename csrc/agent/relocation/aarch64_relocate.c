@@ -55,6 +55,14 @@ static int may_move(const code_view *code, uint64_t address)
            has(code, address - address % MC_WORD_BYTES, MC_WORD_BYTES) && !is_near_exclusive(code, address);
 }
 
+static mc_instruction instruction_at(const code_view *code, uint64_t address)
+{
+    uint32_t word = word_at(code, address);
+    uint8_t traits = mc_a64_traits(word);
+    int64_t distance = traits & MC_FORKS ? mc_a64_fork_bytes(word) : mc_a64_jump_bytes(word);
+    return (mc_instruction){.target = address + (uint64_t)distance, .n_bytes = MC_A64_BYTES, .traits = traits};
+}
+
 int mc_a64_replaceable(const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max, uint64_t *addresses)
 {
     const code_view view = {code, n, base};
@@ -62,9 +70,7 @@ int mc_a64_replaceable(const uint8_t *code, size_t n, uint64_t base, uint64_t fr
     mc_instruction instruction;
     int n_found = 0;
     do {
-        uint32_t word = word_at(&view, way.at);
-        instruction = (mc_instruction){.n_bytes = MC_A64_BYTES, .traits = mc_a64_traits(word)};
-        instruction.target = way.at + (uint64_t)mc_a64_jump_bytes(word);
+        instruction = instruction_at(&view, way.at);
         if (n_found < n_max && may_move(&view, way.at))
             addresses[n_found++] = way.at;
     } while (n_found < n_max && mc_walk_on(&way, &instruction));
@@ -152,6 +158,14 @@ int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t 
                    uint64_t *addresses)
 {
     return decoder ? mc_a64_replaceable(code, n, base, from, n_max, addresses) : 0;
+}
+
+int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
+                      mc_instruction *out)
+{
+    const code_view view = {code, n, base};
+    *out = instruction_at(&view, address);
+    return decoder && has(&view, address, MC_A64_BYTES) ? MC_OK : MC_E_ARG;
 }
 
 int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,

@@ -293,6 +293,8 @@ static void tell(const cs_insn *insn, mc_instruction *out)
     }
     if (traits & MC_FORKS && !is_plain_jump(insn))
         return;
+    if (traits & MC_FORKS && x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM)
+        out->target = (uint64_t)x86->operands[0].imm;
     out->traits = agree(traits, insn, &encoding) & (uint8_t)~IS_INTEGER;
     out->rip_at = out->traits & MC_MOVES ? encoding.rip_at : 0;
 }

@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct mc_instruction {
-    uint64_t target;
+    uint64_t target; /* of a jump, conditional or not; 0: not known */
     uint8_t n_bytes;
     uint8_t traits; /* 0: unknown, or it ends a straight run */
     uint8_t rip_at; /* offset of the 4 bytes that count from the instruction's end; 0: none, or not MC_MOVES */
@@ -48,6 +48,9 @@ void mc_decoder_free(mc_decoder *decoder);
 
 /* The instruction that begins with `code`; no byte beyond n is read. MC_E_ARG: there is none. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
+/* The same of the instruction at an address inside `code`, the n bytes at `base`, also on aarch64. */
+int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
+                      mc_instruction *out);
 int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 
 #endif

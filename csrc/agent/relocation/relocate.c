@@ -32,6 +32,12 @@ static int decode_at(mc_decoder *decoder, const code_view *code, uint64_t addres
     return mc_decode(decoder, code->bytes + offset, code->n - offset, address, out);
 }
 
+int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
+                      mc_instruction *out)
+{
+    return decode_at(decoder, &(code_view){code, n, base}, address, out);
+}
+
 /* Of memory, that one store can change so that nobody sees half of it. */
 static uint64_t switched_bytes(void)
 {

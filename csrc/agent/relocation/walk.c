@@ -1,6 +1,7 @@
 #include "agent/relocation/walk.h"
 
 #include "agent/relocation/relocate.h"
+#include "common/mpicoloc.h"
 
 uint64_t mc_context_begin(uint64_t offset)
 {
@@ -35,4 +36,28 @@ int mc_walk_on(mc_walk *way, const mc_instruction *instruction)
         way->n_spans++;
     }
     return instruction->traits & (MC_GOES_ON | MC_JUMPS) && !has_been(way, way->at);
+}
+
+static int is_among(const uint64_t *heads, int n, uint64_t head)
+{
+    for (int i = 0; i < n; i++)
+        if (heads[i] == head)
+            return 1;
+    return 0;
+}
+
+int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
+                  uint64_t *heads)
+{
+    mc_walk way = mc_walk_from(from);
+    mc_instruction it;
+    int n_found = 0;
+    while (n_found < n_max && mc_instruction_at(decoder, code, n, base, way.at, &it) == MC_OK) {
+        int leads_back = it.traits & MC_FORKS && it.target && it.target <= from;
+        if (leads_back && !is_among(heads, n_found, it.target))
+            heads[n_found++] = it.target;
+        if (!mc_walk_on(&way, &it))
+            break;
+    }
+    return n_found;
 }

@@ -17,4 +17,10 @@ mc_walk mc_walk_from(uint64_t address);
 /* Behind this instruction, or where it jumps to; 0: the walk ends. */
 int mc_walk_on(mc_walk *way, const mc_instruction *instruction);
 
+/* Begins of the loops around an instruction that a walk from it, as that of mc_replaceable, comes out of: where
+   conditional jumps lead back to, at or before the instruction. The innermost loop is the first. Each is proved to be an
+   instruction's begin. Returns their number. */
+int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
+                  uint64_t *heads);
+
 #endif

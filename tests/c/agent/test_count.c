@@ -159,21 +159,54 @@ __asm__(".text\n\t.balign 16\n\t.globl before_waiting\nbefore_waiting:\n\txorl %
         ".globl waiting_place\nwaiting_place:\n\tmovl 0x1000(%rdi), %eax\n\ttestl %eax, %eax\n\t"
         "jz waiting_place\n\tret");
 
+/* The inner loop's instructions are short; the outer one has a long one, before all samples of the inner one. */
+extern const char outer_loop[], inner_loop[];
+__asm__(".text\n\t.balign 16\n\t.globl outer_loop\nouter_loop:\n\tmovl $0x1000, %ecx\n\ttestl %eax, %eax\n\t"
+        ".globl inner_loop\ninner_loop:\n\tincq (%rdi)\n\tdecl %ecx\n\tjnz inner_loop\n\tdecl %edx\n\tjnz "
+        "outer_loop\n\tret");
+
+/* The file that this address is of becomes the first one of the counts; returns what makes an address an offset. */
+static uint64_t name_file(mc_counts *counts, const char *address)
+{
+    mc_maps *maps = malloc(sizeof *maps);
+    CHECK(mc_maps_read(maps, getpid()) == MC_OK);
+    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)address);
+    CHECK(map != NULL);
+    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
+    uint64_t to_offset = map->offset - map->start;
+    free(maps);
+    return to_offset;
+}
+
+static void test_outer(void)
+{
+    mc_spots *spots = mc_spots_new();
+    mc_places *places = calloc(1, sizeof *places);
+    mc_counts *counts = calloc(1, sizeof *counts);
+    mc_program_files files = {0};
+    mc_decoder *decoder = mc_decoder_new();
+    uint64_t to_offset = name_file(counts, outer_loop);
+    spots->n = 1;
+    spots->rows[0] = (mc_spot){(uint64_t)(uintptr_t)inner_loop + to_offset, 9, 0};
+    mc_places_find(places, decoder, &files, counts, spots, NULL);
+    CHECK(places->n == 1 && places->rows[0].place.offset == (uint64_t)(uintptr_t)outer_loop + to_offset);
+    mc_program_files_close(&files);
+    mc_decoder_free(decoder);
+    mc_spots_free(spots);
+    free(counts);
+    free(places);
+}
+
 /* A loop that only waits is no place, neither where a sample lies in it nor behind one that leads to it. */
 static void test_waiting(void)
 {
-    mc_maps *maps = malloc(sizeof *maps);
     mc_spots *spots = mc_spots_new();
     mc_places *places = calloc(1, sizeof *places);
     mc_counts *counts = calloc(1, sizeof *counts);
     mc_program_files files = {0};
     mc_decoder *decoder = mc_decoder_new();
     mc_patch_code patch;
-    CHECK(mc_maps_read(maps, getpid()) == MC_OK);
-    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)waiting_place);
-    CHECK(map != NULL);
-    uint64_t to_offset = map->offset - map->start, waiting = (uint64_t)(uintptr_t)waiting_place;
-    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
+    uint64_t to_offset = name_file(counts, waiting_place), waiting = (uint64_t)(uintptr_t)waiting_place;
     spots->n = 3;
     spots->rows[0] = (mc_spot){waiting + to_offset, 9, 0};
     spots->rows[1] = (mc_spot){(uint64_t)(uintptr_t)counted_place + to_offset, 5, 0};
@@ -190,7 +223,6 @@ static void test_waiting(void)
     mc_spots_free(spots);
     free(counts);
     free(places);
-    free(maps);
 }
 
 #endif
@@ -260,8 +292,10 @@ int main(int argc, char **argv)
         {"busy", test_busy},
         {"hot", test_hot},
         {"thin", test_thin},
+        {"choice", test_choice},
 #ifdef __x86_64__
         {"waiting", test_waiting},
+        {"outer", test_outer},
 #endif
         {"kept", test_kept},
         {"taken_page", test_taken_page},

@@ -1,5 +1,6 @@
 /* Rules for instructions that may be replaced by a jump, and what the stub is. Exit code: number of failed checks. */
 #include "agent/relocation/relocate.h"
+#include "agent/relocation/walk.h"
 #include "common/mpicoloc.h"
 
 #include "../support/check.h"
@@ -227,6 +228,32 @@ static void test_walk(void)
     CHECK(mc_replaceable(decoder, code, N_CODE, BASE, BASE + 24, 8, found) == 2);
 }
 
+/* The begins of loops lie before what is inside them. */
+static void test_loop_heads(void)
+{
+    const uint8_t code[N_CODE] = {
+        0x4c, 0x8b, 0x5c, 0x24, 0x20, /* 0: mov 0x20(%rsp), %r11 */
+        0x48, 0x83, 0xc7, 0x01,       /* 5: add $1, %rdi */
+        0x45, 0x39, 0xcd,             /* 9: cmp %r9d, %r13d */
+        0x75, 0xf7,                   /* 12: jne 5 */
+        0x75, 0x02,                   /* 14: jne 18: forward */
+        0x75, 0xf3,                   /* 16: jne 5: the same loop */
+        0x41, 0x39, 0xfa,             /* 18: cmp %edi, %r10d */
+        0x75, 0xe9,                   /* 21: jne 0 */
+        0xff, 0xc1,                   /* 23: inc %ecx */
+        0x75, 0xfc,                   /* 25: jne 23: behind the others */
+        0xc3,                         /* 27: ret */
+    };
+    uint64_t heads[4];
+    CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE + 9, 4, heads) == 2);
+    CHECK(heads[0] == BASE + 5 && heads[1] == BASE);
+    CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE + 9, 1, heads) == 1 && heads[0] == BASE + 5);
+    CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE, 4, heads) == 1 && heads[0] == BASE);
+    CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE + 27, 4, heads) == 0);
+    CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE - 1, 4, heads) == 0);
+    CHECK(mc_loop_heads(NULL, code, N_CODE, BASE, BASE + 9, 4, heads) == 0);
+}
+
 int main(void)
 {
     mc_patch_code patch;
@@ -243,6 +270,7 @@ int main(void)
     test_rip_relative();
     test_reach();
     test_walk();
+    test_loop_heads();
     mc_decoder_free(decoder);
     return n_failed;
 }

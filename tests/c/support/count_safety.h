@@ -276,6 +276,34 @@ static void test_thin(void)
     CHECK(mc_places_thin(&set, all, &rest) && rest.n == 0);
 }
 
+/* Of one piece of code the cheapest place that each window passes many times; where there is none, the one passed most
+   often. All were tried for a second; sampled is the first. */
+static void check_first_choice(const double rates[3], uint64_t wanted)
+{
+    mc_places *places = calloc(1, sizeof *places);
+    mc_spots *spots = mc_spots_new();
+    mc_place_set set;
+    places->n = 3;
+    for (int i = 0; i < places->n; i++)
+        places->rows[i] = (mc_candidate_place){{100 + 10 * (uint64_t)i, 0}, 5, rates[i], 1.0, 0};
+    spots->n = 1;
+    spots->rows[0] = (mc_spot){100, 5, 0};
+    mc_places_choose(places, spots, NULL, 1.0, &set);
+    CHECK(set.n > 0 && set.places[0].offset == wanted);
+    mc_spots_free(spots);
+    free(places);
+}
+
+static void test_choice(void)
+{
+    const double often[3] = {3e6, 5e4, 600.0}, rarely[3] = {600.0, 3e3, 10.0}, hot[3] = {400e6, 250.0, 3e4},
+                 unseen[3] = {400e6, 0.0, 10.0};
+    check_first_choice(often, 110);
+    check_first_choice(rarely, 110);
+    check_first_choice(hot, 120);
+    check_first_choice(unseen, 120);
+}
+
 /* The first file may be counted, the others not. */
 static void test_exempt(int n, char **paths)
 {

@@ -86,11 +86,29 @@ def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
     rate = rng.uniform(0.5, 1.5, len(base))
     ones = np.ones(len(base))
     moved_bytes = np.stack([rate, np.full(len(base), factor)], axis=1)
-    found = replace(base, before=pace * (0.2 + rate), moved_bytes=moved_bytes, stratum=ones.astype(int),
-                    moved_s=np.stack([ones, ones], axis=1))  # fmt: skip
+    found = replace(
+        base, before=pace * (0.2 + rate), during=ones, moved_bytes=moved_bytes, stratum=ones.astype(int),
+        moved_s=np.stack([ones, ones], axis=1),
+    )  # fmt: skip
     known = np.arange(len(base)) > 0  # before the first shutter there is none of the same stratum
     usual = moved_bytes[known].mean()
     assert steadied(found).before == pytest.approx(np.full(len(base), pace * (0.2 + usual)))
+
+
+def test_luck_that_a_shutter_shares_with_the_windows_before_it_is_left_in_both():
+    """The slowdown is a ratio of both: taken out of one, it would be an error of the slowdown."""
+    rng = np.random.default_rng(11)
+    base = paces_of(np.random.default_rng(6))
+    luck, ones = rng.uniform(0.5, 1.5, len(base)), np.ones(len(base))
+    noise = rng.normal(0, 0.02, len(base))
+    moved = np.stack([luck, ones], axis=1)
+    found = replace(
+        base, before=luck, during=ALWAYS * luck + noise, moved_bytes=moved, stratum=ones.astype(int),
+        moved_s=np.stack([ones, ones], axis=1),
+    )  # fmt: skip
+    assert (steadied(found).before == found.before).all()
+    alone = replace(found, during=ALWAYS + noise)
+    assert steadied(alone).before.std() < 0.1 * luck.std()
 
 
 def test_shutters_with_a_crowd_of_ones_own_do_not_count_but_the_windows_before_them_do():
