@@ -14,8 +14,6 @@
 
 enum { MAX_LEVEL = MC_BUBBLE_LEVEL_MAX, THOUSANDTHS = 1000 };
 
-/* With less the levels cannot be told apart: LEAST_GAIN of mpicoloc/bubble/calibrate.py. */
-static const double LEAST_GAIN = 0.03;
 /* No neighbour slows the probe more: a co-runner that says so is not to be believed. */
 static const double SLOWDOWN_MAX = 1000.0;
 
@@ -64,12 +62,10 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     int status = mc_bubble_levels_read(levels, path);
     if (status == MC_BUBBLE_OK && levels->n_cpus && levels->n_cpus != (int)sysconf(_SC_NPROCESSORS_ONLN))
         status = MC_BUBBLE_E_MACHINE;
-    int is_weak = status == MC_BUBBLE_OK && levels->slowdown[MAX_LEVEL] < 1.0 + LEAST_GAIN;
-    if (status == MC_BUBBLE_OK && !is_weak)
+    if (status == MC_BUBBLE_OK)
         return 1;
     explain(why,
-            is_weak                         ? "level 8 hardly slows the probe, run `mpicoloc bubble calibrate` anew: "
-            : status == MC_BUBBLE_E_FILE    ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
                                             : "this is no calibration of bubbles: ",
             path);

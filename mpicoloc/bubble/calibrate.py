@@ -26,8 +26,8 @@ SLOWEST_FRAC = 0.02
 """Rate of lines likewise."""
 CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 """Largest working set of bubbles, and that of the probe, over the last cache."""
-LEAST_GAIN = 0.03
-"""The largest bubble slows the probe by so much at least; below it levels cannot be told apart."""
+SMALL_GAIN = 0.03
+"""If the largest bubble slows the probe by less, levels can hardly be told apart, which is told."""
 MOST_SPOILT_FRAC = 0.1
 """Part of the turns beyond which the machine is told to be busy."""
 _WARM_S = 0.5
@@ -74,21 +74,15 @@ def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     slowdown : ndarray, shape (n,)
         Of the probe at these.
 
-    Raises
-    ------
-    DataError
-        If the largest bubble does not slow the probe.
+    Notes
+    -----
+    Where no bubble slows the probe, the levels lie evenly on the path.
     """
     at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
-    gain = float(curve[-1]) - 1
-    if gain < LEAST_GAIN:
-        raise DataError(
-            f"the largest bubble slows the probe by {gain:.1%} only, {LEAST_GAIN:.0%} needed: choose "
-            "processors that share a cache or memory with --cores and --probe-core, or a quieter time"
-        )
-    wanted = 1 + gain * np.array(LEVELS[1:]) / LEVELS[-1]
+    curve = np.maximum(curve, 1.0) + SLOPE * at
+    wanted = 1 + (curve[-1] - 1) * np.array(LEVELS[1:]) / LEVELS[-1]
     # Below the first position the path begins.
-    return np.maximum(np.interp(wanted, curve + SLOPE * at, at), positions[0] / 2)
+    return np.maximum(np.interp(wanted, curve, at), positions[0] / 2)
 
 
 def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibration:
@@ -122,7 +116,17 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
         found, alone = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
     model, n_cpus = this_machine()
     rows = (SILENCE, *settings)
+    _tell_small_gain(found[-1][0] - 1)
     return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, alone, _curve(found))
+
+
+def _tell_small_gain(gain: float) -> None:
+    if gain < SMALL_GAIN:
+        messages.note(
+            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores will hardly tell "
+            "programs apart: if that surprises you, choose processors that share a cache or memory with "
+            "--cores and --probe-core, or a quieter time"
+        )
 
 
 def _full_rate(bubble: Bubble, n_bytes: int) -> float:

@@ -22,10 +22,11 @@ BubbleCommand = Callable[[float], Sequence[str]]
 """The command of a bubble of a level, which runs until it is ended."""
 
 
-def bubble_command(level: float, cores: str = "") -> list[str]:
-    """`mpicoloc bubble run` of this installation, on these processors of a node (empty: its own choice)."""
+def bubble_command(level: float, cores: str = "", calibration: str = "") -> list[str]:
+    """`mpicoloc bubble run` of this installation; empty: processors and calibration of its own choice."""
     words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
-    return [*words, "--cores", cores] if cores else words
+    given = {"--cores": cores, "--calibration": calibration}
+    return [*words, *(word for flag, value in given.items() if value for word in (flag, value))]
 
 
 class BubbledNodes:
@@ -43,6 +44,8 @@ class BubbledNodes:
         Ranks on each node.
     bubble : callable
         Command of a bubble of a level.
+    mpirun_args : sequence of str
+        More for the launcher of the program.
     settle_s : float
         How long bubbles run before the program begins, s.
     limit_s : float
@@ -61,6 +64,7 @@ class BubbledNodes:
         app: Sequence[str],
         n_ranks: int,
         bubble: BubbleCommand = bubble_command,
+        mpirun_args: Sequence[str] = (),
         settle_s: float = 1.0,
         limit_s: float = 3600.0,
     ) -> None:
@@ -68,7 +72,7 @@ class BubbledNodes:
             raise UsageError(f"bubbled runs need hosts, ranks and a program, got {len(hosts)} and {n_ranks}")
         host_files.check_names(hosts, "host")
         self._launcher, self._hosts, self._app = launcher, list(hosts), list(app)
-        self._n_ranks, self._bubble = n_ranks, bubble
+        self._n_ranks, self._bubble, self._mpirun_args = n_ranks, bubble, list(mpirun_args)
         self._settle_s, self._limit_s = settle_s, limit_s
 
     def __call__(self, level: int, n_disturbed: int) -> float:
@@ -99,9 +103,9 @@ class BubbledNodes:
             ]
             if bubbles:
                 time.sleep(self._settle_s)
+                _check_running(bubbles)
             taken_s = self._run(folder)
-            if any(bubble.poll() is not None for bubble in bubbles):
-                raise EnvironmentFault("a bubble ended before the program: look at `mpicoloc bubble run`")
+            _check_running(bubbles)
             return taken_s
 
     def _words(self, folder: str, name: str, hosts: Sequence[str], n_ranks: int) -> list[str]:
@@ -124,15 +128,19 @@ class BubbledNodes:
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Bubbles of one level on the nodes that have it, until the end of the block."""
         hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
-        words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *self._bubble(level)]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+        # Else Open MPI would bind it to the first core, which is the program's.
+        unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
+        words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *unbound, *self._bubble(level)]
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             yield process
         finally:
             _end(process)
 
     def _run(self, folder: str) -> float:
-        words = [*self._words(folder, "program", self._hosts, self._n_ranks), *self._app]
+        words = [*self._words(folder, "program", self._hosts, self._n_ranks), *self._mpirun_args, *self._app]
         began_s = time.monotonic()
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
@@ -146,6 +154,11 @@ class BubbledNodes:
         if code:
             raise EnvironmentFault(f"{self._app[0]} ended with code {code}: run it by hand first")
         return time.monotonic() - began_s
+
+
+def _check_running(bubbles: Sequence[subprocess.Popen[bytes]]) -> None:
+    if any(bubble.poll() is not None for bubble in bubbles):
+        raise EnvironmentFault("a bubble ended before the program: try `mpicoloc bubble run` on each node")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -135,10 +135,32 @@ def write(path: str, programs: Iterable[ProgramPressure]) -> None:
     _write(path, [_Known(one.program, one.curve, one.score, one.policy) for one in programs])
 
 
+def curve_of(path: str, program: str) -> SensitivityCurve:
+    """A program's curve; a score is not needed.
+
+    Raises
+    ------
+    UsageError, DataError
+        As of `read`, or if the file has no curve of it.
+    """
+    known = _read(path)
+    found = known[program].curve if program in known else None
+    if found is None:
+        raise DataError(
+            f"{path} has no curve of {program!r}: name one of {', '.join(known)}, or measure it by "
+            "`mpicoloc bubble sensitivity --curves`"
+        )
+    return found
+
+
 def update(
-    path: str, program: str, curve: SensitivityCurve | None = None, score: Estimate | None = None
+    path: str,
+    program: str,
+    curve: SensitivityCurve | None = None,
+    score: Estimate | None = None,
+    policy: str | None = None,
 ) -> None:
-    """Put a program's curve, score or both into a file, new or not.
+    """Put what is given of a program into a file, new or not.
 
     Columns that `read` does not know are dropped.
 
@@ -150,7 +172,7 @@ def update(
     with _one_at_a_time(path):
         known = check_update(path)
         old = known.get(program, _Known(program))
-        known[program] = _Known(program, curve or old.curve, score or old.score, old.policy)
+        known[program] = _Known(program, curve or old.curve, score or old.score, policy or old.policy)
         _write(path, known.values())
 
 
@@ -273,6 +295,31 @@ def _matrix(path: str, program: str, rows: list[list[float]]) -> PropagationMatr
         return PropagationMatrix(times, np.ones(times.shape, bool))
     except DataError as error:
         raise DataError(f"{path}: {program}: {error}") from None
+
+
+def update_matrices(path: str, program: str, matrix: PropagationMatrix) -> None:
+    """Put a program's matrix into a file, new or not.
+
+    Raises
+    ------
+    UsageError, DataError, EnvironmentFault
+        As of `check_update_matrices` and `write_matrices`.
+    """
+    with _one_at_a_time(path):
+        write_matrices(path, check_update_matrices(path) | {program: matrix})
+
+
+def check_update_matrices(path: str) -> dict[str, PropagationMatrix]:
+    """What a file that is to be updated has, {} if it is not there: to be called before long runs.
+
+    Raises
+    ------
+    UsageError, DataError
+        As of `matrices`, or if the file is to be JSON, which is read only.
+    """
+    if path.endswith(".json"):
+        raise UsageError(f"{path}: matrices are written as CSV: name a file that ends in .csv")
+    return matrices(path) if os.path.exists(path) else {}
 
 
 def write_matrices(path: str, known: Mapping[str, PropagationMatrix]) -> None:

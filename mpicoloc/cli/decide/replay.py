@@ -10,6 +10,12 @@ all have run once; the first run counts.
       --topology 'XGFT(2;8,4;1,4)' --link-rate 100Gbit/s
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,8)' --out sweep \
       --sweep slimming 8 4 2 --sweep placement F8 RF
+
+With --propagation: how much longer one job takes if bubbles run on some of its nodes (Han et al. 2016,
+section 3.2), from the trace and the program's curve on one node.
+
+  mpicoloc replay one.h5 --topology 'XGFT(2;16,8;1,4)' --curves curves.csv \
+      --propagation matrices.csv
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from mpicoloc.cli.flags import (
     replay_against,
     replay_jobs,
     replay_network,
+    replay_propagation,
     replay_scene,
     replay_sweep,
     sweeps,
@@ -54,11 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="output of --json under another policy, for E(P): how much less is lost",
     )
     replay_sweep.add_arguments(parser)
+    replay_propagation.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    if args.propagation is not None:
+        return replay_propagation.run(args)
+    replay_propagation.check_none(args)
     if args.sweep is not None:
         return replay_sweep.run(args)
     sweeps.check_single(args)

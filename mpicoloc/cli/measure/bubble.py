@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags
+from mpicoloc.cli.measure import bubble_propagation
 from mpicoloc.core.cpu_list import format_cpus, parse_cpus
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score = _action(actions, "score", _score, "measure which bubble a program is like")
     _add_cores(score, "the probe, of which one is used", "the first of those of this process")
     _add_measured(score)
+    bubble_propagation.add(actions)
     words = "add up what profiles say of bubbles in their jobs' shutters"
     collect = helping.action(actions, "bubble collect", words, _EXAMPLES["collect"])
     collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")

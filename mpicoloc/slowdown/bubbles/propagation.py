@@ -19,7 +19,8 @@ Profile = Callable[[int, int], float]
 """`profile(k, j)`: time of the program while bubbles of level k run on j of its nodes, s; (0, 0): without."""
 THRESHOLD = 0.05
 """Smaller differences of normalised times are not looked into: threshold_d of Algorithm 3."""
-METHODS = ("binary-brute", "binary-optimized", "random-30", "random-50")
+METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
+"""How few settings are chosen; the numbers are per cent of all."""
 
 
 def mean_error(found: PropagationMatrix, truth: Floats) -> float:
@@ -184,3 +185,38 @@ def random_settings(
     for row in filling.times:
         _interpolate(row)
     return filling.done()
+
+
+def fill(
+    method: str,
+    profile: Profile,
+    n_pressures: int,
+    n_nodes: int,
+    rng: np.random.Generator,
+    threshold: float = THRESHOLD,
+) -> PropagationMatrix:
+    """A matrix by one of `METHODS`.
+
+    Parameters
+    ----------
+    method : str
+    profile : Profile
+    n_pressures, n_nodes : int
+    rng : Generator
+        Of the settings that are drawn at random.
+    threshold : float
+        Of the other methods, as of `binary_brute`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such method.
+    """
+    if method == "binary-optimized":
+        return binary_optimized(profile, n_pressures, n_nodes, threshold)
+    if method == "binary-brute":
+        return binary_brute(profile, n_pressures, n_nodes, threshold)
+    if method not in METHODS:
+        raise UsageError(f"propagation: the method must be one of {', '.join(METHODS)}, got {method!r}")
+    frac = float(method.removeprefix("random-")) / 100
+    return random_settings(profile, n_pressures, n_nodes, frac, rng)

@@ -1,0 +1,120 @@
+"""Flags of propagation matrices, which `bubble propagation` and `replay --propagation` fill."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.core.bubbles import MAX_LEVEL
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mpicoloc.slowdown.bubbles.propagation import Profile
+    from mpicoloc.slowdown.bubbles.uneven import PolicyChoice
+
+    Uneven = Callable[[Sequence[float]], float]
+    """Slowdown of the program with a bubble of its own level on each node."""
+
+OF_FILLING = ("profiling", "threshold", "levels", "uneven_runs")
+"""What the flags say of the runs."""
+_PROFILING, _THRESHOLD, _LEVELS, _UNEVEN_RUNS = "binary-optimized", 0.05, 8, 20
+
+
+def add_arguments(parser: argparse.ArgumentParser, curves: str) -> None:
+    """Flags of the matrix and of the runs that fill it; `curves` is the help of `--curves`."""
+    add = parser.add_argument
+    add(
+        "--propagation",
+        metavar="FILE",
+        help="put the matrix into this CSV file, for `place`: the program's slowdown for each level of "
+        "bubbles and number of disturbed nodes (Han et al. 2016, section 3.2)",
+    )
+    add("--curves", metavar="FILE", help=curves)
+    add("--name", metavar="NAME", help="the program's name in these files (default: that of its file)")
+    add(
+        "--profiling",
+        metavar="METHOD",
+        help="which settings are run; others are interpolated: binary-optimized, binary-brute, random-30 or "
+        f"random-50 ({_PROFILING})",
+    )
+    add(
+        "--threshold",
+        metavar="X",
+        help=f"differences of slowdowns that the binary methods do not look into ({_THRESHOLD:g})",
+    )
+    add("--levels", metavar="N", help=f"bubbles of levels 1 to N ({_LEVELS})")
+    add(
+        "--uneven-runs",
+        metavar="N",
+        help="at most so many runs with different levels on the nodes, to find the program's policy; 0: none "
+        f"({_UNEVEN_RUNS})",
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files before long runs.
+
+    Raises
+    ------
+    UsageError, DataError
+    """
+    from mpicoloc.profile import curves_file
+    from mpicoloc.slowdown.bubbles.propagation import METHODS
+
+    if (args.profiling or _PROFILING) not in METHODS:
+        raise UsageError(f"--profiling must be one of {', '.join(METHODS)}, got {args.profiling!r}")
+    _numbers(args)
+    if args.propagation is not None:
+        curves_file.check_update_matrices(args.propagation)
+    if args.curves is not None:
+        curves_file.check_update(args.curves)
+
+
+def _numbers(args: argparse.Namespace) -> tuple[int, float, int]:
+    """Levels, threshold and runs with uneven pressures."""
+
+    def of(flag: str, default: float) -> str:
+        given = getattr(args, flag)
+        return f"{default:g}" if given is None else str(given)
+
+    return (
+        config.parse_whole("--levels", of("levels", _LEVELS), most=int(MAX_LEVEL)),
+        config.parse_positive("--threshold", of("threshold", _THRESHOLD)),
+        config.parse_whole("--uneven-runs", of("uneven_runs", _UNEVEN_RUNS), 0),
+    )
+
+
+def run(
+    args: argparse.Namespace,
+    name: str,
+    n_nodes: int,
+    profile: Profile,
+    uneven_slowdown: Uneven,
+    rng: np.random.Generator,
+) -> int:
+    """Fill the matrix, find the policy, put both into the files, and print them."""
+    from mpicoloc.profile import curves_file
+    from mpicoloc.report.terminal import propagation as report
+    from mpicoloc.slowdown.bubbles import propagation, uneven
+
+    n_levels, threshold, max_runs = _numbers(args)
+    matrix = propagation.fill(args.profiling or _PROFILING, profile, n_levels, n_nodes, rng, threshold)
+    if args.propagation is not None:
+        curves_file.update_matrices(args.propagation, name, matrix)
+    choice: PolicyChoice | None = None
+    if n_nodes > 1 and max_runs:
+        choice = uneven.choose_by_runs(matrix, uneven_slowdown, rng, max_runs)
+        if args.curves is not None:
+            curves_file.update(args.curves, name, policy=choice.policy)
+    if args.json:
+        print(json.dumps(report.as_json(name, matrix, choice), indent=2, allow_nan=False))
+    else:
+        report.show(name, matrix, choice)
+    sys.stdout.flush()
+    return 0

@@ -1,0 +1,98 @@
+"""`mpicoloc bubble propagation`: how a program on several nodes suffers if bubbles run on some of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpicoloc import config
+from mpicoloc.cli import helping, job_flags
+from mpicoloc.cli.flags import propagation
+from mpicoloc.core import messages
+from mpicoloc.core.cpu_list import parse_cpus
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.coordinator.launcher import Launcher
+
+_WORDS = "measure what a program on several nodes suffers if bubbles run on some of them"
+_EXAMPLE = "--hosts 'n[0-3]' -- ./heat2d 2000 100"
+
+
+def add(actions: Any) -> None:
+    """The action and its arguments."""
+    parser = helping.action(actions, "bubble propagation", _WORDS, _EXAMPLE)
+    add = parser.add_argument
+    add("--hosts", metavar="LIST", required=True, help="nodes of the program, as n[0-3],m1")
+    add("--ranks-per-node", metavar="R", default="1", help="ranks of the program on a node (default 1)")
+    add("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    add("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
+    add("--cores", metavar="LIST", help="processors of the bubbles on each node (default: the upper half)")
+    add("--calibration", metavar="FILE", help="the calibration (default: each node's, in the user's cache)")
+    add("--repeats", metavar="N", default="1", help="runs of each setting, of which the median counts (1)")
+    propagation.add_arguments(parser, "put the program's policy into this CSV file, for `place`")
+    add("--seed", metavar="K", default="1", help="of the settings that are drawn (default 1)")
+    add("--json", action="store_true", help="print the result as JSON")
+    add("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(act=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the program for each setting that the matrix needs."""
+    import numpy as np
+
+    from mpicoloc.campaign.bubbled_nodes import BubbledNodes, bubble_command
+    from mpicoloc.network.topology import hostlist
+
+    app = job_flags.application(
+        args.app, "application", "mpicoloc bubble propagation --hosts LIST [--] app [arguments]"
+    )
+    hosts = hostlist.expand(args.hosts, "--hosts")
+    n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
+    n_repeats = config.parse_whole("--repeats", args.repeats)
+    rng = np.random.default_rng(config.parse_whole("--seed", args.seed, 0))
+    if args.cores is not None and not parse_cpus(args.cores):
+        raise UsageError(f"--cores must be a list of processors such as 0-3,8, got {args.cores!r}")
+    propagation.check(args)
+
+    def bubble(level: float) -> list[str]:
+        return bubble_command(level, args.cores or "", args.calibration or "")
+
+    nodes = BubbledNodes(_launcher(args, app), hosts, app, n_ranks, bubble, args.mpirun_arg)
+    time_s = _told(nodes.time_s, n_repeats)
+    alone_s = time_s([0] * len(hosts))
+
+    def profile(level: int, n_disturbed: int) -> float:
+        if not n_disturbed:
+            return alone_s
+        return time_s([level] * n_disturbed + [0] * (len(hosts) - n_disturbed))
+
+    name = args.name or os.path.basename(app[0])
+    return propagation.run(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
+
+
+def _told(time_s: Callable[[Sequence[float]], float], n_repeats: int) -> Callable[[Sequence[float]], float]:
+    """The median of some runs, each of which is told with -v."""
+
+    def median_s(levels: Sequence[float]) -> float:
+        found = []
+        for _ in range(n_repeats):
+            found.append(time_s(levels))
+            messages.detail(f"levels {' '.join(f'{level:g}' for level in levels)}: {found[-1]:.2f} s")
+        return statistics.median(found)
+
+    return median_s
+
+
+def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
+    """The mpirun that was named, or that of the program's MPI."""
+    from mpicoloc.coordinator import launcher
+    from mpicoloc.launch import target
+
+    if args.mpirun:
+        return launcher.given(args.mpirun)
+    found = target.find(app, os.environ)
+    return launcher.find(found.abi, found.libmpi, found.file)

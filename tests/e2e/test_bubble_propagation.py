@@ -1,0 +1,41 @@
+"""`mpicoloc bubble propagation` with a real mpirun and real bubbles, on two names of this machine."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from mpicoloc.cli import main
+
+APP = [sys.executable, "-c", "import time; time.sleep(0.2)"]
+HOSTS = ["--hosts", "localhost,127.0.0.1"]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("calibrated")]
+
+
+@pytest.fixture
+def mpirun():
+    path = os.path.join(os.path.dirname(sys.executable), "mpirun")
+    if not os.path.exists(path):
+        pytest.skip("no mpirun beside this Python")
+    return ["--mpirun", path]
+
+
+def test_a_matrix_of_real_runs(mpirun, capfd):
+    words = ["--levels", "2", "--uneven-runs", "1", "--propagation", "m.csv", "--name", "sleeps", "--json"]
+    assert main.main(["bubble", "propagation", *HOSTS, *mpirun, *words, "-v", "--", *APP]) == 0
+    done = capfd.readouterr()
+    found = json.loads(done.out)
+    assert found["n_nodes"] == 2 and [len(row) for row in found["slowdown"]] == [2, 2]
+    assert found["is_measured"][0][1] and found["is_measured"][1][1]
+    assert found["policy"]["n_samples"] == 1
+    assert "levels 0 0: " in done.err and "levels 2 2: " in done.err
+    assert os.path.exists("m.csv")
+
+
+def test_bubbles_that_cannot_run_are_told_before_the_program_runs(mpirun, capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    assert main.main(["bubble", "propagation", *HOSTS, *mpirun, "--", *APP]) == 4
+    errors = capfd.readouterr().err
+    assert "run `mpicoloc bubble calibrate`" in errors
+    assert "a bubble ended before the program: try `mpicoloc bubble run` on each node" in errors
