@@ -27,7 +27,7 @@ SLOWEST_FRAC = 0.02
 CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 """Largest working set of bubbles, and that of the probe, over the last cache."""
 SMALL_GAIN = 0.03
-"""If the largest bubble slows the probe by less, levels can hardly be told apart, which is told."""
+"""If the largest bubble slows the probe by less, levels can hardly be told apart, and a note says so."""
 MOST_SPOILT_FRAC = 0.1
 """Part of the turns beyond which the machine is told to be busy."""
 _WARM_S = 0.5
@@ -74,15 +74,19 @@ def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     slowdown : ndarray, shape (n,)
         Of the probe at these.
 
-    Notes
-    -----
-    Where no bubble slows the probe, the levels lie evenly on the path.
+    Returns
+    -------
+    ndarray, shape (8,)
+        Evenly on the path where the largest bubble slows the probe by less than `SMALL_GAIN`: what rises
+        there is noise.
     """
     at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
-    curve = np.maximum(curve, 1.0) + SLOPE * at
-    wanted = 1 + (curve[-1] - 1) * np.array(LEVELS[1:]) / LEVELS[-1]
+    parts = np.array(LEVELS[1:]) / LEVELS[-1]
+    gain = float(curve[-1]) - 1
+    if gain < SMALL_GAIN:
+        return parts
     # Below the first position the path begins.
-    return np.maximum(np.interp(wanted, curve, at), positions[0] / 2)
+    return np.maximum(np.interp(1 + gain * parts, curve + SLOPE * at, at), positions[0] / 2)
 
 
 def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibration:
@@ -99,7 +103,7 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
     Raises
     ------
     DataError
-        If bubbles of this machine do not slow the probe, or there were too few seconds.
+        If there were too few quiet turns.
     EnvironmentFault
         If memory or processors cannot be had.
     """
@@ -116,11 +120,11 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
         found, alone = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
     model, n_cpus = this_machine()
     rows = (SILENCE, *settings)
-    _tell_small_gain(found[-1][0] - 1)
+    _note_small_gain(found[-1][0] - 1)
     return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, alone, _curve(found))
 
 
-def _tell_small_gain(gain: float) -> None:
+def _note_small_gain(gain: float) -> None:
     if gain < SMALL_GAIN:
         messages.note(
             f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores will hardly tell "

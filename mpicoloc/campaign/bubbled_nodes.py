@@ -47,7 +47,8 @@ class BubbledNodes:
     mpirun_args : sequence of str
         More for the launcher of the program.
     settle_s : float
-        How long bubbles run before the program begins, s.
+        How long bubbles run before the program begins, s: they have to start on their nodes and touch all of
+        their memory.
     limit_s : float
         Longest time of one run, s.
 
@@ -65,7 +66,7 @@ class BubbledNodes:
         n_ranks: int,
         bubble: BubbleCommand = bubble_command,
         mpirun_args: Sequence[str] = (),
-        settle_s: float = 1.0,
+        settle_s: float = 10.0,
         limit_s: float = 3600.0,
     ) -> None:
         if not hosts or n_ranks < 1 or not app:
@@ -98,7 +99,10 @@ class BubbledNodes:
             contextlib.ExitStack() as stack,
         ):
             bubbles = [
-                stack.enter_context(self._bubbles(folder, level, levels))
+                (
+                    stack.enter_context(self._bubbles(folder, level, levels)),
+                    os.path.join(folder, f"errors-{level:g}"),
+                )
                 for level in sorted({check_level(level) for level in levels} - {0.0})
             ]
             if bubbles:
@@ -131,9 +135,14 @@ class BubbledNodes:
         # Else Open MPI would bind it to the first core, which is the program's.
         unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
         words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *unbound, *self._bubble(level)]
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-        )
+        with open(os.path.join(folder, f"errors-{level:g}"), "w", encoding="utf-8") as errors:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
         try:
             yield process
         finally:
@@ -148,7 +157,10 @@ class BubbledNodes:
         try:
             code = process.wait(self._limit_s)
         except subprocess.TimeoutExpired:
-            raise EnvironmentFault(f"{self._app[0]} took longer than {self._limit_s:g} s") from None
+            raise EnvironmentFault(
+                f"{self._app[0]} took longer than {self._limit_s:g} s: give a shorter input, or a larger "
+                "--limit-s"
+            ) from None
         finally:
             _end(process)
         if code:
@@ -156,9 +168,14 @@ class BubbledNodes:
         return time.monotonic() - began_s
 
 
-def _check_running(bubbles: Sequence[subprocess.Popen[bytes]]) -> None:
-    if any(bubble.poll() is not None for bubble in bubbles):
-        raise EnvironmentFault("a bubble ended before the program: try `mpicoloc bubble run` on each node")
+def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> None:
+    """Refuse to go on without one; each has a file of what it and its launcher say."""
+    for process, path in bubbles:
+        if process.poll() is not None:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                said = [line.strip() for line in file if "mpicoloc: " in line]
+            reason = said[-1].partition("mpicoloc: ")[2] if said else "try `mpicoloc bubble run` on each node"
+            raise EnvironmentFault(f"a bubble ended before the program: {reason}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

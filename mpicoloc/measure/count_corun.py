@@ -24,9 +24,9 @@ _WINDOW, _SINCE = 0, 1
 def steadied(found: Paces) -> Paces:
     """Paces before shutters as if calls had moved as much per second there as in all of the co-run time.
 
-    In each stratum of each node a line through the paces, less those in the shutters times the ratio of both
-    means, over the bytes per second (least squares, weighted by the windows) tells how one goes with the
-    other: a control variate. The time since the shutter before counts if that one has the same stratum.
+    In each stratum of each node `before - r during`, with r the ratio of their means, is fitted by a line
+    over the bytes per second (least squares, weighted by the windows). Its slope corrects `before`: a control
+    variate. The time since the shutter before counts if that one has the same stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -44,9 +44,10 @@ def steadied(found: Paces) -> Paces:
 
 def _steadied(found: Paces) -> Array:
     is_known = found.moved_s[:, _SINCE] > 0
-    n = len(found)
-    weight = np.where(found.is_good.all(axis=1) & ~found.crowded, found.near_s[:, _WINDOW], 0.0)
-    if is_known.sum() < MIN_SHUTTERS or (weight > 0).sum() < MIN_SHUTTERS or weight @ found.during <= 0:
+    is_used = found.is_good.all(axis=1) & ~found.crowded
+    n = int(is_used.sum())
+    weight = np.where(is_used, found.near_s[:, _WINDOW], 0.0)
+    if is_known.sum() < MIN_SHUTTERS or n < MIN_SHUTTERS or weight @ found.during <= 0:
         return found.before
     weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
@@ -61,5 +62,5 @@ def _steadied(found: Paces) -> Array:
     slope = covariance / variance
     # The line took a degree of freedom from what is left of the spread.
     more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off_rate)
-    result: Array = found.before + slope * (usual - rate) + more_spread
+    result: Array = found.before + slope * (usual - rate) + np.where(is_used, more_spread, 0.0)
     return result

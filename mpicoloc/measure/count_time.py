@@ -12,8 +12,6 @@ from mpicoloc.core.tables import COUNT_WINDOWS, Table
 
 MAX_PLACES = 8
 """Places, at most, with whose passes far time may go."""
-MIN_WINDOWS = 12
-"""Windows with samples below which the parts that samples tell are taken as they are."""
 MIN_T = 3.0
 """Factor of a place, in standard errors, below which far time does not go with its passes."""
 Array = NDArray[np.float64]
@@ -23,10 +21,8 @@ Flags = NDArray[np.bool_]
 def near_frac(rows: Table) -> Array:
     """Part of its time outside MPI that the job is near counted places, by shutter and window.
 
-    A window has some 25 samples, so what they say of it is moved towards the mean of all windows before
-    shutters, or in them: the less, the more windows differ from each other beyond what the luck of samples
-    explains. One sample is added, half of it near the places, so that no window has none. A shutter without
-    samples gets the mean of the others; 1 if no shutter has any.
+    One sample is added, half of it near them, so that no window has none. A shutter without samples gets the
+    mean of the others; 1 if no shutter has any.
     """
     n_all, n_near = (
         np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
@@ -34,25 +30,7 @@ def near_frac(rows: Table) -> Array:
     )
     is_known = n_all.sum(axis=1, keepdims=True) > 0
     mean = n_near.sum() / n_all.sum() if is_known.any() else 1.0
-    found = np.where(n_all > 0, (n_near + 0.5) / (n_all + 1.0), mean)
-    for when in (slice(None, -1), slice(-1, None)):
-        found[:, when] = _towards_mean(found[:, when], n_all[:, when])
-    result: Array = np.where(is_known, found, mean)
-    return result
-
-
-def _towards_mean(frac: Array, n: Array) -> Array:
-    """Parts of windows, seen by `n` samples each, nearer to their mean by the noise of these samples.
-
-    The linear estimate with the smallest mean square error, by moments (James and Stein).
-    """
-    seen = n > 0
-    if seen.sum() < MIN_WINDOWS:
-        return frac
-    mean = float(frac[seen].mean())
-    noise = mean * (1 - mean) / np.maximum(n, 1.0)
-    true_variance = max(0.0, float(frac[seen].var(ddof=1) - noise[seen].mean()))
-    result: Array = np.where(seen, mean + over(true_variance, true_variance + noise) * (frac - mean), frac)
+    result: Array = np.where(is_known, (n_near + 0.5) / (n_all + 1.0), mean)
     return result
 
 
@@ -118,7 +96,7 @@ def _least_squares(columns: Array, values: Array, weight: Array) -> tuple[Array,
     return found, values - columns @ found
 
 
-def over(a: Array | float, b: Array | float) -> Array:
+def over(a: Array, b: Array | float) -> Array:
     """A / b, and 0 where b is 0."""
     b = np.asarray(b, float)
     result: Array = np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)

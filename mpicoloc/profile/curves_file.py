@@ -153,6 +153,12 @@ def curve_of(path: str, program: str) -> SensitivityCurve:
     return found
 
 
+def is_whole(path: str, program: str) -> bool:
+    """Whether the file has both a curve and a score of a program."""
+    known = _read(path).get(program)
+    return known is not None and known.curve is not None and known.score is not None
+
+
 def update(
     path: str,
     program: str,

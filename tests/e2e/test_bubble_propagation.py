@@ -22,7 +22,19 @@ def mpirun():
 
 
 def test_a_matrix_of_real_runs(mpirun, capfd):
-    words = ["--levels", "2", "--uneven-runs", "1", "--propagation", "m.csv", "--name", "sleeps", "--json"]
+    words = [
+        "--max-level",
+        "2",
+        "--settle-s",
+        "2",
+        "--uneven-runs",
+        "1",
+        "--propagation",
+        "m.csv",
+        "--name",
+        "sleeps",
+        "--json",
+    ]
     assert main.main(["bubble", "propagation", *HOSTS, *mpirun, *words, "-v", "--", *APP]) == 0
     done = capfd.readouterr()
     found = json.loads(done.out)
@@ -35,7 +47,7 @@ def test_a_matrix_of_real_runs(mpirun, capfd):
 
 def test_bubbles_that_cannot_run_are_told_before_the_program_runs(mpirun, capfd, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
-    assert main.main(["bubble", "propagation", *HOSTS, *mpirun, "--", *APP]) == 4
+    assert main.main(["bubble", "propagation", *HOSTS, *mpirun, "-q", "--", *APP]) == 4
     errors = capfd.readouterr().err
-    assert "run `mpicoloc bubble calibrate`" in errors
-    assert "a bubble ended before the program: try `mpicoloc bubble run` on each node" in errors
+    assert errors.startswith("mpicoloc: a bubble ended before the program: bubbles are not calibrated")
+    assert "run `mpicoloc bubble calibrate`" in errors and errors.count("\n") == 1

@@ -24,8 +24,8 @@ enum {
     LINE_BYTES = 64,
 };
 
-/* In passes per second of a thread. Rare ones tell little: of three passes in a window of 12 ms nobody knows whether they
-   are two or four. What counting may cost is a part of the thread's time. */
+/* In passes per second of a thread. At the least rate a window of 12 ms has six passes, so one more or less is a sixth; at
+   a good one it has 240. What counting may cost is a part of the thread's time. */
 static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
 /* What is counted already may cost so much before some of it is given up. Rates differ between windows, and without its
    dearest places a set may say nothing of the program's hottest loop. */
@@ -100,14 +100,9 @@ static int n_in_block(const mc_places *places, const mc_place *place)
     return n;
 }
 
-static void propose(mc_places *places, uint64_t i_path, uint64_t offset, uint64_t n_samples)
+static int has_room(const mc_places *places, const mc_place *place)
 {
-    mc_place place = {offset, i_path};
-    mc_candidate_place *row = find(places, &place);
-    if (row)
-        row->n_samples += n_samples;
-    else if (places->n < MC_N_CANDIDATE_PLACES && n_in_block(places, &place) < N_PER_BLOCK)
-        places->rows[places->n++] = (mc_candidate_place){.place = place, .n_samples = n_samples};
+    return places->n < MC_N_CANDIDATE_PLACES && n_in_block(places, place) < N_PER_BLOCK;
 }
 
 static int by_samples(const void *a, const void *b)
@@ -118,16 +113,17 @@ static int by_samples(const void *a, const void *b)
 
 /* Code around a sample. Offsets serve as addresses: both have the same place in a page, and so in a word. */
 typedef struct surroundings {
-    uint8_t code[MC_CONTEXT_BYTES + BEHIND_BYTES];
+    uint8_t code[MC_LOOP_BYTES + MC_WORD_BYTES + BEHIND_BYTES];
     size_t n;
     uint64_t base;
 } surroundings;
 
-static void read_around(surroundings *around, mc_program_files *files, const mc_counts *counts, const mc_spot *spot)
+static void read_around(surroundings *around, uint64_t begin, mc_program_files *files, const mc_counts *counts,
+                        const mc_spot *spot)
 {
     const mc_object *object = mc_program_file(files, counts, (uint64_t)spot->i_path);
-    around->base = mc_context_begin(spot->offset);
-    around->n = object ? mc_object_read(object, around->base, around->code, sizeof around->code) : 0;
+    around->base = begin;
+    around->n = object ? mc_object_read(object, begin, around->code, (size_t)(spot->offset + BEHIND_BYTES - begin)) : 0;
 }
 
 /* Places from this instruction on. */
@@ -136,11 +132,16 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
 {
     surroundings around;
     uint64_t found[N_PER_SPOT];
-    read_around(&around, files, counts, spot);
+    read_around(&around, mc_context_begin(spot->offset), files, counts, spot);
     int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, n_max, found);
-    for (int i = 0; i < n; i++)
-        if (!mc_polls(decoder, around.code, around.n, around.base, found[i]))
-            propose(places, (uint64_t)spot->i_path, found[i], spot->n);
+    for (int i = 0; i < n; i++) {
+        mc_place place = {found[i], (uint64_t)spot->i_path};
+        mc_candidate_place *row = find(places, &place);
+        if (row)
+            row->n_samples += spot->n;
+        else if (has_room(places, &place) && !mc_polls(decoder, around.code, around.n, around.base, found[i]))
+            places->rows[places->n++] = (mc_candidate_place){.place = place, .n_samples = spot->n};
+    }
 }
 
 /* An innermost loop may have no place, or be passed too often: the loop around it is cheaper, and tells as much. Its
@@ -150,7 +151,7 @@ static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_fil
 {
     surroundings around;
     uint64_t heads[N_HEADS];
-    read_around(&around, files, counts, spot);
+    read_around(&around, spot->offset > MC_LOOP_BYTES ? spot->offset - MC_LOOP_BYTES : 0, files, counts, spot);
     int n = mc_loop_heads(decoder, around.code, around.n, around.base, spot->offset, N_HEADS, heads);
     for (int i = n - 1; i >= 0; i--)
         propose_from(places, decoder, files, counts, &(mc_spot){heads[i], spot->n, spot->i_path}, N_PER_HEAD);
@@ -176,7 +177,7 @@ void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_fil
     for (int i = 0; i < spots->n; i++) {
         int is_waiting = 0;
         if (i < N_LOOKED_AT) {
-            read_around(&around, files, counts, &spots->rows[i]);
+            read_around(&around, mc_context_begin(spots->rows[i].offset), files, counts, &spots->rows[i]);
             is_waiting = mc_polls(decoder, around.code, around.n, around.base, spots->rows[i].offset);
         }
         if (!is_waiting)
@@ -270,7 +271,7 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
-/* 2: passed often enough, 1: rarely, 0: no trial has passed it. */
+/* 2: passed often enough, 1: rarely, 0: hardly ever in its trial. */
 static int frequency(const mc_candidate_place *row)
 {
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
@@ -350,7 +351,7 @@ int mc_places_are_near(const mc_place_set *set, const mc_place *place)
 int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset)
 {
     surroundings around;
-    read_around(&around, files, counts, &(mc_spot){offset, 1, i_path});
+    read_around(&around, mc_context_begin(offset), files, counts, &(mc_spot){offset, 1, i_path});
     return mc_polls(decoder, around.code, around.n, around.base, offset);
 }
 

@@ -5,13 +5,14 @@
 #include "agent/count/gaps.h"
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
+#include "agent/relocation/walk.h"
 #include "agent/loop/maps.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-enum { AROUND_BYTES = 512, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
 
 /* What one rank gets. */
 typedef struct stubs {
@@ -42,7 +43,7 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     return 0;
 }
 
-/* 1: what was decoded of the file, from samples at most AROUND_BYTES away, is in the rank's memory too. Breakpoints,
+/* 1: what was decoded of the file, from samples or jumps back at most AROUND_BYTES away, is in the rank's memory too. Breakpoints,
    other tools, and relocations in the code may have changed it. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {

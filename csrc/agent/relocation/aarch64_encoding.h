@@ -7,8 +7,8 @@
 
 enum { MC_A64_BYTES = 4 };
 
-/* Beside MC_GOES_ON, MC_FORKS, MC_JUMPS and MC_MOVES of decoder.h: of a load-exclusive, store-exclusive pair, or clrex. What comes
-   between may make the store fail for ever. */
+/* Beside MC_GOES_ON, MC_FORKS, MC_JUMPS and MC_MOVES of decoder.h: of a load-exclusive, store-exclusive pair, or clrex.
+   What comes between may make the store fail for ever. */
 enum { MC_A64_EXCLUSIVE = 64 };
 
 /* 0: unknown, or it ends a straight run. */

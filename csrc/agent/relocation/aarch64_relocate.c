@@ -59,8 +59,10 @@ static mc_instruction instruction_at(const code_view *code, uint64_t address)
 {
     uint32_t word = word_at(code, address);
     uint8_t traits = mc_a64_traits(word);
-    int64_t distance = traits & MC_FORKS ? mc_a64_fork_bytes(word) : mc_a64_jump_bytes(word);
-    return (mc_instruction){.target = address + (uint64_t)distance, .n_bytes = MC_A64_BYTES, .traits = traits};
+    mc_instruction found = {.n_bytes = MC_A64_BYTES, .traits = traits};
+    if (traits & (MC_FORKS | MC_JUMPS))
+        found.target = address + (uint64_t)(traits & MC_FORKS ? mc_a64_fork_bytes(word) : mc_a64_jump_bytes(word));
+    return found;
 }
 
 int mc_a64_replaceable(const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max, uint64_t *addresses)

@@ -48,9 +48,6 @@ void mc_decoder_free(mc_decoder *decoder);
 
 /* The instruction that begins with `code`; no byte beyond n is read. MC_E_ARG: there is none. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
-/* The same of the instruction at an address inside `code`, the n bytes at `base`, also on aarch64. */
-int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
-                      mc_instruction *out);
 int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 
 #endif

@@ -38,6 +38,10 @@ typedef struct mc_patch_code {
 /* Where in a file the code begins that tells of the instruction at this offset. */
 uint64_t mc_context_begin(uint64_t offset);
 
+/* The instruction at an address inside `code`, the n bytes at `base`. MC_E_ARG: there is none. */
+int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
+                      mc_instruction *out);
+
 /* Find replaceable instructions: straight on from an address that is known to be an instruction's begin, such as a
    sampled program counter, past conditional jumps, along direct jumps inside `code`, up to anything else (a call, a
    return, what is not known). `code` are the n bytes at `base` of the process, as they are without our jumps. Every

@@ -53,8 +53,8 @@ int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t b
     mc_instruction it;
     int n_found = 0;
     while (n_found < n_max && mc_instruction_at(decoder, code, n, base, way.at, &it) == MC_OK) {
-        int leads_back = it.traits & MC_FORKS && it.target && it.target <= from;
-        if (leads_back && !is_among(heads, n_found, it.target))
+        int is_near = it.target >= base && it.target <= from && way.at - it.target < MC_LOOP_BYTES;
+        if (it.traits & MC_FORKS && is_near && !is_among(heads, n_found, it.target))
             heads[n_found++] = it.target;
         if (!mc_walk_on(&way, &it))
             break;

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.core import messages
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.errors import UsageError
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     Uneven = Callable[[Sequence[float]], float]
     """Slowdown of the program with a bubble of its own level on each node."""
 
-OF_FILLING = ("profiling", "threshold", "levels", "uneven_runs")
-"""What the flags say of the runs."""
-_PROFILING, _THRESHOLD, _LEVELS, _UNEVEN_RUNS = "binary-optimized", 0.05, 8, 20
+OF_FILLING = ("profiling", "threshold", "max_level", "uneven_runs")
+"""Flags that choose the runs."""
+_PROFILING, _THRESHOLD, _MAX_LEVEL, _UNEVEN_RUNS = "binary-optimized", 0.05, 8, 20
 
 
 def add_arguments(parser: argparse.ArgumentParser, curves: str) -> None:
@@ -48,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser, curves: str) -> None:
         metavar="X",
         help=f"differences of slowdowns that the binary methods do not look into ({_THRESHOLD:g})",
     )
-    add("--levels", metavar="N", help=f"bubbles of levels 1 to N ({_LEVELS})")
+    add(
+        "--max-level",
+        metavar="N",
+        help=f"bubbles of levels 1 to N; `place` takes larger pressures as N ({_MAX_LEVEL})",
+    )
     add(
         "--uneven-runs",
         metavar="N",
@@ -70,6 +76,10 @@ def check(args: argparse.Namespace) -> None:
     if (args.profiling or _PROFILING) not in METHODS:
         raise UsageError(f"--profiling must be one of {', '.join(METHODS)}, got {args.profiling!r}")
     _numbers(args)
+    for flag in ("propagation", "curves"):
+        path = getattr(args, flag)
+        if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
+            raise UsageError(f"--{flag} {path}: its folder cannot be written: name another, or make it")
     if args.propagation is not None:
         curves_file.check_update_matrices(args.propagation)
     if args.curves is not None:
@@ -79,14 +89,14 @@ def check(args: argparse.Namespace) -> None:
 def _numbers(args: argparse.Namespace) -> tuple[int, float, int]:
     """Levels, threshold and runs with uneven pressures."""
 
-    def of(flag: str, default: float) -> str:
+    def text_of(flag: str, default: float) -> str:
         given = getattr(args, flag)
         return f"{default:g}" if given is None else str(given)
 
     return (
-        config.parse_whole("--levels", of("levels", _LEVELS), most=int(MAX_LEVEL)),
-        config.parse_positive("--threshold", of("threshold", _THRESHOLD)),
-        config.parse_whole("--uneven-runs", of("uneven_runs", _UNEVEN_RUNS), 0),
+        config.parse_whole("--max-level", text_of("max_level", _MAX_LEVEL), most=int(MAX_LEVEL)),
+        config.parse_positive("--threshold", text_of("threshold", _THRESHOLD)),
+        config.parse_whole("--uneven-runs", text_of("uneven_runs", _UNEVEN_RUNS), 0),
     )
 
 
@@ -98,7 +108,22 @@ def run(
     uneven_slowdown: Uneven,
     rng: np.random.Generator,
 ) -> int:
-    """Fill the matrix, find the policy, put both into the files, and print them."""
+    """Fill the matrix, find the policy, print both, and put them into the files.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        With the flags of `add_arguments`, and `json`.
+    name : str
+        The program's, in the files.
+    n_nodes : int
+        Of the program.
+    profile : Profile
+        Time of a run with bubbles of one level on some nodes.
+    uneven_slowdown : callable
+    rng : numpy.random.Generator
+        For the settings that are drawn.
+    """
     from mpicoloc.profile import curves_file
     from mpicoloc.report.terminal import propagation as report
     from mpicoloc.slowdown.bubbles import propagation, uneven
@@ -110,11 +135,22 @@ def run(
     choice: PolicyChoice | None = None
     if n_nodes > 1 and max_runs:
         choice = uneven.choose_by_runs(matrix, uneven_slowdown, rng, max_runs)
-        if args.curves is not None:
-            curves_file.update(args.curves, name, policy=choice.policy)
     if args.json:
         print(json.dumps(report.as_json(name, matrix, choice), indent=2, allow_nan=False))
     else:
         report.show(name, matrix, choice)
     sys.stdout.flush()
+    if choice is not None and args.curves is not None:
+        _keep_policy(args.curves, name, choice.policy)
     return 0
+
+
+def _keep_policy(path: str, name: str, policy: str) -> None:
+    from mpicoloc.profile import curves_file
+
+    curves_file.update(path, name, policy=policy)
+    if not curves_file.is_whole(path, name):
+        messages.note(
+            f"{path} has no curve or no score of {name} yet: `place` needs `mpicoloc bubble sensitivity` and "
+            "`score`, too"
+        )

@@ -13,8 +13,11 @@ _CURVES = (
     "curve of the program on one node, which says how much longer a disturbed node computes; its policy is "
     "put there"
 )
-_OF_REPLAY = ("out", "perfetto", "paraver", "window_s", "figures", "against", "stretch", "sweep")
-"""Flags of replays that have other results."""
+_OF_REPLAY = (
+    "out", "perfetto", "paraver", "window_s", "figures", "format", "against", "stretch", "sweep",
+    "processes", "no_base",
+)  # fmt: skip
+"""Flags whose results `--propagation` does not have."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,8 @@ one program beside another is its curve at the other's score. As in Han et al. 2
   mpicoloc bubble score -- mpirun -n 4 ./heat2d 400 2000
   mpicoloc bubble run --level 3.5 --cores 1
 
-Jobs can have bubbles while they run: `mpicoloc run --bubble 0.3`. `collect` adds up what their profiles say.
+`propagation` is of a program on several nodes, with bubbles on some of them. Jobs can have bubbles while they
+run: `mpicoloc run --bubble 0.3`. `collect` adds up what their profiles say.
 
   mpicoloc bubble collect --curves curves.csv mpicoloc-*.h5
 """

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.cli import helping, job_flags
 from mpicoloc.cli.flags import propagation
-from mpicoloc.core import messages
+from mpicoloc.core import messages, progress
 from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.coordinator.launcher import Launcher
 
+N_ALONE = 3
+"""Runs without bubbles, at least."""
 _WORDS = "measure what a program on several nodes suffers if bubbles run on some of them"
 _EXAMPLE = "--hosts 'n[0-3]' -- ./heat2d 2000 100"
 
@@ -33,6 +35,8 @@ def add(actions: Any) -> None:
     add("--cores", metavar="LIST", help="processors of the bubbles on each node (default: the upper half)")
     add("--calibration", metavar="FILE", help="the calibration (default: each node's, in the user's cache)")
     add("--repeats", metavar="N", default="1", help="runs of each setting, of which the median counts (1)")
+    add("--settle-s", metavar="S", default="10", help="from the start of bubbles to that of the program (10)")
+    add("--limit-s", metavar="S", default="3600", help="longest time of a run (3600)")
     propagation.add_arguments(parser, "put the program's policy into this CSV file, for `place`")
     add("--seed", metavar="K", default="1", help="of the settings that are drawn (default 1)")
     add("--json", action="store_true", help="print the result as JSON")
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         args.app, "application", "mpicoloc bubble propagation --hosts LIST [--] app [arguments]"
     )
     hosts = hostlist.expand(args.hosts, "--hosts")
+    if twice := next((host for host in hosts if hosts.count(host) > 1), None):
+        raise UsageError(f"--hosts names {twice} twice: give each node once")
     n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
     n_repeats = config.parse_whole("--repeats", args.repeats)
     rng = np.random.default_rng(config.parse_whole("--seed", args.seed, 0))
@@ -61,26 +67,35 @@ def run(args: argparse.Namespace) -> int:
     def bubble(level: float) -> list[str]:
         return bubble_command(level, args.cores or "", args.calibration or "")
 
-    nodes = BubbledNodes(_launcher(args, app), hosts, app, n_ranks, bubble, args.mpirun_arg)
-    time_s = _told(nodes.time_s, n_repeats)
-    alone_s = time_s([0] * len(hosts))
+    settle_s = config.parse_positive("--settle-s", args.settle_s)
+    limit_s = config.parse_positive("--limit-s", args.limit_s)
+    nodes = BubbledNodes(
+        _launcher(args, app), hosts, app, n_ranks, bubble, args.mpirun_arg, settle_s, limit_s
+    )
+    time_s = _median_of_runs(nodes.time_s, n_repeats)
+    with progress.stage("running the program", unit="runs"):
+        # All slowdowns are over this one.
+        alone_s = _median_of_runs(nodes.time_s, max(N_ALONE, n_repeats))([0] * len(hosts))
 
-    def profile(level: int, n_disturbed: int) -> float:
-        if not n_disturbed:
-            return alone_s
-        return time_s([level] * n_disturbed + [0] * (len(hosts) - n_disturbed))
+        def profile(level: int, n_disturbed: int) -> float:
+            if not n_disturbed:
+                return alone_s
+            return time_s([level] * n_disturbed + [0] * (len(hosts) - n_disturbed))
 
-    name = args.name or os.path.basename(app[0])
-    return propagation.run(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
+        name = args.name or os.path.basename(app[0])
+        return propagation.run(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
 
 
-def _told(time_s: Callable[[Sequence[float]], float], n_repeats: int) -> Callable[[Sequence[float]], float]:
+def _median_of_runs(
+    time_s: Callable[[Sequence[float]], float], n_repeats: int
+) -> Callable[[Sequence[float]], float]:
     """The median of some runs, each of which is told with -v."""
 
     def median_s(levels: Sequence[float]) -> float:
         found = []
         for _ in range(n_repeats):
             found.append(time_s(levels))
+            progress.count("runs", 1)
             messages.detail(f"levels {' '.join(f'{level:g}' for level in levels)}: {found[-1]:.2f} s")
         return statistics.median(found)
 
@@ -93,6 +108,13 @@ def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
     from mpicoloc.launch import target
 
     if args.mpirun:
-        return launcher.given(args.mpirun)
-    found = target.find(app, os.environ)
-    return launcher.find(found.abi, found.libmpi, found.file)
+        chosen = launcher.given(args.mpirun)
+    else:
+        found = target.find(app, os.environ)
+        chosen = launcher.find(found.abi, found.libmpi, found.file)
+    if chosen.family != "openmpi" and not args.mpirun_arg:
+        messages.note(
+            "this mpirun binds no ranks, so bubbles may take their processors: give "
+            "--mpirun-arg=-bind-to --mpirun-arg=core, or bind them otherwise"
+        )
+    return chosen

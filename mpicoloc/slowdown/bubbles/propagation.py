@@ -20,7 +20,7 @@ Profile = Callable[[int, int], float]
 THRESHOLD = 0.05
 """Smaller differences of normalised times are not looked into: threshold_d of Algorithm 3."""
 METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
-"""How few settings are chosen; the numbers are per cent of all."""
+"""Ways to choose the settings that are run; the number is the part of all settings, in per cent."""
 
 
 def mean_error(found: PropagationMatrix, truth: Floats) -> float:
@@ -206,6 +206,10 @@ def fill(
         Of the settings that are drawn at random.
     threshold : float
         Of the other methods, as of `binary_brute`.
+
+    Returns
+    -------
+    PropagationMatrix
 
     Raises
     ------

@@ -250,8 +250,24 @@ static void test_loop_heads(void)
     CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE + 9, 1, heads) == 1 && heads[0] == BASE + 5);
     CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE, 4, heads) == 1 && heads[0] == BASE);
     CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE + 27, 4, heads) == 0);
+    /* What lies before the bytes that were read, as code that is hardly executed, is no loop around them. */
+    CHECK(mc_loop_heads(decoder, code + 2, N_CODE - 2, BASE + 2, BASE + 9, 4, heads) == 1 && heads[0] == BASE + 5);
     CHECK(mc_loop_heads(decoder, code, N_CODE, BASE, BASE - 1, 4, heads) == 0);
     CHECK(mc_loop_heads(NULL, code, N_CODE, BASE, BASE + 9, 4, heads) == 0);
+}
+
+static void test_far_heads(void)
+{
+    static uint8_t code[2 * MC_LOOP_BYTES];
+    uint64_t heads[1];
+    for (int n_more = 0; n_more < 2; n_more++) { /* jne, back to the begin */
+        size_t at = MC_LOOP_BYTES - 1 + (size_t)n_more;
+        int32_t distance = -(int32_t)(at + 6);
+        memset(code, 0x90, sizeof code);
+        memcpy(code + at, "\x0f\x85", 2);
+        memcpy(code + at + 2, &distance, sizeof distance);
+        CHECK(mc_loop_heads(decoder, code, sizeof code, BASE, BASE + 9, 1, heads) == !n_more);
+    }
 }
 
 int main(void)
@@ -271,6 +287,7 @@ int main(void)
     test_reach();
     test_walk();
     test_loop_heads();
+    test_far_heads();
     mc_decoder_free(decoder);
     return n_failed;
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 
-APART_S, SAMPLE_S = 0.001, 0.00025
+APART_S, SAMPLE_S = 0.012, 0.0005
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Program:
     order: str = "random"
     n_shutters: int = 30
     duration_s: float = 0.02
-    before_s: float = 0.16
+    before_s: float = 0.08
     period_s: float = 0.5
     slice_s: float = 0.0
     poll: int = 0

@@ -41,7 +41,7 @@ def test_one_disturbed_node_is_as_bad_as_all_for_nodes_that_wait_for_each_other(
 
 
 def test_matrix_and_policy_are_kept_beside_those_of_other_programs(folder, capsys):
-    assert replay("--levels", "3") == 0 and replay("--name", "other", "--uneven-runs", "0") == 0
+    assert replay("--max-level", "3") == 0 and replay("--name", "other", "--uneven-runs", "0") == 0
     assert "steps: slowdown by level and disturbed nodes" in capsys.readouterr().out
     kept = curves_file.matrices("matrices.csv")
     assert kept["steps"].n_pressures == 3 and kept["other"].n_pressures == 8
@@ -72,11 +72,13 @@ def test_place_reads_the_matrix(folder, capsys):
     ("words", "code", "text"),
     [
         (("--profiling", "all"), 2, "--profiling must be one of binary-optimized,"),
-        (("--levels", "9"), 2, "--levels must be"),
+        (("--max-level", "9"), 2, "--max-level must be"),
         (("--threshold", "0"), 2, "--threshold must be"),
         (("--uneven-runs", "-1"), 2, "--uneven-runs must be"),
         (("--name", "nobody"), 3, "has no curve of 'nobody': name one of steps, other"),
         (("--stretch", "1:2"), 2, "--stretch does not go with --propagation"),
+        (("--no-base",), 2, "--no-base does not go with --propagation"),
+        (("--propagation", "nowhere/m.csv"), 2, "its folder cannot be written"),
         (("--out", "x"), 2, "--out does not go with --propagation"),
     ],
 )
@@ -88,8 +90,8 @@ def test_wrong_calls_of_replay_have_one_line(folder, capsys, words, code, text):
 
 
 def test_flags_of_the_matrix_without_it(folder, capsys):
-    assert main(["replay", "steps", *TREE, "--levels", "3"]) == 2
-    assert "--levels is of --propagation, which is not given: leave it out" in capsys.readouterr().err
+    assert main(["replay", "steps", *TREE, "--max-level", "3"]) == 2
+    assert "--max-level is of --propagation, which is not given: leave it out" in capsys.readouterr().err
     assert main(["replay", "steps", *TREE, "--propagation", "m.csv"]) == 2
     assert "give --curves FILE" in capsys.readouterr().err
     words = ("--curves", "curves.csv", "--propagation", "m.csv")
@@ -102,6 +104,7 @@ def test_flags_of_the_matrix_without_it(folder, capsys):
     [
         (("--hosts", "n[0-", "--", "true"), 3, "--hosts"),
         (("--hosts", "a,b"), 2, "no application"),
+        (("--hosts", "a,b,a", "--", "true"), 2, "--hosts names a twice"),
         (("--hosts", "a,b", "--ranks-per-node", "0", "--", "true"), 2, "--ranks-per-node must be"),
         (("--hosts", "a,b", "--repeats", "0", "--", "true"), 2, "--repeats must be"),
         (("--hosts", "a,b", "--cores", "", "--", "true"), 2, "--cores must be a list of processors"),

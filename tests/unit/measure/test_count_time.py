@@ -57,21 +57,3 @@ def test_a_window_wholly_in_mpi_and_a_shutter_without_samples():
     assert found[0] == pytest.approx([0.5] * 7 + [0.49, 0.516], abs=0.01)
     assert found[1] == pytest.approx([0.5] * 9)
     assert near_frac(table("shutters", {"t0_ns": [1]})).tolist() == [[1.0] * 9]
-
-
-@pytest.mark.parametrize(("spread", "least_gain"), [(0.0, 3.0), (0.05, 1.2), (0.3, 0.98)])
-def test_what_few_samples_say_of_a_window_is_moved_towards_the_mean(spread, least_gain):
-    rng = np.random.default_rng(5)
-    truth = np.clip(rng.normal(0.7, spread, (60, len(COUNT_WINDOWS))), 0.02, 0.98)
-    truth[:, -1] -= 0.1 * truth[:, -1]  # shutters have a mean of their own
-    rows = {"t0_ns": np.arange(60)}
-    for i, when in enumerate(COUNT_WINDOWS):
-        rows |= {f"{when}_samples": np.full(60, 25), f"{when}_near": rng.binomial(25, truth[:, i])}
-    found, plain = (
-        near_frac(table("shutters", rows)),
-        np.stack([rows[f"{when}_near"] / 25 for when in COUNT_WINDOWS], 1),
-    )
-    gain = np.sqrt(np.mean((plain - truth) ** 2) / np.mean((found - truth) ** 2))
-    assert gain >= least_gain
-    assert found[:, -1].mean() == pytest.approx(truth[:, -1].mean(), abs=0.02)
-    assert found[:, :-1].mean() == pytest.approx(truth[:, :-1].mean(), abs=0.02)
