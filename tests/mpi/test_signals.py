@@ -116,9 +116,8 @@ def test_programs_with_signals(family, shm_dir, pauser, kind):
     assert (paused.code, bare.code) == (5, 5)
     found = shimlab.segments(shm_dir)
     assert sorted(found) == [0, 1]
-    # A rank that sleeps nearly all the time may never run at the instant of a pause.
-    enough = any if kind == "sleeping" else all
-    assert enough(shimlab.counter(segment, "n_pauses") > 0 for segment in found.values())
+    # A rank that sleeps, or waits for a processor on a busy machine, may never run at the instant of a pause.
+    assert any(shimlab.counter(segment, "n_pauses") > 0 for segment in found.values())
 
 
 @measures_time
