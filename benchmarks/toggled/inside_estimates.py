@@ -107,6 +107,8 @@ class Seen:
         parts = self.wall_split(tables)
         ends = (one.slowdown.value, one.slowdown.low, one.slowdown.high)
         values = [without_stopped(corun_slowdown(x, parts), stopped_frac) for x in ends]
+        if not np.isfinite(values).all():
+            return {"reason": f"{one.slowdown.value:.2f} of all the time leaves none beside the co-runner"}
         return {"value": values[0], "low": values[1], "high": values[2], "n": one.slowdown.n,
                 "method": one.slowdown.method}  # fmt: skip
 
