@@ -68,8 +68,10 @@ def _gromacs(launcher, folder):
     """Of the benchmark's, without what depends on time; with the final positions."""
     subject = _toggled("gromacs", 150, "C++, SIMD, OpenMP", 1, 2, GROMACS_TIMES)(launcher, folder)
     argv = [word for word in subject.program.argv if word not in ("-v", "-noconfout")]
-    i = argv.index("-stepout")
-    argv = [*argv[:i], *argv[i + 2 :], "-reprod", "-notunepme", "-dlb", "no", "-ntomp", "2"]
+    if "-stepout" in argv:  # of several ranks it does not say each step
+        i = argv.index("-stepout")
+        del argv[i : i + 2]
+    argv += ["-reprod", "-notunepme", "-dlb", "no", "-ntomp", "2"]
     return dataclasses.replace(subject, program=dataclasses.replace(subject.program, argv=tuple(argv)))
 
 
