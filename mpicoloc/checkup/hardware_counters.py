@@ -40,7 +40,7 @@ def counters() -> Finding:
     return Finding(
         "PMU",
         "note",
-        f"no hardware counters ({os.strerror(number)}); {fallback}, or loop",
+        f"no hardware counters ({os.strerror(number)}); jobs are measured by meters count and burst",
         "a virtual machine needs its host to pass the PMU on",
     )
 
