@@ -99,10 +99,7 @@ class BubbledNodes:
             contextlib.ExitStack() as stack,
         ):
             bubbles = [
-                (
-                    stack.enter_context(self._bubbles(folder, level, levels)),
-                    os.path.join(folder, f"errors-{level:g}"),
-                )
+                stack.enter_context(self._bubbles(folder, level, levels))
                 for level in sorted({check_level(level) for level in levels} - {0.0})
             ]
             if bubbles:
@@ -129,13 +126,14 @@ class BubbledNodes:
     @contextlib.contextmanager
     def _bubbles(
         self, folder: str, level: float, levels: Sequence[float]
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """Bubbles of one level on the nodes that have it, until the end of the block."""
+    ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+        """Bubbles of one level on their nodes until the end of the block, and the file of their errors."""
         hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
         # Else Open MPI would bind it to the first core, which is the program's.
         unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
         words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *unbound, *self._bubble(level)]
-        with open(os.path.join(folder, f"errors-{level:g}"), "w", encoding="utf-8") as errors:
+        path = os.path.join(folder, f"errors-{level:g}")
+        with open(path, "w", encoding="utf-8") as errors:
             process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -144,7 +142,7 @@ class BubbledNodes:
                 start_new_session=True,
             )
         try:
-            yield process
+            yield process, path
         finally:
             _end(process)
 

@@ -153,7 +153,7 @@ def curve_of(path: str, program: str) -> SensitivityCurve:
     return found
 
 
-def is_whole(path: str, program: str) -> bool:
+def has_curve_and_score(path: str, program: str) -> bool:
     """Whether the file has both a curve and a score of a program."""
     known = _read(path).get(program)
     return known is not None and known.curve is not None and known.score is not None
@@ -190,9 +190,13 @@ def check_update(path: str) -> dict[str, _Known]:
     UsageError, DataError
         As of `read`, or if the file is to be JSON, which is read only.
     """
+    return _read(path) if _is_there_to_update(path) else {}
+
+
+def _is_there_to_update(path: str) -> bool:
     if path.endswith(".json"):
-        raise UsageError(f"{path}: curves are written as CSV: name a file that ends in .csv")
-    return _read(path) if os.path.exists(path) else {}
+        raise UsageError(f"{path}: it would be written as CSV: name a file that ends in .csv")
+    return os.path.exists(path)
 
 
 @contextlib.contextmanager
@@ -323,9 +327,7 @@ def check_update_matrices(path: str) -> dict[str, PropagationMatrix]:
     UsageError, DataError
         As of `matrices`, or if the file is to be JSON, which is read only.
     """
-    if path.endswith(".json"):
-        raise UsageError(f"{path}: matrices are written as CSV: name a file that ends in .csv")
-    return matrices(path) if os.path.exists(path) else {}
+    return matrices(path) if _is_there_to_update(path) else {}
 
 
 def write_matrices(path: str, known: Mapping[str, PropagationMatrix]) -> None:

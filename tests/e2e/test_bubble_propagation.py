@@ -45,7 +45,7 @@ def test_a_matrix_of_real_runs(mpirun, capfd):
     assert os.path.exists("m.csv")
 
 
-def test_bubbles_that_cannot_run_are_told_before_the_program_runs(mpirun, capfd, monkeypatch, tmp_path):
+def test_an_uncalibrated_node_is_one_line(mpirun, capfd, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
     assert main.main(["bubble", "propagation", *HOSTS, *mpirun, "-q", "--", *APP]) == 4
     errors = capfd.readouterr().err

@@ -38,7 +38,7 @@ int mc_walk_on(mc_walk *way, const mc_instruction *instruction)
     return instruction->traits & (MC_GOES_ON | MC_JUMPS) && !has_been(way, way->at);
 }
 
-static int is_among(const uint64_t *heads, int n, uint64_t head)
+static int has_head(const uint64_t *heads, int n, uint64_t head)
 {
     for (int i = 0; i < n; i++)
         if (heads[i] == head)
@@ -54,7 +54,7 @@ int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t b
     int n_found = 0;
     while (n_found < n_max && mc_instruction_at(decoder, code, n, base, way.at, &it) == MC_OK) {
         int is_near = it.target >= base && it.target <= from && way.at - it.target < MC_LOOP_BYTES;
-        if (it.traits & MC_FORKS && is_near && !is_among(heads, n_found, it.target))
+        if (it.traits & MC_FORKS && is_near && !has_head(heads, n_found, it.target))
             heads[n_found++] = it.target;
         if (!mc_walk_on(&way, &it))
             break;

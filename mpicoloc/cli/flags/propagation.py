@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.core import messages
-from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 OF_FILLING = ("profiling", "threshold", "max_level", "uneven_runs")
 """Flags that choose the runs."""
-_PROFILING, _THRESHOLD, _MAX_LEVEL, _UNEVEN_RUNS = "binary-optimized", 0.05, 8, 20
+_UNEVEN_RUNS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser, curves: str) -> None:
@@ -43,17 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser, curves: str) -> None:
         "--profiling",
         metavar="METHOD",
         help="which settings are run; others are interpolated: binary-optimized, binary-brute, random-30 or "
-        f"random-50 ({_PROFILING})",
+        "random-50 (binary-optimized)",
     )
     add(
         "--threshold",
         metavar="X",
-        help=f"differences of slowdowns that the binary methods do not look into ({_THRESHOLD:g})",
+        help="differences of slowdowns that the binary methods do not look into (0.05)",
     )
     add(
         "--max-level",
         metavar="N",
-        help=f"bubbles of levels 1 to N; `place` takes larger pressures as N ({_MAX_LEVEL})",
+        help="bubbles of levels 1 to N; `place` takes larger pressures as N (8)",
     )
     add(
         "--uneven-runs",
@@ -73,7 +72,7 @@ def check(args: argparse.Namespace) -> None:
     from mpicoloc.profile import curves_file
     from mpicoloc.slowdown.bubbles.propagation import METHODS
 
-    if (args.profiling or _PROFILING) not in METHODS:
+    if args.profiling not in (None, *METHODS):
         raise UsageError(f"--profiling must be one of {', '.join(METHODS)}, got {args.profiling!r}")
     _numbers(args)
     for flag in ("propagation", "curves"):
@@ -88,14 +87,16 @@ def check(args: argparse.Namespace) -> None:
 
 def _numbers(args: argparse.Namespace) -> tuple[int, float, int]:
     """Levels, threshold and runs with uneven pressures."""
+    from mpicoloc.core.bubbles import MAX_LEVEL
+    from mpicoloc.slowdown.bubbles.propagation import THRESHOLD
 
     def text_of(flag: str, default: float) -> str:
         given = getattr(args, flag)
         return f"{default:g}" if given is None else str(given)
 
     return (
-        config.parse_whole("--max-level", text_of("max_level", _MAX_LEVEL), most=int(MAX_LEVEL)),
-        config.parse_positive("--threshold", text_of("threshold", _THRESHOLD)),
+        config.parse_whole("--max-level", text_of("max_level", MAX_LEVEL), most=int(MAX_LEVEL)),
+        config.parse_positive("--threshold", text_of("threshold", THRESHOLD)),
         config.parse_whole("--uneven-runs", text_of("uneven_runs", _UNEVEN_RUNS), 0),
     )
 
@@ -129,7 +130,8 @@ def run(
     from mpicoloc.slowdown.bubbles import propagation, uneven
 
     n_levels, threshold, max_runs = _numbers(args)
-    matrix = propagation.fill(args.profiling or _PROFILING, profile, n_levels, n_nodes, rng, threshold)
+    method = args.profiling or propagation.METHODS[0]
+    matrix = propagation.fill(method, profile, n_levels, n_nodes, rng, threshold)
     if args.propagation is not None:
         curves_file.update_matrices(args.propagation, name, matrix)
     choice: PolicyChoice | None = None
@@ -149,7 +151,7 @@ def _keep_policy(path: str, name: str, policy: str) -> None:
     from mpicoloc.profile import curves_file
 
     curves_file.update(path, name, policy=policy)
-    if not curves_file.is_whole(path, name):
+    if not curves_file.has_curve_and_score(path, name):
         messages.note(
             f"{path} has no curve or no score of {name} yet: `place` needs `mpicoloc bubble sensitivity` and "
             "`score`, too"

@@ -20,7 +20,7 @@ Profile = Callable[[int, int], float]
 THRESHOLD = 0.05
 """Smaller differences of normalised times are not looked into: threshold_d of Algorithm 3."""
 METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
-"""Ways to choose the settings that are run; the number is the part of all settings, in per cent."""
+"""Ways to choose the settings that are run, the usual one first; the numbers are per cent of all settings."""
 
 
 def mean_error(found: PropagationMatrix, truth: Floats) -> float:

@@ -178,51 +178,66 @@ static uint64_t name_file(mc_counts *counts, const char *address)
     return to_offset;
 }
 
+/* What a search for places needs. */
+typedef struct search {
+    mc_spots *spots;
+    mc_places *places;
+    mc_counts *counts;
+    mc_program_files files;
+    mc_decoder *decoder;
+} search;
+
+static search open_search(void)
+{
+    return (search){.spots = mc_spots_new(),
+                    .places = calloc(1, sizeof(mc_places)),
+                    .counts = calloc(1, sizeof(mc_counts)),
+                    .decoder = mc_decoder_new()};
+}
+
+static void close_search(search *all)
+{
+    mc_program_files_close(&all->files);
+    mc_decoder_free(all->decoder);
+    mc_spots_free(all->spots);
+    free(all->counts);
+    free(all->places);
+}
+
 static void test_outer(void)
 {
-    mc_spots *spots = mc_spots_new();
-    mc_places *places = calloc(1, sizeof *places);
-    mc_counts *counts = calloc(1, sizeof *counts);
-    mc_program_files files = {0};
-    mc_decoder *decoder = mc_decoder_new();
-    uint64_t to_offset = name_file(counts, outer_loop);
+    search all = open_search();
+    mc_spots *spots = all.spots;
+    mc_places *places = all.places;
+    uint64_t to_offset = name_file(all.counts, outer_loop);
     spots->n = 1;
     spots->rows[0] = (mc_spot){(uint64_t)(uintptr_t)inner_loop + to_offset, 9, 0};
-    mc_places_find(places, decoder, &files, counts, spots, NULL);
+    mc_places_find(places, all.decoder, &all.files, all.counts, spots, NULL);
     CHECK(places->n == 1 && places->rows[0].place.offset == (uint64_t)(uintptr_t)outer_loop + to_offset);
-    mc_program_files_close(&files);
-    mc_decoder_free(decoder);
-    mc_spots_free(spots);
-    free(counts);
-    free(places);
+    close_search(&all);
 }
 
 /* A loop that only waits is no place, neither where a sample lies in it nor behind one that leads to it. */
 static void test_waiting(void)
 {
-    mc_spots *spots = mc_spots_new();
-    mc_places *places = calloc(1, sizeof *places);
-    mc_counts *counts = calloc(1, sizeof *counts);
-    mc_program_files files = {0};
-    mc_decoder *decoder = mc_decoder_new();
+    search all = open_search();
+    mc_spots *spots = all.spots;
+    mc_places *places = all.places;
     mc_patch_code patch;
-    uint64_t to_offset = name_file(counts, waiting_place), waiting = (uint64_t)(uintptr_t)waiting_place;
+    uint64_t to_offset = name_file(all.counts, waiting_place), waiting = (uint64_t)(uintptr_t)waiting_place;
     spots->n = 3;
     spots->rows[0] = (mc_spot){waiting + to_offset, 9, 0};
     spots->rows[1] = (mc_spot){(uint64_t)(uintptr_t)counted_place + to_offset, 5, 0};
     spots->rows[2] = (mc_spot){(uint64_t)(uintptr_t)before_waiting + to_offset, 1, 0};
-    CHECK(mc_relocate(decoder, (const uint8_t *)before_waiting, 32, waiting - 2, waiting, waiting, 8, &patch) == MC_OK);
-    mc_places_drop_waiting(spots, decoder, &files, counts);
+    CHECK(mc_relocate(all.decoder, (const uint8_t *)before_waiting, 32, waiting - 2, waiting, waiting, 8, &patch) ==
+          MC_OK);
+    mc_places_drop_waiting(spots, all.decoder, &all.files, all.counts);
     CHECK(spots->n == 2 && spots->rows[0].n == 5 && spots->rows[1].n == 1);
-    mc_places_find(places, decoder, &files, counts, spots, NULL);
+    mc_places_find(places, all.decoder, &all.files, all.counts, spots, NULL);
     CHECK(places->n > 0);
     for (int i = 0; i < places->n; i++)
         CHECK(places->rows[i].place.offset != waiting + to_offset);
-    mc_program_files_close(&files);
-    mc_decoder_free(decoder);
-    mc_spots_free(spots);
-    free(counts);
-    free(places);
+    close_search(&all);
 }
 
 #endif

@@ -103,6 +103,6 @@ def test_levels_lie_evenly_on_a_machine_without_shared_memory(slowdown):
 
 
 @pytest.mark.parametrize(("gain", "is_told"), [(0.02, True), (-0.01, True), (0.04, False)])
-def test_a_machine_whose_levels_can_hardly_be_told_apart(gain, is_told, capsys):
+def test_a_small_gain_is_noted(gain, is_told, capsys):
     calibrate._note_small_gain(gain)
     assert ("slows the probe by" in capsys.readouterr().err) == is_told

@@ -65,7 +65,7 @@ def test_two_that_update_one_file_lose_nothing(tmp_path):
 
 
 def test_a_file_that_cannot_be_updated_is_told_first(tmp_path):
-    with pytest.raises(UsageError, match="curves are written as CSV"):
+    with pytest.raises(UsageError, match="would be written as CSV"):
         curves_file.check_update(str(tmp_path / "curves.json"))
     assert curves_file.check_update(str(tmp_path / "new.csv")) == {}
 

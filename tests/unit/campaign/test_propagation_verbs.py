@@ -40,7 +40,7 @@ def test_one_disturbed_node_is_as_bad_as_all_for_nodes_that_wait_for_each_other(
     assert found["policy"]["policy"] != "interpolate" and found["policy"]["is_stable"]
 
 
-def test_matrix_and_policy_are_kept_beside_those_of_other_programs(folder, capsys):
+def test_updates_keep_the_rows_of_other_programs(folder, capsys):
     assert replay("--max-level", "3") == 0 and replay("--name", "other", "--uneven-runs", "0") == 0
     assert "steps: slowdown by level and disturbed nodes" in capsys.readouterr().out
     kept = curves_file.matrices("matrices.csv")
