@@ -256,23 +256,34 @@ def start_pair(calibrated, tmp_path, started):
     return start
 
 
+def check_bubbles(profile):
+    """Whether shutters had bubbles, which must be as the job was told; skips where few had counts."""
+    shutters = profile.tables["shutters"]
+    assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
+    has_bubble = (shutters["bubble_level"] > 0) | (shutters["verdict"] == VERDICTS.index("bubbled"))
+    assert (shutters["verdict"][has_bubble] != VERDICTS.index("valid")).all()
+    if (n_counted := bubbled_jobs.n_counted(profile)) < bubbled_jobs.MIN_COUNTED:
+        pytest.skip(f"{n_counted} shutters had counts on this machine, {bubbled_jobs.MIN_COUNTED} needed")
+    return has_bubble.any()
+
+
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.serial
 def test_bubbles_in_the_shutters_of_a_job(start_pair):
-    pair = start_pair(15)
-    for job in pair:
-        assert job.wait() == 0, job.log
-    with_bubbles, without = (job.profile().tables for job in pair)
-    assert not (without["shutters"]["bubble_level"] > 0).any()
-    shutters, nodes = with_bubbles["shutters"], with_bubbles["nodes"]
-    assert set(shutters["bubble_level"]) <= {0.0, 2.0, 4.0, 6.0, 8.0}
-    has_bubble = (shutters["bubble_level"] > 0) | (shutters["verdict"] == VERDICTS.index("bubbled"))
-    assert (shutters["verdict"][has_bubble] != VERDICTS.index("valid")).all()
-    n_counted = int((shutters["during_window_ns"] > 0).sum())
-    if n_counted < bubbled_jobs.MIN_COUNTED:
-        pytest.skip(f"{n_counted} shutters had counts on this machine, {bubbled_jobs.MIN_COUNTED} needed")
-    assert has_bubble.any(), nodes["bubble_reason"]
+    # Others may want the processors for a while, and bubbles leave them to others.
+    for _ in range(3):
+        pair = start_pair(15)[-2:]
+        for job in pair:
+            assert job.wait() == 0, job.log
+        with_bubbles, without = (job.profile() for job in pair)
+        assert not (without.tables["shutters"]["bubble_level"] > 0).any()
+        if check_bubbles(with_bubbles):
+            return
+    free = bubbled_jobs.free_frac(sorted(os.sched_getaffinity(0))[1])
+    if free < 0.9:
+        pytest.skip(f"others have the processors: {free:.0%} of windows are free")
+    pytest.fail(f"no shutter had a bubble: {with_bubbles.tables['nodes']['bubble_reason']}")
 
 
 @pytest.mark.e2e
