@@ -56,6 +56,7 @@ ORDER = (
     "scores-simulated",
     "predict",
     "pairing",
+    "bubbles",
     "placement",
     "propagation",
     "deployment",

@@ -2,7 +2,7 @@
 #ifndef MPICOLOC_AGENT_H
 #define MPICOLOC_AGENT_H
 
-#include "agent/bubbling.h"
+#include "agent/bubbles/bubbling.h"
 #include "agent/lengths.h"
 #include "agent/meters/meter.h"
 #include "agent/schedule.h"

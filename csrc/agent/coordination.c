@@ -25,17 +25,19 @@ void mc_common_share(mc_agent *agent, int is_shared)
     STORE(agent->node->common.is_shared, (uint64_t)is_shared);
 }
 
-void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1)
+void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1, uint64_t bubble)
 {
     mc_common *common = &agent->node->common;
     common->t0 = t0;
     common->t1 = t1;
+    common->bubble = bubble;
     STORE(common->i_asked, i);
 }
 
-void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm)
+void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm, int has_bubble)
 {
     mc_common *common = &agent->node->common;
+    common->has_bubble = (uint64_t)has_bubble;
     STORE(common->is_firm, (uint64_t)is_firm);
     STORE(common->i_decided, i);
 }

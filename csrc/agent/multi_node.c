@@ -21,14 +21,19 @@ static int is_free(const mc_board_view *view, uint64_t period_ns, uint64_t t_ear
     return 1;
 }
 
-void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, uint64_t now)
+int mc_multi_node_is_asked(const mc_node *node)
+{
+    return LOAD(node->common.i_asked) != node->common.i_answered;
+}
+
+void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, int can_bubble,
+                          uint64_t now)
 {
     mc_common *common = &node->common;
     uint64_t i = LOAD(common->i_asked);
-    if (i == common->i_answered)
-        return;
     mc_view_book(view, (mc_booking){common->t0, common->t1, 0});
     common->is_free = (uint64_t)is_free(view, period_ns, now + notice_ns, common->t0);
+    common->can_bubble = (uint64_t)can_bubble;
     if (!common->is_free)
         mc_view_book(view, NO_BOOKING);
     STORE(common->i_answered, i);
@@ -80,7 +85,8 @@ int mc_multi_node_is_confirmed(const mc_node *node, const mc_own_shutter *own, u
     return is_confirmed;
 }
 
-void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, int has_ranks)
+void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
+                        int has_ranks)
 {
     mc_common *common = &node->common;
     uint64_t n_jobs = (uint64_t)has_ranks;
@@ -89,4 +95,5 @@ void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengt
     STORE(common->n_jobs, n_jobs);
     STORE(common->period_ns, lengths->period_ns);
     STORE(common->duration_ns, lengths->duration_ns);
+    STORE(common->bubble_ability, bubble_ability);
 }

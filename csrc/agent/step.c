@@ -6,7 +6,6 @@
 #include "common/proc.h"
 
 #include <sched.h>
-#include <stdio.h>
 
 static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* for so long; and while the meter searches */
@@ -124,13 +123,12 @@ static void close_own(mc_agent *agent, uint64_t verdict)
 static void judge_bubble(mc_agent *agent)
 {
     mc_own_shutter *own = &agent->own;
-    mc_ack ack;
+    mc_ack acks[MC_N_SLOTS];
     own->record.verdict = MC_VERDICT_BUBBLED;
     if (!mc_bubbling_was_told(agent->bubbling, own->reservation.t0))
         return;
-    int is_answered = mc_own_shutter_ack(own, &agent->view, own->reservation.wish.owner, &ack) == MC_OK;
-    mc_bubbling_result(agent->bubbling, is_answered ? &ack : NULL, &own->record.bubble_level,
-                       &own->record.probe_slowdown);
+    int n_acks = mc_own_shutter_acks(own, &agent->view, acks);
+    mc_bubbling_result(agent->bubbling, acks, n_acks, &own->record.bubble_level, &own->record.probe_slowdown);
 }
 
 void mc_agent_judge(mc_agent *agent, uint64_t now)
@@ -138,7 +136,8 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
         return;
-    int is_alone = own->record.n_corunners == 0 && !own->i_common; /* such a shutter says nothing of co-runners */
+    /* A shutter without co-runners says nothing of them. */
+    int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));
     if (own->record.verdict == MC_VERDICT_VALID &&
         (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))
         judge_bubble(agent);
@@ -164,11 +163,29 @@ static void adapt(mc_agent *agent, uint64_t now)
 /* Without co-runners a job is only searched for places, and has shutters, if bubbles can run. */
 static void want_bubbles(mc_agent *agent)
 {
-    int can_have = agent->bubbling && !agent->ranks.is_multi_node && mc_meter_may_count(&agent->meter);
-    agent->view.bubble_frac = can_have ? mc_bubbling_frac(agent->bubbling) : 0.0;
-    if (agent->bubbling && agent->ranks.is_multi_node)
-        snprintf(agent->node->bubble_reason, sizeof agent->node->bubble_reason,
-                 "jobs on several nodes have no bubbles");
+    const mc_common *common = &agent->node->common;
+    int has_coordinators =
+        !agent->ranks.is_multi_node || __atomic_load_n(&common->state, __ATOMIC_ACQUIRE) == MC_COMMON_ON;
+    int can_have = agent->bubbling && has_coordinators && mc_meter_may_count(&agent->meter);
+    mc_bubbling_lacks_coordinators(agent->bubbling, !has_coordinators);
+    /* Coordinators take shutters for nothing else then. */
+    int is_only_for_bubbles = agent->ranks.is_multi_node && common->n_jobs <= 1 && !is_shared_elsewhere(agent);
+    agent->view.bubble_frac = !can_have ? 0.0 : is_only_for_bubbles ? 1.0 : mc_bubbling_frac(agent->bubbling);
+}
+
+/* Shutters without co-runners are for a bubble only. There are not so many of them that they would push out the counts of
+   the others. */
+static int may_be_alone(const mc_agent *agent, uint64_t now)
+{
+    return agent->n_alone < MC_N_COUNT_ROWS / 2 && mc_duty_allows(&agent->pause.duty, 0, now);
+}
+
+/* What a bubble does is read from counts. */
+static int may_have_bubble(const mc_agent *agent, uint64_t now)
+{
+    int is_shared = agent->view.n_others > 0 || is_shared_elsewhere(agent);
+    return agent->node->meter == MC_METER_COUNT && mc_meter_has_windows(&agent->meter) &&
+           agent->view.bubble_frac > 0.0 && (is_shared || may_be_alone(agent, now));
 }
 
 static void search(mc_agent *agent, uint64_t now)
@@ -178,6 +195,12 @@ static void search(mc_agent *agent, uint64_t now)
         agent->lengths.t_adapted = 0;
 }
 
+/* Whether what the coordinators want beside the job on all nodes can run on this one. */
+static int take_bubble_of_all(mc_agent *agent, uint64_t now)
+{
+    return may_have_bubble(agent, now) && mc_bubbling_take(agent->bubbling, &agent->view, agent->node->common.bubble);
+}
+
 static void agree_with_nodes(mc_agent *agent, uint64_t now)
 {
     mc_node *node = agent->node;
@@ -185,11 +208,13 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
     uint64_t notice_ns = mc_multi_node_notice_ns(period_ns, lead_ns(agent));
     if (!agent->ranks.is_multi_node)
         return;
-    mc_multi_node_tell(node, &agent->view, &agent->lengths, agent->ranks.n_alive > 0);
+    uint64_t ability = may_have_bubble(agent, now) ? mc_bubbling_ability(agent->bubbling) : MC_BUBBLES_NONE;
+    mc_multi_node_tell(node, &agent->view, &agent->lengths, ability, agent->ranks.n_alive > 0);
     mc_multi_node_decide(node, &agent->view, &agent->own, notice_ns, now);
     if (mc_multi_node_is_confirmed(node, &agent->own, &verdict))
         close_own(agent, verdict);
-    mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, now);
+    if (mc_multi_node_is_asked(node))
+        mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, take_bubble_of_all(agent, now), now);
 }
 
 static void begin_own(mc_agent *agent, uint64_t now)
@@ -201,9 +226,9 @@ static void begin_own(mc_agent *agent, uint64_t now)
     uint64_t i_common = is_booked ? common->i_answered : 0, t0 = schedule->t_instant;
     mc_reservation next = {.epoch = t0, .t0 = t0, .t1 = t0 + duration_ns};
     if (agent->is_bubbled)
-        next.wish = mc_bubbling_wish(agent->bubbling);
+        next.request = mc_bubbling_request(agent->bubbling);
     close_own(agent, MC_VERDICT_ELSEWHERE);
-    agent->n_alone += agent->view.n_others == 0 && !is_booked;
+    agent->n_alone += agent->view.n_others == 0 && !(is_booked && is_shared_elsewhere(agent));
     mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, &next, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
@@ -238,27 +263,20 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
-/* A bubble on one node of several would say little, and its effect is read from counts. */
-static void draw_bubble(mc_agent *agent)
+/* Ranks wait for each other, so a bubble on one node of several would say little: all have it, or none. */
+static void draw_bubble(mc_agent *agent, uint64_t now)
 {
-    int may_have = !agent->schedule.booked_owner && agent->node->meter == MC_METER_COUNT &&
-                   mc_meter_has_windows(&agent->meter) && agent->view.bubble_frac > 0.0;
-    agent->is_bubbled = may_have && mc_bubbling_draw(agent->bubbling, &agent->view);
-}
-
-/* A shutter without co-runners is for a bubble only. There are not so many of them that they would push out the counts
-   of the others. */
-static int may_take_alone(mc_agent *agent)
-{
-    return agent->is_bubbled && agent->n_alone < MC_N_COUNT_ROWS / 2;
+    if (agent->schedule.booked_owner)
+        agent->is_bubbled = agent->node->common.has_bubble && take_bubble_of_all(agent, now);
+    else
+        agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
 /* A meter that counts costs the job something too. */
 static int may_take(mc_agent *agent, uint64_t now)
 {
     int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
-    return is_affordable && (agent->view.n_others > 0 || may_take_alone(agent)) &&
-           mc_lengths_takes(&agent->lengths, now);
+    return is_affordable && (agent->view.n_others > 0 || agent->is_bubbled) && mc_lengths_takes(&agent->lengths, now);
 }
 
 static void decide(mc_agent *agent, uint64_t now)
@@ -269,7 +287,7 @@ static void decide(mc_agent *agent, uint64_t now)
     int target = mc_schedule_decide(&agent->schedule, view, period_ns);
     int is_offered = agent->node->meter != MC_METER_NONE && target == MC_TARGET_OWN;
     if (is_offered)
-        draw_bubble(agent);
+        draw_bubble(agent, now);
     /* From the next instant on: this one was computed by all jobs with the period before. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {

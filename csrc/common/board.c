@@ -189,7 +189,7 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
     mc_slot_acknowledge(slot, &(mc_ack){0});
-    STORE(slot->n_bubbles, 0);
+    STORE(slot->offer.n, 0);
     STORE(slot->want_duration_ns, 0);
     STORE(slot->want_period_ns, 0);
     STORE(slot->books, 0);
@@ -289,8 +289,10 @@ void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
     STORE(slot->epoch, reservation->epoch);
     STORE(slot->t0, reservation->t0);
     STORE(slot->t1, reservation->t1);
-    STORE(slot->wish.owner, reservation->wish.owner);
-    STORE(slot->wish.level_thousandths, reservation->wish.level_thousandths);
+    STORE(slot->request.level_thousandths, reservation->request.level_thousandths);
+    STORE(slot->request.n_bubbles, reservation->request.n_bubbles);
+    for (int i = 0; i < MC_N_SHARE_WORDS; i++)
+        STORE(slot->request.shares[i], reservation->request.shares[i]);
     STORE(slot->seq, odd + 1);
 }
 
@@ -301,8 +303,10 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
         out->epoch = LOAD(slot->epoch);
         out->t0 = LOAD(slot->t0);
         out->t1 = LOAD(slot->t1);
-        out->wish.owner = LOAD(slot->wish.owner);
-        out->wish.level_thousandths = LOAD(slot->wish.level_thousandths);
+        out->request.level_thousandths = LOAD(slot->request.level_thousandths);
+        out->request.n_bubbles = LOAD(slot->request.n_bubbles);
+        for (int k = 0; k < MC_N_SHARE_WORDS; k++)
+            out->request.shares[k] = LOAD(slot->request.shares[k]);
         if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
             return MC_OK;
     }

@@ -6,8 +6,21 @@
 
 typedef struct mc_reservation {
     uint64_t epoch, t0, t1;
-    mc_wish wish;
+    mc_press_request request;
 } mc_reservation;
+
+/* How many bubbles the job in that slot is asked to press. */
+static inline int mc_press_share(const mc_press_request *request, int i_slot)
+{
+    return (int)(request->shares[i_slot / 8] >> (i_slot % 8 * 8) & 0xff);
+}
+
+/* Ask the job in that slot, which was not asked before, for n, at most 255. */
+static inline void mc_press_ask(mc_press_request *request, int i_slot, int n)
+{
+    request->shares[i_slot / 8] |= (uint64_t)n << (i_slot % 8 * 8);
+    request->n_bubbles += (uint64_t)n;
+}
 
 /* A job as it was read at one moment. */
 typedef struct mc_neighbour {

@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 23,
+    MC_ABI_VERSION = 24,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -56,7 +56,8 @@ enum {
     MC_N_PROBE_LEVELS = 9, /* of bubbles, 0 to 8 */
     MC_N_MODULES = 128,    /* loaded objects that call sites are relative to */
 
-    MC_N_SLOTS = 64,        /* jobs on a node */
+    MC_N_SLOTS = 64, /* jobs on a node */
+    MC_N_SHARE_WORDS = MC_N_SLOTS / 8,
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
     MC_N_CPU_WORDS = 16,    /* of a mask of processors */
     MC_N_SHUTTERS = 8192,   /* shutters that a node file holds */
@@ -102,6 +103,9 @@ enum {
 
 /* What has become of the coordinators' agreement on common shutters. */
 enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
+
+/* What an agent can let run beside the job in its shutters. */
+enum { MC_BUBBLES_NONE = 0, MC_BUBBLES_ONLY = 1, MC_BUBBLES_AND_PROBE = 2 };
 
 /* The profile's state; the meters, in order of preference; the ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };

@@ -62,16 +62,20 @@ typedef struct mc_common {
     /* written by the coordinator */
     uint64_t state;                    /* MC_COMMON_... */
     uint64_t i_asked, t0, t1;          /* is the node free from t0 to t1, by its own clock? */
+    uint64_t bubble;                   /* with i_asked: 1 + thousandths of the level of the bubble that shall run
+                                          beside the job on all nodes; 1: the probe; 0: neither */
     uint64_t i_decided, is_firm;       /* the decision for shutter i_decided; 1: all nodes are free */
+    uint64_t has_bubble;               /* with i_decided; 1: what was asked for can run on all nodes */
     uint64_t i_confirmed, all_verdict; /* the verdict of all nodes on it */
     uint64_t is_shared;                /* the job has co-runners on some node */
     int64_t clock_offset_ns;           /* this node's clock minus that of the first coordinator's node */
     uint64_t clock_bound_ns;           /* two nodes' clocks differ by at most this much after correction */
     uint64_t clock_worst_ns;           /* the largest bound so far */
     /* written by the agent */
-    uint64_t i_answered, is_free;
+    uint64_t i_answered, is_free, can_bubble;
     uint64_t i_judged, verdict;
-    uint64_t n_jobs; /* jobs with ranks, this one included */
+    uint64_t bubble_ability; /* MC_BUBBLES_...: what can run beside the job in shutters */
+    uint64_t n_jobs;         /* jobs with ranks, this one included */
     uint64_t period_ns, duration_ns;
 } mc_common;
 
@@ -103,11 +107,18 @@ typedef struct mc_node {
     mc_counts counts;
 } mc_node;
 
-/* What a job asks of one co-runner in its shutter: that it presses on the processors of its ranks, which stand still. */
-typedef struct mc_wish {
-    uint64_t owner;             /* of the co-runner; 0: nobody is asked */
-    uint64_t level_thousandths; /* of the bubble; 0: the probe is wanted */
-} mc_wish;
+/* Bubbles that a job can press on its ranks' processors in shutters of others. */
+typedef struct mc_press_offer {
+    uint64_t n;     /* 0: none */
+    uint64_t n_all; /* of a level, in its calibration: where that is another number, levels are others */
+} mc_press_offer;
+
+/* What a job asks of co-runners in its shutter: that they press on the processors of their ranks, which stand still. */
+typedef struct mc_press_request {
+    uint64_t level_thousandths;        /* of the bubble; 0: the probe is wanted */
+    uint64_t n_bubbles;                /* of that level, by all who are asked; 0: nobody is asked */
+    uint64_t shares[MC_N_SHARE_WORDS]; /* how many of them each presses: a byte for each slot */
+} mc_press_request;
 
 /* A job's acknowledgement of another job's shutter. */
 typedef struct mc_ack {
@@ -128,8 +139,8 @@ typedef struct mc_slot {
     uint64_t t_joined;
     uint64_t seq; /* odd while the reservation below is being written */
     uint64_t epoch, t0, t1;
-    mc_wish wish;       /* part of the reservation */
-    uint64_t n_bubbles; /* of a level, which it can press on its ranks' processors in shutters of others; 0: none */
+    mc_press_request request; /* part of the reservation */
+    mc_press_offer offer;
     mc_booking booking;
     uint64_t books; /* 1: the job is on several nodes and books its shutters, so it takes no instant of the grid */
     mc_ack ack;
@@ -171,8 +182,8 @@ mc_node *mc_agent_node(mc_agent *agent);
 void mc_common_state(mc_agent *agent, uint64_t state);
 void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
 void mc_common_share(mc_agent *agent, int is_shared);
-void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1);
-void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm);
+void mc_common_ask(mc_agent *agent, uint64_t i, uint64_t t0, uint64_t t1, uint64_t bubble);
+void mc_common_decide(mc_agent *agent, uint64_t i, int is_firm, int has_bubble);
 void mc_common_confirm(mc_agent *agent, uint64_t i, uint64_t verdict);
 void mc_common_read(mc_agent *agent, mc_common *out);
 void mc_agent_close(mc_agent *agent);

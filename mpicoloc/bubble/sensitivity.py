@@ -177,7 +177,7 @@ class _Runs:
         if len(found.curve.levels) < 1 + len(setup.levels):
             return (
                 None,
-                f"only {len(found.curve.levels) - 1} of {len(setup.levels)} levels had enough shutters",
+                f"only {len(found.curve.levels) - 1} of {len(setup.levels)} levels had a shutter with counts",
             )
         return replace(found.curve, source=SensitivityCurve.source), ""
 

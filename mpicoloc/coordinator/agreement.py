@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc import config
-from mpicoloc.coordinator import clocks
+from mpicoloc.coordinator import bubbles, clocks
 from mpicoloc.errors import print_to_stderr
 from mpicoloc.pmpi import contract, node_agent
 
@@ -42,6 +42,7 @@ BOUNDS_IN_SHUTTER = 8
 MOST_LENGTHENING = 4
 """And no shutter is made longer for that than by this factor: better none, until the clocks are known."""
 
+_COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
 
 
@@ -61,14 +62,26 @@ class Offer(NamedTuple):
     """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
     is_clock_old: int = 0
     """Of the first coordinator only, which measures the others'."""
+    bubble_ability: int = 0
+    """What can run beside the job on its node: MC_BUBBLES_..."""
+    bubble: int = 0
+    """Drawn for the next shutter of all nodes (`bubbles.Drawn`); the first coordinator's counts."""
+    is_bubble_wanted: int = 0
+    """Also beside co-runners; without any, shutters are for nothing else."""
 
 
 class Plan(NamedTuple):
-    """A shutter for all nodes; begin on the first node's clock. `i` counts from 1."""
+    """A shutter for all nodes; begin on the first node's clock. `i` counts from 1.
+
+    `bubble`, as of `bubbles.Drawn`, shall run beside the job on all of them; the shutter is `for_bubble` only
+    where nobody has company.
+    """
 
     i: int
     t0_ns: int
     duration_ns: int
+    bubble: int = 0
+    for_bubble: bool = False
 
 
 def is_shared(offers: Sequence[Offer]) -> bool:
@@ -82,9 +95,10 @@ def apart_ns(offers: Sequence[Offer]) -> int:
 
 
 def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
-    """The next shutter, the same from the same offers; None: nobody has company, or the clocks are too bad.
+    """The next shutter, the same from the same offers; None: not worth it, or the clocks are too bad.
 
-    Also None as long as an agent has not looked around or cannot measure.
+    It is worth it if the job has company on some node, or a bubble can run on all. Also None as long as an
+    agent has not looked around or cannot measure.
 
     Parameters
     ----------
@@ -97,7 +111,8 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     slack_ns : int
         Time that the agreement needs.
     """
-    if not is_shared(offers) or any(offer.n_jobs == 0 for offer in offers):
+    bubble = bubble_of_all(offers)
+    if not (is_shared(offers) or bubble) or any(offer.n_jobs == 0 for offer in offers):
         return None
     wanted_ns = max(offer.duration_ns for offer in offers)
     duration_ns = max(wanted_ns, BOUNDS_IN_SHUTTER * apart_ns(offers))
@@ -113,7 +128,16 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
     # Shaken like the instants of one node: a job has rhythms, too.
     shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)
-    return Plan(i, max(last_ns + turn_ns, soonest_ns) + shake_ns, duration_ns)
+    t0_ns = max(last_ns + turn_ns, soonest_ns) + shake_ns
+    return Plan(i, t0_ns, duration_ns, bubble, not is_shared(offers))
+
+
+def bubble_of_all(offers: Sequence[Offer]) -> int:
+    """What the first coordinator has drawn, if all nodes can have it; 0: nothing."""
+    first = offers[0]
+    is_due = first.is_bubble_wanted or not is_shared(offers)
+    can_run = bubbles.can_run(first.bubble, (offer.bubble_ability for offer in offers))
+    return first.bubble if is_due and can_run else 0
 
 
 def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
@@ -126,11 +150,11 @@ def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
 
 
 def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
-    """On a shutter that was valid on this node, or not, and on the others."""
-    if own != contract.MC_VERDICT_VALID:
+    """On a shutter that was valid on this node, with a bubble or without, or not; and on the others."""
+    if own not in _COUNTING_VERDICTS:
         return own
-    is_valid = all(offer.verdict == own for offer in offers)
-    return own if is_valid else int(contract.MC_VERDICT_ELSEWHERE)
+    is_same = all(offer.verdict == own for offer in offers)
+    return own if is_same else int(contract.MC_VERDICT_ELSEWHERE)
 
 
 class Agreement:
@@ -145,6 +169,7 @@ class Agreement:
         self._clock = clocks.Offset(0, clocks.UNKNOWN_NS, 0)
         self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
         self._slack_ns = SLACK_NS
+        self._draw = bubbles.Draw()
         self._steps = self._agree()
         self._next = "offers"
         self._has_resigned = False
@@ -202,12 +227,13 @@ class Agreement:
         if self._next == "clocks":
             yield from clocks.offset(self._comm)
         if self._next == "vote":
-            yield from self._all_gather([False, False])
+            yield from self._all_gather([False, False, False])
         if self._next != "end":
             yield from self._all_gather(Offer(is_over=1))
 
     def _offer(self, agent: node_agent.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
+        drawn = self._draw(common.bubble_ability)
         return Offer(
             is_over=self._is_over,
             n_jobs=common.n_jobs,
@@ -218,6 +244,9 @@ class Agreement:
             max_ns=self._max_ns,
             verdict=self._verdict,
             is_clock_old=self._comm.Get_rank() == 0 and now_ns > self._clock_until_ns,
+            bubble_ability=common.bubble_ability,
+            bubble=drawn.bubble,
+            is_bubble_wanted=drawn.is_wanted,
         )
 
     def _set_clock(self) -> Steps:
@@ -232,23 +261,25 @@ class Agreement:
         verdicts = {offer.verdict for offer in offers}
         if contract.MC_VERDICT_ELSEWHERE in verdicts:
             self._slack_ns = min(2 * self._slack_ns, MOST_SLACK_NS)
-        elif contract.MC_VERDICT_VALID in verdicts:
+        elif verdicts.intersection(_COUNTING_VERDICTS):
             self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
 
     def _take(self, agent: node_agent.Agent, taken: Plan) -> Steps:
         """Agree on it, and wait for what becomes of it; whether it was agreed on."""
         t0_ns = taken.t0_ns + self._clock.offset_ns
         t1_ns = t0_ns + taken.duration_ns
-        agent.ask(taken.i, t0_ns, t1_ns)
+        agent.ask(taken.i, t0_ns, t1_ns, taken.bubble)
         yield from self._wait(lambda: agent.common.i_answered == taken.i, ANSWER_WITHIN_NS)
         answer = agent.common
         is_heard = answer.i_answered == taken.i
-        rows = yield from self._all_gather([is_heard, is_heard and answer.is_free])
+        rows = yield from self._all_gather([is_heard, is_heard and answer.is_free, answer.can_bubble])
         self._next = "offers"
-        are_free = all(is_free for _, is_free in rows)
-        agent.decide(taken.i, are_free)
-        if not are_free:
-            yield from self._wait(lambda: all(heard for heard, _ in rows), DEAF_NS)
+        are_heard, are_free, can_bubble = (all(column) for column in zip(*rows, strict=True))
+        has_bubble = taken.bubble > 0 and can_bubble
+        is_firm = are_free and (has_bubble or not taken.for_bubble)
+        agent.decide(taken.i, is_firm, has_bubble)
+        if not is_firm:
+            yield from self._wait(lambda: False, DEAF_NS if not are_heard else REST_NS * taken.for_bubble)
             return False
         limit_ns = max(0, t1_ns - clocks.now_ns()) + ANSWER_WITHIN_NS
         yield from self._wait(lambda: agent.common.i_judged == taken.i, limit_ns)

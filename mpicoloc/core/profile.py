@@ -58,12 +58,12 @@ class Interference:
 
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
     results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
-    the part of the job's time in pauses for shutters of others, or taken by counting. `coverage_frac` is the
-    part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s` (processor time),
-    `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times that the processor
-    was taken) are sums over the ranks, whatever process took the processor. `bubble_score`: the bubble that
-    the job is like; `bubble_slowdown`: its slowdown beside one of level 8; both from shutters with bubbles,
-    with the ends of their 95 % intervals.
+    the part of the job's time in pauses for shutters of others, or taken by counting or bubbles.
+    `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s`
+    (processor time), `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times
+    that the processor was taken) are sums over the ranks, whatever process took the processor.
+    `bubble_score`: the bubble that the job is like; `bubble_slowdown`: its slowdown beside one of level 8;
+    both from shutters with bubbles, with the ends of their 95 % intervals.
     """
 
     slowdown: Estimate | None = None

@@ -215,7 +215,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     """),
     "shutters": _columns("""
         i_node           i4   1      row of the node in /nodes
-        epoch            u8   1      number of the shutter on its node
+        epoch            u8   ns     begin of the pauses, CLOCK_MONOTONIC of the node
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
         verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere, 6 bubbled
@@ -272,6 +272,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         probe_low        f8   1      lower end of the 95 % interval
         probe_high       f8   1      upper end of it
     """),
+    "sensitivity": _columns("""
+        level            f8   1      level of the bubbles beside the job; 0: none
+        slowdown         f8   1      of the job beside them
+        low              f8   1      lower end of the 95 % interval
+        high             f8   1      upper end of it
+    """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes
         path             S256 1      loaded object that holds the instruction
@@ -315,6 +321,7 @@ ROWS: Mapping[str, str] = {
     "counters": "one row for each rank and event that was counted over its whole run",
     "shutters": "one row for each shutter that was taken for this job, on each node",
     "bubble_levels": "one row for each node that ran bubbles, and level: from its calibration",
+    "sensitivity": "one row for each level of bubbles in its shutters that has a number, and for level 0",
     "places": "one row for each node and each instruction whose passes the meter count counted there",
     "counts": "one row for each shutter and each place that was counted around it",
     "corunners": "one row for each node and each other job that was seen there",

@@ -39,9 +39,9 @@ class Paces:
     calls of one rank moved in `moved_s` seconds of co-run: in the windows before it, and (second column)
     since the shutter before; 0: not known. In a `crowded` shutter threads of the job waited for each other's
     processors, or a bubble ran, so `during` is not of the job alone; `bubble_level` is 0 where none ran.
-    `alone` is a shutter without co-runners. `stratum` numbers the shutters with the same places, 0 for rare
-    ones, `group` those that were left out together when weights were fitted, `instant` the shutters that
-    nodes have in common, in order of time.
+    `n_corunners` is that of the node, `alone` a shutter without co-runners on any node. `stratum` numbers the
+    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
+    were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
     during: Array
@@ -54,6 +54,7 @@ class Paces:
     is_good: Flags
     crowded: Flags
     bubble_level: Array
+    n_corunners: Indices
     alone: Flags
     node: Indices
     stratum: Indices
@@ -71,7 +72,7 @@ class Paces:
 def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     """Paces of all shutters with counts; `cost_ns` is that of `count.slowdown`."""
     rows = _with_windows(shutters)
-    instant = instants(rows)
+    instant, alone = instants(rows), _alone(rows, shutters)
     group = instant % N_SHUTTER_GROUPS
     during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
     is_crowded = crowded(rows) | (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
@@ -96,7 +97,8 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
     return Paces(
         during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
-        is_good[known], is_crowded[known], rows["bubble_level"][known], rows["n_corunners"][known] == 0,
+        is_good[known], is_crowded[known], rows["bubble_level"][known],
+        rows["n_corunners"][known].astype(np.intp), alone[known],
         node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip
 
@@ -126,6 +128,13 @@ def instants(rows: Table) -> Indices:
     names = np.where(rows["common"] > 0, rows["common"].astype(np.int64), -1 - np.arange(len(rows)))
     _, first, number = np.unique(names, return_index=True, return_inverse=True)
     result: Indices = np.argsort(np.argsort(first))[number.ravel()]
+    return result
+
+
+def _alone(rows: Table, shutters: Table) -> Flags:
+    """Which rows are of shutters in which no node of the job had a co-runner, by all `shutters`."""
+    common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
+    result: Flags = (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
     return result
 
 

@@ -28,6 +28,8 @@ class Common(NamedTuple):
     n_jobs: int
     period_ns: int
     duration_ns: int
+    can_bubble: int
+    bubble_ability: int
 
 
 class Agent:
@@ -68,13 +70,16 @@ class Agent:
         """Whether the job has company on some node: then all of its time is shared."""
         lib.mc_common_share(self._handle, is_shared)
 
-    def ask(self, i: int, t0_ns: int, t1_ns: int) -> None:
-        """Whether the node is free for shutter `i`, by its own clock; the answer comes in `common`."""
-        lib.mc_common_ask(self._handle, i, t0_ns, t1_ns)
+    def ask(self, i: int, t0_ns: int, t1_ns: int, bubble: int) -> None:
+        """Whether the node is free for shutter `i`, by its own clock, and for the bubble in it.
 
-    def decide(self, i: int, is_firm: bool) -> None:
-        """Shutter `i`, asked for before, is to be on all nodes, or on none."""
-        lib.mc_common_decide(self._handle, i, is_firm)
+        The answer comes in `common`; `bubble` is as of `mc_common`.
+        """
+        lib.mc_common_ask(self._handle, i, t0_ns, t1_ns, bubble)
+
+    def decide(self, i: int, is_firm: bool, has_bubble: bool) -> None:
+        """Shutter `i`, asked for before, is to be on all nodes, or on none; and so its bubble."""
+        lib.mc_common_decide(self._handle, i, is_firm, has_bubble)
 
     def confirm(self, i: int, verdict: int) -> None:
         """The verdict (MC_VERDICT_...) on shutter `i`, of all nodes."""

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,20 +23,10 @@ def mpirun():
 
 
 def test_a_matrix_of_real_runs(mpirun, capfd):
-    words = [
-        "--max-level",
-        "2",
-        "--settle-s",
-        "2",
-        "--uneven-runs",
-        "1",
-        "--propagation",
-        "m.csv",
-        "--name",
-        "sleeps",
-        "--json",
-    ]
-    assert main.main(["bubble", "propagation", *HOSTS, *mpirun, *words, "-v", "--", *APP]) == 0
+    words = ["--max-level", "2", "--settle-s", "2", "--uneven-runs", "1", "--propagation", "m.csv",
+             "--name", "sleeps", "--runs", "runs.jsonl", "--json"]  # fmt: skip
+    command = ["bubble", "propagation", *HOSTS, *mpirun, *words, "-v", "--", *APP]
+    assert main.main(command) == 0
     done = capfd.readouterr()
     found = json.loads(done.out)
     assert found["n_nodes"] == 2 and [len(row) for row in found["slowdown"]] == [2, 2]
@@ -43,6 +34,12 @@ def test_a_matrix_of_real_runs(mpirun, capfd):
     assert found["policy"]["n_samples"] == 1
     assert "levels 0 0: " in done.err and "levels 2 2: " in done.err
     assert os.path.exists("m.csv")
+    n_lines = len(Path("runs.jsonl").read_text().splitlines())
+    assert n_lines > 4
+    assert main.main(command) == 0
+    again = capfd.readouterr()
+    assert json.loads(again.out) == found and f"runs.jsonl has {n_lines - 1} runs" in again.err
+    assert len(Path("runs.jsonl").read_text().splitlines()) == n_lines
 
 
 def test_an_uncalibrated_node_is_one_line(mpirun, capfd, monkeypatch, tmp_path):

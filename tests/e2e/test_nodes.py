@@ -4,11 +4,13 @@ import os
 import signal
 import time
 
+import bubbled_jobs
 import jobs
 import nodes
 import numpy as np
 import pytest
 
+from mpicoloc.bubble import calibration_file
 from mpicoloc.core.tables import VERDICTS
 
 pytestmark = [
@@ -97,3 +99,61 @@ def test_shutters_are_at_one_instant_on_all_nodes(cluster, openmpi, tmp_path, ne
     # Half of the job waits for the other half: all of it is shared.
     assert tables["nodes"]["shared_s"].min() > SHARED_S
     assert profile.interference.n_used == sum(map(len, valid))
+
+
+BUBBLED = VERDICTS.index("bubbled")
+ON_ITS_PROCESSOR = "case $(hostname) in h0) cpu=%d;; *) cpu=%d;; esac; exec taskset -c $cpu"
+BUBBLES = {"MPICOLOC_METER": "count", "MPICOLOC_SHUTTER_DUTY_FRAC": 0.5, "MPICOLOC_BUBBLE": 0.9,
+           "MPICOLOC_BUBBLE_LEVELS": "3,7.5"}  # fmt: skip
+
+
+def bubbled_shutters(cluster, found, calibration, cpus, beside=()):
+    """Shutters of a job on both nodes, on a processor of each, beside jobs that have other ones."""
+    command = ["sh", "-c", f"{ON_ITS_PROCESSOR % cpus} {found.program} 25"]
+    others = [
+        cluster.start(
+            found, f"other-{name}", [name], ["taskset", "-c", f"{cpu}", found.program, "60"], **STEADY
+        )
+        for name, cpu in zip(cluster.names if beside else (), beside, strict=True)
+    ]
+    job = cluster.start(
+        found, "job", cluster.names, command, MPICOLOC_BUBBLE_CALIBRATION=calibration, **BUBBLES
+    )
+    assert job.wait() == 0, job.log
+    for other in others:
+        nodes.stop(other)
+    profile = job.profile()
+    shutters = profile.tables["shutters"]
+    if len(shutters) < 4:
+        pytest.skip(f"{len(shutters)} shutters on this machine: {profile.tables['nodes']['bubble_reason']}")
+    for number in np.unique(shutters["common"]):
+        is_bubbled = shutters["verdict"][shutters["common"] == number] == BUBBLED
+        assert is_bubbled.all() or not is_bubbled.any()
+    assert set(shutters["bubble_level"]) <= {0.0, 3.0, 7.5}
+    assert not ((shutters["bubble_level"] > 0) & (shutters["verdict"] == VALID)).any()
+    return shutters
+
+
+@pytest.mark.serial
+def test_a_job_alone_on_its_nodes_has_shutters_for_bubbles_only(cluster, calibrated, tmp_path):
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("needs two processors")
+    found = jobs.find_mpi("openmpi", tmp_path, "rarely.c") or pytest.skip("no Open MPI")
+    shutters = bubbled_shutters(cluster, found, calibration_file.default_path(), tuple(cpus))
+    assert (shutters["verdict"] == BUBBLED).any() and not (shutters["verdict"] == VALID).any()
+
+
+@pytest.mark.serial
+def test_bubbles_run_on_all_nodes_at_once(cluster, calibrated, tmp_path):
+    cpus = sorted(os.sched_getaffinity(0))[:4]
+    if len(cpus) < 4:
+        pytest.skip("needs four processors")
+    found = jobs.find_mpi("openmpi", tmp_path, "rarely.c") or pytest.skip("no Open MPI")
+    shutters = bubbled_shutters(
+        cluster, found, calibration_file.default_path(), tuple(cpus[:2]), tuple(cpus[2:])
+    )
+    with_level = shutters[shutters["bubble_level"] > 0]
+    if not len(with_level) and (free := min(map(bubbled_jobs.free_frac, cpus[2:]))) < 0.9:
+        pytest.skip(f"others have the processors: {free:.0%} of windows are free")
+    assert len(np.unique(with_level["i_node"])) == 2

@@ -44,9 +44,10 @@ static void live_through_a_shutter(mc_agent *agent, bytes *input)
     mc_common *common = &agent->node->common;
     agent->schedule.i_instant += take(input, 1) & 1;
     read_board(agent, NOW_NS);
-    mc_common_ask(agent, common->i_asked + 1, NOW_NS + (uint64_t)take(input, 4), NOW_NS + 1000000000u);
+    mc_common_ask(agent, common->i_asked + 1, NOW_NS + (uint64_t)take(input, 4), NOW_NS + 1000000000u,
+                  (uint64_t)take(input, 2));
     agree_with_nodes(agent, NOW_NS);
-    mc_common_decide(agent, common->i_asked, 1);
+    mc_common_decide(agent, common->i_asked, 1, take(input, 1) & 1);
     agree_with_nodes(agent, NOW_NS);
     if (take(input, 1) & 1)
         mc_agent_plan(agent, NOW_NS);

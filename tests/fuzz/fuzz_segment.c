@@ -52,7 +52,7 @@ static void serve(mc_agent *agent)
 {
     mc_job_ranks *ranks = &agent->ranks;
     mc_job_ranks_check(ranks, 1);
-    mc_view_publish(&agent->view, ranks, 0, 1);
+    mc_view_publish(&agent->view, ranks, (mc_press_offer){0, 0}, 1);
     for (int i = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         mc_proc_thread thread;

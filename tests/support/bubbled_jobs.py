@@ -3,8 +3,8 @@
 import contextlib
 import os
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jobs
@@ -58,23 +58,21 @@ def n_counted(profile):
 
 
 def free_frac(cpu, n=40, window_s=0.025):
-    """Part of `n` windows in which whoever asks last, as bubbles do, has this processor for nine tenths of the time."""
-    n_free = 0
+    """Part of `n` windows in which a thread that asks last, as bubbles do, has nine tenths of its time."""
 
-    def look():
-        nonlocal n_free
+    def n_free():
         os.sched_setaffinity(0, {cpu})  # of this thread
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        found = 0
         for _ in range(n):
             before_s, end_s = time.thread_time(), time.monotonic() + window_s
             while time.monotonic() < end_s:
                 pass
-            n_free += time.thread_time() - before_s > 0.9 * window_s
+            found += time.thread_time() - before_s > 0.9 * window_s
+        return found
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    return n_free / n
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(n_free).result() / n
 
 
 def threads():

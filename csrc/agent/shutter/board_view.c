@@ -56,12 +56,13 @@ int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns)
     return view->n_live != n_before;
 }
 
-void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, uint64_t n_bubbles, uint64_t now)
+void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now)
 {
     uint64_t mask[MC_N_CPU_WORDS];
     mc_job_ranks_cpus(ranks, mask);
     memcpy(view->slot->cpu_mask, mask, sizeof mask);
-    __atomic_store_n(&view->slot->n_bubbles, n_bubbles, __ATOMIC_RELEASE);
+    __atomic_store_n(&view->slot->offer.n_all, offer.n_all, __ATOMIC_RELEASE);
+    __atomic_store_n(&view->slot->offer.n, offer.n, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->books, (uint64_t)ranks->is_multi_node, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->n_ranks, (uint32_t)ranks->n_alive, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->heartbeat, now, __ATOMIC_RELEASE);

@@ -27,6 +27,8 @@ static void publish_window(mc_rank *rank, const mc_own_shutter *own)
 
 static uint64_t worse(uint64_t a, uint64_t b)
 {
+    if (a == MC_VERDICT_BUBBLED)
+        return b == MC_VERDICT_VALID ? a : b;
     return a == MC_VERDICT_VALID ? b : a;
 }
 
@@ -80,8 +82,9 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
             publish_window(&ranks->rows[i], own);
 }
 
-static uint64_t judge_one(const mc_own_shutter *own, mc_slot *slot, uint64_t *moved_ns)
+static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot, uint64_t *moved_ns)
 {
+    mc_slot *slot = &board->slots[i_slot];
     const mc_reservation *shutter = &own->reservation;
     uint64_t n_ranks = mc_min(__atomic_load_n(&slot->n_ranks, __ATOMIC_RELAXED), MC_N_NODE_RANKS);
     uint64_t rest_ns = mc_max(REST_NS, (uint64_t)(REST_FRAC * (double)(shutter->t1 - shutter->t0)));
@@ -91,11 +94,16 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_slot *slot, uint64_t *mo
     *moved_ns += ack.moved_ns;
     if (ack.t_told > shutter->t0 + own->guard_ns)
         return MC_VERDICT_LATE;
-    /* Then somebody has changed the wish in our slot. */
-    int has_pressed_unasked = ack.has_pressed && shutter->wish.owner != __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
+    /* Then somebody has changed the request in our slot. */
+    int has_pressed_unasked = ack.has_pressed && !mc_press_share(&shutter->request, i_slot);
     if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end || has_pressed_unasked)
         return MC_VERDICT_MOVED;
     return MC_VERDICT_VALID;
+}
+
+static int is_there(const mc_board_view *view, const mc_neighbour *other)
+{
+    return __atomic_load_n(&view->board->slots[other->i_slot].owner, __ATOMIC_ACQUIRE) == other->owner;
 }
 
 static int was_there(const mc_own_shutter *own, uint64_t owner)
@@ -113,9 +121,10 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
     int n = mc_board_live(view->board, now, period_ns, present);
     uint64_t verdict = MC_VERDICT_VALID;
     for (int i = 0; i < own->n_others; i++) {
-        mc_slot *slot = &view->board->slots[own->others[i].i_slot];
-        int is_there = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) == own->others[i].owner;
-        verdict = worse(verdict, is_there ? judge_one(own, slot, &own->record.moved_ns) : MC_VERDICT_SILENT);
+        uint64_t of_one = MC_VERDICT_SILENT;
+        if (is_there(view, &own->others[i]))
+            of_one = judge_one(own, view->board, own->others[i].i_slot, &own->record.moved_ns);
+        verdict = worse(verdict, of_one);
     }
     for (int i = 0; i < n; i++)
         if (present[i].owner != view->owner && present[i].t_joined < own->reservation.t1 &&
@@ -124,14 +133,22 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
     return verdict;
 }
 
-int mc_own_shutter_ack(const mc_own_shutter *own, const mc_board_view *view, uint64_t owner, mc_ack *out)
+int mc_own_shutter_acks(const mc_own_shutter *own, const mc_board_view *view, mc_ack *out)
 {
+    uint64_t n_missing = own->reservation.request.n_bubbles;
+    int n = 0;
     for (int i = 0; i < own->n_others; i++) {
-        mc_slot *slot = &view->board->slots[own->others[i].i_slot];
-        if (own->others[i].owner == owner && __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) == owner)
-            return mc_slot_ack(slot, own->reservation.epoch, out);
+        const mc_neighbour *other = &own->others[i];
+        int share = mc_press_share(&own->reservation.request, other->i_slot);
+        if (!share)
+            continue;
+        if (!is_there(view, other) ||
+            mc_slot_ack(&view->board->slots[other->i_slot], own->reservation.epoch, &out[n]) != MC_OK)
+            return 0;
+        n_missing -= (uint64_t)share;
+        n++;
     }
-    return MC_E_GONE;
+    return n_missing ? 0 : n;
 }
 
 int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)

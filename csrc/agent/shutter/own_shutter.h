@@ -21,8 +21,9 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
                           const mc_reservation *next, uint64_t i_common, uint64_t bound_ns);
 /* Once it is over: judge it from what the co-runners said on the board. 1 if it was judged now. */
 int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now);
-/* What that co-runner has acknowledged. MC_E_GONE: nothing, or it is not there any more. */
-int mc_own_shutter_ack(const mc_own_shutter *own, const mc_board_view *view, uint64_t owner, mc_ack *out);
+/* What those have acknowledged who were asked to press, at most MC_N_SLOTS; returns their number. 0: nobody was asked, or
+   one of them has not, or is not there any more. */
+int mc_own_shutter_acks(const mc_own_shutter *own, const mc_board_view *view, mc_ack *out);
 /* Record it and tell the ranks. The verdict is that of the other nodes; a bad one of this node goes first. */
 void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *node, uint64_t verdict);
 

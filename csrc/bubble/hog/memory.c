@@ -3,11 +3,22 @@
 #include "bubble/bubble.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 static const uint64_t HUGE_PAGE_BYTES = 2 << 20;
+
+/* A control group's files: its limit, what its processes use, and the line of memory.stat that tells how much of that is
+   files' pages, which the kernel drops when it needs memory. */
+typedef struct group_files {
+    const char *root, *limit, *used, *cache;
+} group_files;
+
+static const group_files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                               "total_inactive_file"};
+static const group_files V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
 /* The number in a file behind `word`, or at its beginning if word is "". 0: there is none. */
 static uint64_t number_in(const char *path, const char *word)
@@ -24,12 +35,44 @@ static uint64_t number_in(const char *path, const char *word)
     return found;
 }
 
+static uint64_t number_of_group(const group_files *files, const char *group, const char *name, const char *word)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s%s/%s", files->root, group, name);
+    return n < (int)sizeof path ? number_in(path, word) : 0;
+}
+
+/* What the limits of a group and of all groups around it leave, at most `most`. */
+static uint64_t left_by_limits(const group_files *files, char *group, uint64_t most)
+{
+    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+        *end = '\0';
+        uint64_t limit = number_of_group(files, group, files->limit, "");
+        uint64_t used = number_of_group(files, group, files->used, "");
+        uint64_t cache = number_of_group(files, group, "memory.stat", files->cache);
+        uint64_t taken = used - (cache < used ? cache : used);
+        if (limit && limit < most + taken)
+            most = limit > taken ? limit - taken : 1; /* 0 would be unknown */
+    }
+    return most;
+}
+
 uint64_t mc_bubble_free_bytes(void)
 {
+    char line[PATH_MAX];
     uint64_t free_bytes = number_in("/proc/meminfo", "MemAvailable:") * 1024;
-    uint64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
-    if (limit && limit > used && limit - used < free_bytes)
-        free_bytes = limit - used;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && free_bytes && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        if (!controllers[1] || strstr(controllers + 1, "memory"))
+            free_bytes = left_by_limits(controllers[1] ? &V1 : &V2, group, free_bytes);
+    }
+    if (file)
+        fclose(file);
     return free_bytes;
 }
 
@@ -38,10 +81,10 @@ int mc_bubble_open(mc_bubble *b, uint64_t n_bytes)
     memset(b, 0, sizeof *b);
     if (n_bytes < MC_BUBBLE_BYTES_MIN)
         n_bytes = MC_BUBBLE_BYTES_MIN;
+    n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     uint64_t free_bytes = mc_bubble_free_bytes();
     if (free_bytes && n_bytes > free_bytes)
         return MC_BUBBLE_E_MEMORY;
-    n_bytes = (n_bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     void *map = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return errno == ENOMEM ? MC_BUBBLE_E_MEMORY : MC_BUBBLE_E_MAP;

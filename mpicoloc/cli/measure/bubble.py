@@ -34,8 +34,8 @@ from mpicoloc.errors import DataError, MpicolocError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.bubble.sensitivity import Setup
+    from mpicoloc.measure.bubbles.shutters import Bubbled
     from mpicoloc.measure.calibration import Calibration
-    from mpicoloc.measure.production_bubbles import Bubbled
 
 _WAYS = ("counts", "turns", "runs")
 _EXAMPLES = {
@@ -291,6 +291,7 @@ def _score(args: argparse.Namespace) -> int:
 def _collect(args: argparse.Namespace) -> int:
     from mpicoloc.core import messages
     from mpicoloc.measure import production_bubbles
+    from mpicoloc.measure.bubbles import runs as runs_of_bubbles
     from mpicoloc.profile import curves_file, profiles
     from mpicoloc.report.terminal import bubble as report
     from mpicoloc.slowdown.features import program_name
@@ -316,7 +317,7 @@ def _collect(args: argparse.Namespace) -> int:
         raise DataError(
             "no profile has a curve or a score: run the jobs for longer, or with a larger --bubble"
         )
-    programs = {name: production_bubbles.of_runs(of_program) for name, of_program in runs.items()}
+    programs = {name: runs_of_bubbles.of_runs(of_program) for name, of_program in runs.items()}
     if args.curves:
         for name, one in programs.items():
             curves_file.update(args.curves, name, curve=one.curve, score=one.score)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
@@ -16,6 +17,7 @@ from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.campaign.kept_runs import TimeOf
     from mpicoloc.coordinator.launcher import Launcher
 
 N_ALONE = 3
@@ -37,6 +39,11 @@ def add(actions: Any) -> None:
     add("--repeats", metavar="N", default="1", help="runs of each setting, of which the median counts (1)")
     add("--settle-s", metavar="S", default="10", help="from the start of bubbles to that of the program (10)")
     add("--limit-s", metavar="S", default="3600", help="longest time of a run (3600)")
+    add(
+        "--runs",
+        metavar="FILE",
+        help="keep the times of runs in this file; those that it has are not run again",
+    )
     propagation.add_arguments(parser, "put the program's policy into this CSV file, for `place`")
     add("--seed", metavar="K", default="1", help="of the settings that are drawn (default 1)")
     add("--json", action="store_true", help="print the result as JSON")
@@ -72,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
     nodes = BubbledNodes(
         _launcher(args, app), hosts, app, n_ranks, bubble, args.mpirun_arg, settle_s, limit_s
     )
-    time_s = _median_of_runs(nodes.time_s, n_repeats)
+    one_run = _kept(args, app, hosts, nodes.time_s)
+    time_s = _median_of_runs(one_run, n_repeats)
     with progress.stage("running the program", unit="runs"):
         # All slowdowns are over this one.
-        alone_s = _median_of_runs(nodes.time_s, max(N_ALONE, n_repeats))([0] * len(hosts))
+        alone_s = _median_of_runs(one_run, max(N_ALONE, n_repeats))([0] * len(hosts))
 
         def profile(level: int, n_disturbed: int) -> float:
             if not n_disturbed:
@@ -86,9 +94,30 @@ def run(args: argparse.Namespace) -> int:
         return propagation.run(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
 
 
-def _median_of_runs(
-    time_s: Callable[[Sequence[float]], float], n_repeats: int
-) -> Callable[[Sequence[float]], float]:
+def _kept(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
+    """Times of the file of `--runs` first, if one was named."""
+    if args.runs is None:
+        return time_s
+    from mpicoloc.campaign.kept_runs import KeptRuns
+
+    settings: dict[str, Any] = {"program": list(app), "hosts": list(hosts)}
+    settings |= {name: getattr(args, name) for name in ("ranks_per_node", "mpirun", "mpirun_arg", "cores")}
+    settings["calibration"] = _content_of(args.calibration)
+    kept = KeptRuns(args.runs, settings)
+    messages.detail(f"{args.runs} has {len(kept)} runs")
+    return kept.reuse(time_s)
+
+
+def _content_of(path: str | None) -> str | None:
+    """A digest of the file, which the nodes may have and this one not: then its name."""
+    try:
+        with open(path or "", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return path
+
+
+def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
     """The median of some runs, each of which is told with -v."""
 
     def median_s(levels: Sequence[float]) -> float:

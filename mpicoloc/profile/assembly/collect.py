@@ -91,6 +91,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         "events": _events(ranks, names),
         "shutters": node_tables.shutters(node),
         "bubble_levels": node_tables.bubble_levels(node),
+        "sensitivity": table("sensitivity"),
         "places": table("places"),
         "counts": table("counts"),
         "corunners": node_tables.corunners(node),

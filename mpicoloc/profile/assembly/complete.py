@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpicoloc.core.profile import Job, MpiSummary, Profile
+from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
 from mpicoloc.measure import critical_ranks
 from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
@@ -58,17 +58,29 @@ def complete(
     UsageError
         If `pricing` is unknown.
     """
-    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels"}
+    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels", "sensitivity"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
     slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
     found = interference_of_ranks(job, full, slowdowns, rng)
     if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():
-        from mpicoloc.measure import production_bubbles  # few jobs have bubbles, and it takes milliseconds
-
-        found = replace(found, **production_bubbles.summary(full))
+        found, full["sensitivity"] = _with_bubbles(found, full, job.wall_s)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
     return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
+
+
+def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
+    """What bubbles in shutters tell, with what they cost, and the job's curve."""
+    from mpicoloc.measure import production_bubbles  # few jobs have bubbles, and it takes milliseconds
+
+    bubbled = production_bubbles.of_job(tables)
+    if bubbled is None:
+        return found, table("sensitivity")
+    found = replace(found, **production_bubbles.summary(bubbled))
+    if found.overhead_frac is not None and wall_s > 0:
+        lost_s = production_bubbles.lost_s(bubbled, tables["shutters"])
+        found = replace(found, overhead_frac=found.overhead_frac + lost_s / wall_s)
+    return found, production_bubbles.curve_table(bubbled)
 
 
 def mpi_summary(ranks: Table) -> MpiSummary:

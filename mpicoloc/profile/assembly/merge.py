@@ -96,11 +96,10 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
 
 def _for_all_or_none(shutters: Table) -> Table:
     """At the end of a job the last word on a shutter may have come to some of its nodes only."""
-    valid, elsewhere = VERDICTS.index("valid"), VERDICTS.index("elsewhere")
-    common = shutters["common"]
-    doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != valid)])
-    result = shutters.copy()
-    result["verdict"][doubted & (shutters["verdict"] == valid)] = elsewhere
+    common, result = shutters["common"], shutters.copy()
+    for counts in (VERDICTS.index("valid"), VERDICTS.index("bubbled")):
+        doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != counts)])
+        result["verdict"][doubted & (shutters["verdict"] == counts)] = VERDICTS.index("elsewhere")
     return result
 
 

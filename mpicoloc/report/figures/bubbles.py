@@ -11,7 +11,7 @@ from mpicoloc.report.figures.figures import Figure, Gap
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-    from mpicoloc.measure.production_bubbles import Bubbled
+    from mpicoloc.measure.bubbles.shutters import Bubbled
 
 
 def sensitivity(profile: Profile) -> Figure | Gap | None:

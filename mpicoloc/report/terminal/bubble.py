@@ -7,8 +7,8 @@ from typing import Any
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.units import amount, counted
+from mpicoloc.measure.bubbles.shutters import Bubbled
 from mpicoloc.measure.calibration import Calibration
-from mpicoloc.measure.production_bubbles import Bubbled
 
 
 def levels_json(one: Calibration) -> dict[str, Any]:

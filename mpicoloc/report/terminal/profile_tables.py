@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
@@ -186,7 +187,10 @@ def _result(profile: Profile) -> RichTable:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
     if found.overhead_frac:
         rows.append(
-            ("overhead", f"{found.overhead_frac:.2%} of the time, by shutters of others and by counting")
+            (
+                "overhead",
+                f"{found.overhead_frac:.2%} of the time, by shutters of others, counting and bubbles",
+            )
         )
     if price is not None:
         interval = (
@@ -207,7 +211,9 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
             yield "bubbles", f"none: {reason}"
         return
     bubbled = production_bubbles.of_profile(profile, profile.job.command)
-    yield "bubbles", f"in {bubbled.n_taken} shutters" + (bubbled.reason and f"; no curve: {bubbled.reason}")
+    where = " on all nodes" if profile.job.n_nodes > 1 else ""
+    no_curve = bubbled.reason and f"; no curve: {bubbled.reason}"
+    yield "bubbles", f"in {bubbled.n_taken} shutters{where}{no_curve}"
     if bubbled.curve is not None:
         names = ("levels", "slowdown", "low", "high")
         for level, value, low, high in zip(
@@ -220,7 +226,8 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
     else:
         yield (
             "bubble score",
-            f"{score.value:.1f} ({score.low:.1f} to {score.high:.1f}, 95 %), {score.n} shutters",
+            f"{score.value:.1f}{' or more' if score.value >= MAX_LEVEL else ''} "
+            f"({score.low:.1f} to {score.high:.1f}, 95 %), {score.n} shutters",
         )
 
 

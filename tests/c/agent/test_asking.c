@@ -2,6 +2,7 @@
    test stands in for the agent of the one that asks. Run in a folder of its own. Exit code: number of failed checks. */
 #define _GNU_SOURCE
 #include "../support/calibration.h"
+#include "../support/free_processors.h"
 #include "../support/node.h"
 
 #include <sched.h>
@@ -65,7 +66,7 @@ static mc_slot *slot_of(const asker *own, pid_t agent)
 
 /* Reserve the next instant, and wait for its end. MC_OK: the other job has acknowledged; else it was its own instant, or it
    came too late to see the reservation. */
-static int ask(const asker *own, mc_slot *other, mc_wish wish, uint64_t duration_ns, mc_ack *ack)
+static int ask(const asker *own, mc_slot *other, mc_press_request request, uint64_t duration_ns, mc_ack *ack)
 {
     mc_neighbour live[MC_N_SLOTS];
     uint64_t now = mc_now_ns();
@@ -74,9 +75,14 @@ static int ask(const asker *own, mc_slot *other, mc_wish wish, uint64_t duration
     while ((t0 = mc_instant_ns(i, period_ns)) < now + 15 * MS)
         i++;
     __atomic_store_n(&own->slot->heartbeat, now, __ATOMIC_RELEASE);
-    mc_slot_reserve(own->slot, &(mc_reservation){t0, t0, t0 + duration_ns, wish});
+    mc_slot_reserve(own->slot, &(mc_reservation){t0, t0, t0 + duration_ns, request});
     mc_sleep_until(t0 + duration_ns + 5 * MS, &never);
     return mc_slot_ack(other, t0, ack);
+}
+
+static mc_press_request request_to(const asker *own, const mc_slot *slot, uint64_t thousandths)
+{
+    return request_of((int)(slot - own->board->slots), thousandths);
 }
 
 static uint64_t deadline(void)
@@ -84,46 +90,12 @@ static uint64_t deadline(void)
     return mc_now_ns() + PATIENCE_NS;
 }
 
-/* Processor time of a process; -1: it is not there. */
-static double cpu_s(pid_t pid)
-{
-    struct timespec t;
-    clockid_t clock;
-    return clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0
-               ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec
-               : -1.0;
-}
-
-/* Part of the first processor, on which it presses, that is there for whoever asks last, in percent. */
-static int free_percent(void)
-{
-    int status;
-    pid_t pid = child();
-    if (pid == 0) {
-        const struct sched_param none = {0};
-        cpu_set_t set;
-        int cpu = 0;
-        sched_getaffinity(0, sizeof set, &set);
-        while (!CPU_ISSET(cpu, &set))
-            cpu++;
-        CPU_ZERO(&set);
-        CPU_SET(cpu, &set);
-        sched_setaffinity(0, sizeof set, &set);
-        sched_setscheduler(0, SCHED_IDLE, &none);
-        double before_s = cpu_s(getpid());
-        for (uint64_t end = mc_now_ns() + 1000 * MS; mc_now_ns() < end;)
-            ;
-        _exit((int)(100.0 * (cpu_s(getpid()) - before_s)));
-    }
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 100;
-}
-
 /* 0: others had the processors all the time. */
 static int has_pressed(const asker *own, mc_slot *other, uint64_t thousandths)
 {
     mc_ack ack = {0};
     for (uint64_t end = deadline(); !ack.has_pressed && mc_now_ns() < end;)
-        if (ask(own, other, (mc_wish){other->owner, thousandths}, 6 * MS, &ack) != MC_OK)
+        if (ask(own, other, request_to(own, other, thousandths), 6 * MS, &ack) != MC_OK)
             ack.has_pressed = 0;
     if (ack.has_pressed)
         CHECK(ack.has_pressed == 1 && ack.n_lines > 0 && ack.press_cpu_ns > 3 * MS && ack.press_cpu_ns < 6 * MS);
@@ -143,12 +115,12 @@ static void check_pressed(int is_so)
 }
 
 /* It stands still for us, and does not press. */
-static void check_not_pressed(const asker *own, mc_slot *other, mc_wish wish)
+static void check_not_pressed(const asker *own, mc_slot *other, mc_press_request request)
 {
     mc_ack ack = {0};
     int n = 0;
     for (uint64_t end = deadline(); n < 2 && mc_now_ns() < end;) {
-        if (ask(own, other, wish, 12 * MS, &ack) != MC_OK)
+        if (ask(own, other, request, 12 * MS, &ack) != MC_OK)
             continue;
         CHECK(ack.has_pressed == 0 && ack.n_lines == 0 && ack.press_cpu_ns == 0);
         n++;
@@ -161,8 +133,8 @@ static void test_agent_presses_on_request(void)
     test_job other = start_job("o", 1);
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
-    WAIT_FOR(slot->n_bubbles, 20);
-    CHECK(slot->n_bubbles == 1);
+    WAIT_FOR(slot->offer.n, 20);
+    CHECK(slot->offer.n == 1);
     int is_so = has_pressed(&own, slot, 8000) && has_pressed(&own, slot, 500) && has_pressed(&own, slot, 0);
     leave(&own);
     end_job(&other);
@@ -172,18 +144,65 @@ static void test_agent_presses_on_request(void)
     check_pressed(is_so);
 }
 
+/* From here on this process and its children may use one processor, the i-th of those that there are. */
+static int bind_to(const cpu_set_t *all, int i)
+{
+    cpu_set_t one;
+    int cpu = -1;
+    do
+        cpu++;
+    while (cpu < CPU_SETSIZE && !(CPU_ISSET(cpu, all) && i-- == 0));
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return cpu < CPU_SETSIZE && sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+/* Two jobs with a processor each, for a level of two bubbles. */
+static void test_two_agents_press_together(void)
+{
+    cpu_set_t all;
+    sched_getaffinity(0, sizeof all, &all);
+    if (CPU_COUNT(&all) < 2)
+        exit(CANNOT);
+    calibrate_with(sysconf(_SC_NPROCESSORS_ONLN), 2, 2.0);
+    CHECK(bind_to(&all, 0));
+    test_job a = start_job("a", 1);
+    CHECK(bind_to(&all, 1));
+    test_job b = start_job("b", 1);
+    sched_setaffinity(0, sizeof all, &all);
+    asker own = join();
+    mc_slot *of_a = slot_of(&own, a.agent), *of_b = slot_of(&own, b.agent);
+    WAIT_FOR(of_a->offer.n && of_b->offer.n, 20);
+    CHECK(of_a->offer.n == 1 && of_b->offer.n == 1);
+    mc_press_request request = request_to(&own, of_a, 8000);
+    mc_press_ask(&request, (int)(of_b - own.board->slots), 1);
+    mc_ack ack_a = {0}, ack_b = {0};
+    for (uint64_t end = deadline(); !(ack_a.has_pressed && ack_b.has_pressed) && mc_now_ns() < end;)
+        if (ask(&own, of_a, request, 6 * MS, &ack_a) != MC_OK || mc_slot_ack(of_b, own.slot->epoch, &ack_b) != MC_OK)
+            ack_a.has_pressed = ack_b.has_pressed = 0;
+    int is_so = ack_a.has_pressed && ack_b.has_pressed;
+    CHECK(!is_so || (ack_a.n_lines > 0 && ack_b.n_lines > 0));
+    leave(&own);
+    end_job(&a);
+    end_job(&b);
+    forget_job(&a);
+    forget_job(&b);
+    check_pressed(is_so);
+    calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
+}
+
 static void test_invalid_requests_are_ignored(void)
 {
     test_job other = start_job("o", 1);
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
-    WAIT_FOR(slot->n_bubbles, 20);
-    check_not_pressed(&own, slot, (mc_wish){0, 8000});
-    check_not_pressed(&own, slot, (mc_wish){slot->owner + 1, 8000});
-    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8001});
-    check_not_pressed(&own, slot, (mc_wish){slot->owner, UINT64_MAX});
+    WAIT_FOR(slot->offer.n, 20);
+    check_not_pressed(&own, slot, (mc_press_request){.level_thousandths = 8000});
+    check_not_pressed(&own, slot, request_to(&own, own.slot, 8000));
+    check_not_pressed(&own, slot, request_to(&own, slot, 8001));
+    check_not_pressed(&own, slot, request_to(&own, slot, UINT64_MAX));
     memset(own.slot->cpu_mask, 0xff, sizeof own.slot->cpu_mask); /* its processors are ours, too */
-    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
+    check_not_pressed(&own, slot, request_to(&own, slot, 8000));
     finish(&own, &other);
 }
 
@@ -194,11 +213,11 @@ static void test_it_does_not_press_where_it_does_not_stand_still(void)
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
     mc_ack ack;
-    WAIT_FOR(slot->n_bubbles, 20);
+    WAIT_FOR(slot->offer.n, 20);
     uint64_t n_pauses = other.node->n_pauses;
     double before_s = cpu_s(other.agent);
     for (uint64_t end = deadline(); other.node->n_refused < 3 && mc_now_ns() < end;)
-        CHECK(ask(&own, slot, (mc_wish){slot->owner, 8000}, 600 * MS, &ack) != MC_OK);
+        CHECK(ask(&own, slot, request_to(&own, slot, 8000), 600 * MS, &ack) != MC_OK);
     CHECK(other.node->n_refused >= 3 && other.node->n_pauses == n_pauses);
     CHECK(cpu_s(other.agent) - before_s < 1.0); /* three of them are 1.8 s */
     finish(&own, &other);
@@ -210,8 +229,8 @@ static void test_it_offers_nothing_without_the_option(void)
     test_job other = start_job("o", 1);
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
-    check_not_pressed(&own, slot, (mc_wish){slot->owner, 8000});
-    CHECK(slot->n_bubbles == 0);
+    check_not_pressed(&own, slot, request_to(&own, slot, 8000));
+    CHECK(slot->offer.n == 0);
     finish(&own, &other);
     setenv("MPICOLOC_BUBBLE", "0.9", 1);
 }
@@ -222,13 +241,13 @@ static void test_an_agent_that_is_killed_leaves_no_bubble(void)
     test_job other = start_job("o", 1);
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
-    WAIT_FOR(slot->n_bubbles, 20);
+    WAIT_FOR(slot->offer.n, 20);
     uint64_t n_pauses = other.node->n_pauses;
     pid_t asking = child();
     if (asking == 0) {
         mc_ack ack;
         for (;;)
-            (void)ask(&own, slot, (mc_wish){slot->owner, 8000}, 80 * MS, &ack);
+            (void)ask(&own, slot, request_to(&own, slot, 8000), 80 * MS, &ack);
     }
     for (uint64_t end = deadline(); other.node->n_pauses == n_pauses && mc_now_ns() < end;)
         nap_ms(1);
@@ -250,6 +269,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {
     {"pressing", test_agent_presses_on_request},
+    {"together", test_two_agents_press_together},
     {"not_asked", test_invalid_requests_are_ignored},
     {"refusing", test_it_does_not_press_where_it_does_not_stand_still},
     {"no_offer", test_it_offers_nothing_without_the_option},

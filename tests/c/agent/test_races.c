@@ -72,7 +72,8 @@ static void answer(mc_board *board, mc_slot *own)
             continue;
         /* never half of one, and half of another */
         CHECK(next.t0 == next.epoch && next.t1 > next.t0);
-        CHECK(next.wish.owner == 0 || next.wish.owner == next.epoch);
+        CHECK(next.request.n_bubbles == 0 || next.request.n_bubbles == next.epoch);
+        CHECK(next.request.shares[MC_N_SHARE_WORDS - 1] == next.request.n_bubbles);
         if (mc_slot_ack(own, next.epoch, &ack) != MC_OK)
             mc_slot_acknowledge(own, &(mc_ack){.epoch = next.epoch, .t_told = next.t0, .t_resume = next.t1});
     }
@@ -90,7 +91,9 @@ static void stay(mc_board *board, mc_slot *slot)
         (void)mc_board_period(board, live, n, 200000000);
         for (int i = 0; i < n; i++)
             mc_slot_name(&board->slots[live[i].i_slot], name);
-        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, {now, now % 9000}});
+        mc_press_request request = {now % 9000, now, {0}};
+        request.shares[MC_N_SHARE_WORDS - 1] = now;
+        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, request});
         mc_slot_book(slot, &(mc_booking){now + 900000000u, now + 901000000u, now / 1000 % 2});
         answer(board, slot);
         mc_board_reap(board);

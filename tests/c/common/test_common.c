@@ -6,9 +6,10 @@
 static int ask(mc_agent *coordinator, uint64_t i, uint64_t from_now_ns)
 {
     uint64_t t0 = mc_now_ns() + from_now_ns;
-    mc_common_ask(coordinator, i, t0, t0 + 4000000);
+    mc_common_ask(coordinator, i, t0, t0 + 4000000, 2001);
     WAIT_FOR(coordinator->node->common.i_answered == i, 10);
     CHECK(coordinator->node->common.i_answered == i);
+    CHECK(!coordinator->node->common.can_bubble && coordinator->node->common.bubble_ability == MC_BUBBLES_NONE);
     return (int)coordinator->node->common.is_free;
 }
 
@@ -21,7 +22,7 @@ static int take_common(mc_agent *coordinator, uint64_t i, uint64_t all_verdict)
     uint64_t n_taken = node->n_shutters;
     if (!ask(coordinator, i, LATER_NS))
         return 0;
-    mc_common_decide(coordinator, i, 1);
+    mc_common_decide(coordinator, i, 1, 1); /* without an agent that can */
     WAIT_FOR(node->common.i_judged == i, 10);
     CHECK(node->common.i_judged == i);
     if (node->common.verdict != MC_VERDICT_VALID)
@@ -76,12 +77,12 @@ static void test_on_several_nodes(void)
             (int)b.segments[0]->counters.n_pauses);
     CHECK(b.node->n_pauses >= (uint64_t)n_valid);
     CHECK(!ask(&of_a, 7, 1000000));
-    mc_common_decide(&of_a, 7, 0);
+    mc_common_decide(&of_a, 7, 0, 0);
     /* Two that meet: one of them at least gives way. */
     int n_free = ask(&of_a, 8, LATER_NS) + ask(&of_c, 1, LATER_NS);
     CHECK(n_free <= 1);
-    mc_common_decide(&of_a, 8, 0);
-    mc_common_decide(&of_c, 1, 0);
+    mc_common_decide(&of_a, 8, 0, 0);
+    mc_common_decide(&of_c, 1, 0, 0);
     WAIT_FOR(b.node->n_shutters > n_own + 2, 20);
     CHECK(b.node->n_shutters > n_own + 2);
     CHECK(a.node->n_shutters == n_taken && c.node->n_shutters == 0);

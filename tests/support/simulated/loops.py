@@ -185,7 +185,7 @@ def _shutters(program, t0, samples):
     for i, when in enumerate(COUNT_WINDOWS if program.sampled else ()):
         columns |= {f"{when}_samples": samples[:, i, 0], f"{when}_near": samples[:, i, 1]}
     busy = 1 / np.mean(program.slowdown) if program.slice_s else 0.999
-    columns |= {"epoch": np.arange(n), "verdict": np.ones(n), "busy_frac": np.full(n, busy)}
+    columns |= {"epoch": columns["t0_ns"] - 5e6, "verdict": np.ones(n), "busy_frac": np.full(n, busy)}
     columns["n_corunners"] = np.ones(n)
     return table("shutters", columns)
 

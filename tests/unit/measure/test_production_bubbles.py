@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import sample
@@ -11,16 +13,16 @@ from loops import Program, simulate
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
 from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
-from mpicoloc.measure import count
-from mpicoloc.measure.production_bubbles import (
-    MIN_LEVEL,
+from mpicoloc.measure import count, production_bubbles
+from mpicoloc.measure.bubbles.runs import mean_curve, mean_score
+from mpicoloc.measure.bubbles.shutters import (
     MIN_PROBES,
     MIN_SOLO,
     bubbled_slowdowns,
-    mean_score,
     probe_score,
-    together,
 )
+from mpicoloc.measure.count_paces import paces
+from mpicoloc.measure.production_bubbles import of_profile, why_none
 from mpicoloc.profile import curves_file, hdf5
 from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.history import history, records
@@ -31,12 +33,13 @@ LEVELS = (2.0, 4.0, 6.0, 8.0)
 TRUTH = dict(zip(LEVELS, (1.05, 1.12, 1.3, 1.55), strict=True))
 
 
-def bubbled(seed, n_shutters=80, frac=0.4, program=None):
-    """Tables of a run in which a bubble slowed the job in some of its shutters."""
+def bubbled(seed, n_shutters=80, frac=0.4, program=None, level=None):
+    """Tables of a run in which bubbles slowed the job in some shutters, of these levels or random ones."""
     rng = np.random.default_rng(seed)
     run = simulate(rng, program or Program(n_shutters=n_shutters, duration_s=0.04))
     shutters, counts = run.shutters.copy(), run.counts.copy()
-    level = np.where(rng.random(len(shutters)) < frac, rng.choice(LEVELS, len(shutters)), 0.0)
+    if level is None:
+        level = np.where(rng.random(len(shutters)) < frac, rng.choice(LEVELS, len(shutters)), 0.0)
     shutters["bubble_level"] = level
     shutters["verdict"][level > 0] = VERDICTS.index("bubbled")
     speed = {0.0: 1.0, **{one: 1 / slowdown for one, slowdown in TRUTH.items()}}
@@ -78,6 +81,109 @@ def test_alone_each_shutter_is_compared_with_the_windows_before_it():
         errors += list(np.log(curve.slowdown[1:] / truth))
     assert np.mean(inside) >= 0.9
     assert abs(np.mean(errors)) < 0.02
+
+
+def test_what_shutters_share_with_the_windows_before_goes():
+    """The host's speed differs by a third from shutter to shutter, and half of them have more company."""
+    errors, inside, halves = [], [], []
+    for seed in range(20):
+        _, shutters, counts = bubbled(seed)
+        rng = np.random.default_rng(seed)
+        speed = np.exp(0.3 * rng.standard_normal(len(shutters)))
+        shutters["n_corunners"] = 1 + (rng.random(len(shutters)) < 0.5)
+        beside = speed / (1 + 0.2 * (shutters["n_corunners"] - 1))
+        row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
+        for when in COUNT_WINDOWS:
+            factor = speed if when == "during" else beside
+            counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * factor[row])
+        curve = bubbled_slowdowns("loops", shutters, counts).curve
+        truth = np.array([TRUTH[level] for level in curve.levels[1:].tolist()])
+        errors += list(np.log(curve.slowdown[1:] / truth))
+        inside += list((curve.low[1:] <= truth) & (truth <= curve.high[1:]))
+        halves += list(np.log(curve.high[1:] / curve.low[1:]) / 2)
+    # By themselves eight shutters of a level would be known to 0.3 * 1.96 / sqrt(8) = 0.21.
+    assert np.mean(halves) < 0.15 and np.mean(np.abs(errors)) < 0.06
+    assert np.mean(inside) >= 0.9
+
+
+def test_few_shutters_of_many_levels_are_no_curve():
+    level = np.zeros(40)
+    level[:8] = np.arange(1, 9)
+    _, shutters, counts = bubbled(1, 40, level=level % 2 * 2)
+    assert bubbled_slowdowns("loops", shutters, counts).curve is None
+    shutters["bubble_level"][:8] = np.arange(1, 9)
+    shutters["verdict"][:8] = VERDICTS.index("bubbled")
+    found = bubbled_slowdowns("loops", shutters, counts)
+    assert found.curve is None and "of 8 levels, 13 needed" in found.reason
+
+
+def on_two_nodes(seed):
+    """Tables of a job on two nodes, with the same bubbles in its shutters on both."""
+    _, *first = bubbled(seed)
+    _, *second = bubbled(seed + 1000, level=first[0]["bubble_level"])
+    for i, (shutters, counts) in enumerate((first, second)):
+        shutters["i_node"] = counts["i_node"] = i
+        shutters["common"] = 1 + np.arange(len(shutters))
+    return [np.concatenate(pair) for pair in zip(first, second, strict=True)]
+
+
+def test_a_shutter_of_several_nodes_is_one_sample():
+    for seed in range(5):
+        shutters, counts = on_two_nodes(seed)
+        found = bubbled_slowdowns("loops", shutters, counts)
+        n_bubbled = int((shutters["bubble_level"] > 0).sum()) // 2
+        assert 0.8 * n_bubbled <= found.n_used <= n_bubbled
+        truth = np.array([TRUTH[level] for level in found.curve.levels[1:].tolist()])
+        assert found.curve.slowdown[1:] == pytest.approx(truth, rel=0.15)
+
+
+def test_a_bubble_that_did_not_run_on_all_nodes_does_not_count():
+    shutters, counts = on_two_nodes(1)
+    is_missing = (shutters["i_node"] == 1) & (shutters["bubble_level"] == 4.0)
+    shutters["bubble_level"][is_missing] = 0.0
+    assert bubbled_slowdowns("loops", shutters, counts).curve.levels.tolist() == [0.0, 2.0, 6.0, 8.0]
+    shutters["bubble_level"][shutters["i_node"] == 1] = 0.0
+    found = bubbled_slowdowns("loops", shutters, counts)
+    assert found.curve is None and "never on all" in found.reason
+
+
+def test_alone_means_on_all_nodes():
+    """One node has a co-runner: the pace before a shutter is no solo pace on the other one either."""
+    shutters, counts = on_two_nodes(2)
+    expected = bubbled_slowdowns("loops", shutters, counts).curve
+    shutters["n_corunners"] = np.where(shutters["i_node"] == 0, 0, 1)
+    found = bubbled_slowdowns("loops", shutters, counts).curve
+    assert found.slowdown.tolist() == expected.slowdown.tolist()
+    # Nor where the node with the co-runner was not counted.
+    shutters["during_window_ns"][shutters["i_node"] == 1] = 0
+    assert not paces(shutters[shutters["verdict"] == VERDICTS.index("valid")], counts).alone.any()
+
+
+def test_probes_of_several_nodes_are_one_sample():
+    one, other = probed(1, MIN_PROBES, 1.3, n_late=0), probed(2, MIN_PROBES, 1.3, n_late=0)
+    both = np.concatenate([one, other])
+    both["common"] = np.tile(1 + np.arange(MIN_PROBES), 2)
+    both["i_node"] = np.repeat([0, 1], MIN_PROBES)
+    levels = np.concatenate([bubble_levels(), bubble_levels()])
+    levels["i_node"] = np.repeat([0, 1], 9)
+    found, _ = probe_score(both, levels)
+    assert found.n == MIN_PROBES and found.low <= 3.0 <= found.high
+    missing = both.copy()
+    missing["probe_slowdown"][-1] = 0.0
+    assert (
+        probe_score(missing, levels)[1] == f"the probe ran in {MIN_PROBES - 1} shutters, {MIN_PROBES} needed"
+    )
+    levels["probe_slowdown"][-1] += 0.1
+    assert "the nodes have different calibrations" in probe_score(both, levels)[1]
+
+
+def test_the_reason_is_that_of_the_node_that_has_one():
+    tables = sample.tables()
+    nodes = np.concatenate([tables["nodes"], tables["nodes"]])
+    nodes["hostname"] = b"n0", b"n1"
+    nodes["bubble_reason"] = b"no shutter had counts yet", b"this machine is not calibrated"
+    profile = complete(sample.job(), {**tables, "nodes": nodes}, rng=np.random.default_rng(0))
+    assert why_none(profile) == "n1: this machine is not calibrated"
 
 
 def test_a_bubble_does_not_touch_the_jobs_own_slowdown():
@@ -177,7 +283,7 @@ def test_shutters_in_which_threads_waited_do_not_count():
     [
         (30, 0.0, "no bubble ran in its shutters"),
         (MIN_SOLO - 1, 0.5, f"fewer than {MIN_SOLO} beside co-runners are without one"),
-        (14, 0.3, f"{MIN_LEVEL} needed"),
+        (14, 0.3, "5 shutters beside bubbles of 4 levels, 9 needed"),
     ],
 )
 def test_too_little_is_no_curve(n_shutters, frac, reason):
@@ -201,14 +307,14 @@ def curve_of(slowdown, half=0.05, levels=(2.0, 4.0)):
 
 def test_runs_of_one_program_add_up():
     one, other = curve_of([1.1, 1.3]), curve_of([1.2, 1.3])
-    both = together([one, other])
+    both = mean_curve([one, other])
     assert both.levels.tolist() == [0, 2, 4] and both.n == 12 and both.source == "production"
     assert both.slowdown[1] == pytest.approx(np.sqrt(1.1 * 1.2))
     width = np.log(both.high / both.low) / 2
     assert width[2] == pytest.approx(0.05 / np.sqrt(2))
     assert width[1] > 0.05  # they differ by more than their intervals say
-    assert together([one]).high == pytest.approx(one.high)
-    assert together([one, curve_of([1.5], levels=(8.0,))]).levels.tolist() == [0, 2, 4, 8]
+    assert mean_curve([one]).high == pytest.approx(one.high)
+    assert mean_curve([one, curve_of([1.5], levels=(8.0,))]).levels.tolist() == [0, 2, 4, 8]
 
 
 def profile_of(command, seed, n_shutters=120):
@@ -221,6 +327,14 @@ def profile_of(command, seed, n_shutters=120):
     return complete(sample.job(command=command), tables, rng=np.random.default_rng(0))
 
 
+def replace_shutters(profile, **columns):
+    """The profile of the same job with these columns of its shutters."""
+    shutters = profile.tables["shutters"].copy()
+    for name, value in columns.items():
+        shutters[name] = value
+    return complete(profile.job, {**profile.tables, "shutters": shutters}, rng=np.random.default_rng(0))
+
+
 def test_show_tells_the_curve(tmp_path, capsys):
     path = tmp_path / "job.h5"
     hdf5.write(profile_of("./loops 3", 1), path)
@@ -231,6 +345,34 @@ def test_show_tells_the_curve(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)["bubbles"]
     assert told["levels"] == [0.0, *LEVELS] and told["n_used"] <= told["n_taken"]
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == MIN_PROBES
+
+
+def test_a_profile_has_the_curve_for_whoever_reads_it(tmp_path):
+    profile = profile_of("./loops 3", 1)
+    hdf5.write(profile, tmp_path / "job.h5")
+    with h5py.File(tmp_path / "job.h5") as file:
+        stored = file["sensitivity"][:]
+    curve = of_profile(profile, "loops").curve
+    assert stored["level"].tolist() == [0.0, *LEVELS]
+    for name in ("slowdown", "low", "high"):
+        assert stored[name].tolist() == getattr(curve, name).tolist()
+    hdf5.write(sample.profile(), tmp_path / "none.h5")
+    with h5py.File(tmp_path / "none.h5") as file:
+        assert len(file["sensitivity"]) == 0
+
+
+def test_what_bubbles_cost_is_overhead():
+    profile = profile_of("./loops 3", 1)
+    shutters, curve = profile.tables["shutters"], of_profile(profile, "loops").curve
+    pressed_s = (shutters["t1_ns"] - shutters["epoch"]) * 1e-9
+    lost_s = sum(
+        seconds * (1 - 1 / curve.at(level).value)
+        for seconds, level in zip(pressed_s, shutters["bubble_level"], strict=True)
+        if level > 0
+    )
+    without = replace_shutters(profile, bubble_level=0.0, probe_slowdown=0.0)
+    added = profile.interference.overhead_frac - without.interference.overhead_frac
+    assert 0 < added == pytest.approx(lost_s / profile.job.wall_s)
 
 
 def test_report_history_and_features_have_curve_and_score(tmp_path):
@@ -277,3 +419,8 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     hdf5.write(sample.profile(), paths[2])
     assert main.main(["bubble", "collect", str(paths[2])]) == 3
     assert "no profile has a curve or a score" in capsys.readouterr().err
+
+
+def test_the_agents_reason_to_wait_is_known_here():
+    source = Path(__file__).parents[3] / "csrc/agent/bubbles/bubbling.c"
+    assert f'NOT_YET[] = "{production_bubbles._NOT_YET}"' in source.read_text()

@@ -2,10 +2,12 @@
 
 import os
 
+import node_parts
 import numpy as np
 import pytest
 from rank_files import KEY, S, lane, write_node, write_rank
 
+from mpicoloc.core.tables import VERDICTS
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.assembly import assemble, calls
@@ -160,6 +162,26 @@ def test_nodes_are_put_below_each_other():
     assert profile.tables["shutters"]["i_node"].tolist() == [0, 0, 1, 1]
     assert profile.tables["call_sites"]["i_module"].max() == 1
     assert profile.job.n_cores == 4
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "merged"),
+    [
+        (("valid", "valid"), ("valid", "valid")),
+        (("bubbled", "bubbled"), ("bubbled", "bubbled")),
+        (("bubbled", "elsewhere"), ("elsewhere", "elsewhere")),
+        (("valid", "bubbled"), ("elsewhere", "elsewhere")),
+        (("moved", "bubbled"), ("moved", "elsewhere")),
+    ],
+)
+def test_a_shutter_of_several_nodes_counts_on_all_or_none(verdicts, merged):
+    parts = [node_parts.part(first) for first in (0, 2)]
+    for part, verdict in zip(parts, verdicts, strict=True):
+        shutters = part.tables["shutters"].copy()
+        shutters["common"][:1], shutters["verdict"][:1] = 7, VERDICTS.index(verdict)
+        part.tables["shutters"] = shutters
+    found = merge(parts).tables["shutters"]
+    assert [VERDICTS[row["verdict"]] for row in found if row["common"] == 7] == list(merged)
 
 
 def test_cores_are_those_the_job_was_given(monkeypatch):

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "agent/bubble_workers.h"
+#include "agent/bubbles/bubble_workers.h"
 
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
@@ -36,9 +36,11 @@ typedef struct worker {
 } worker;
 
 struct mc_bubble_workers {
-    int n, stop;
-    uint64_t n_bytes;
+    int n, n_wanted, stop; /* started; to be started */
+    uint64_t first_bytes, other_bytes,
+        opened_bytes; /* of the first worker, of each other one, and of those that have theirs */
     worker rows[MC_N_BUBBLE_WORKERS];
+    pthread_mutex_t opening; /* one after the other, so that each finds free what those before have left */
     pthread_mutex_t lock;
     pthread_cond_t told;
     turn turn;
@@ -65,6 +67,27 @@ static void press(worker *w, const turn *t)
     __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
 
+/* The program has hardly begun and will want memory, too: half of what was free before all of them is left to it. */
+static int leaves_half(const mc_bubble_workers *all)
+{
+    uint64_t free_bytes = mc_bubble_free_bytes(),
+             all_bytes = all->first_bytes + (uint64_t)(all->n_wanted - 1) * all->other_bytes;
+    return !free_bytes || all_bytes <= (free_bytes + all->opened_bytes) / 2;
+}
+
+/* Not in a shutter: it takes tens of milliseconds, and presses on memory itself. */
+static int open_bubble(worker *w)
+{
+    mc_bubble_workers *all = w->all;
+    uint64_t n_bytes = w->i == 0 ? all->first_bytes : all->other_bytes;
+    pthread_mutex_lock(&all->opening);
+    int is_open = !__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE) && leaves_half(all) &&
+                  mc_bubble_open(&w->bubble, n_bytes) == MC_BUBBLE_OK;
+    all->opened_bytes += is_open ? n_bytes : 0;
+    pthread_mutex_unlock(&all->opening);
+    return is_open;
+}
+
 static void *be_bubble(void *data)
 {
     worker *w = data;
@@ -73,9 +96,7 @@ static void *be_bubble(void *data)
     pthread_setname_np(pthread_self(), "mpicoloc-bubble");
     /* A processor that stands still is all ours, and of one that does not we take next to nothing. */
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
-    /* Not in a shutter: it takes tens of milliseconds, and presses on memory itself. */
-    int is_open = mc_bubble_open(&w->bubble, all->n_bytes) == MC_BUBBLE_OK;
-    __atomic_store_n(&w->memory, is_open ? 1 : -1, __ATOMIC_RELEASE);
+    __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
         turn now = all->turn;
@@ -112,12 +133,15 @@ static int start(mc_bubble_workers *all, int i)
     return is_started;
 }
 
-mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t n_bytes)
+mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes)
 {
     mc_bubble_workers *all = calloc(1, sizeof *all);
     if (!all)
         return NULL;
-    all->n_bytes = n_bytes;
+    all->n_wanted = n;
+    all->first_bytes = first_bytes;
+    all->other_bytes = other_bytes;
+    pthread_mutex_init(&all->opening, NULL);
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->told, NULL);
     while (all->n < n && start(all, all->n))
@@ -140,6 +164,7 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
         pthread_join(all->rows[i].thread, NULL);
     pthread_cond_destroy(&all->told);
     pthread_mutex_destroy(&all->lock);
+    pthread_mutex_destroy(&all->opening);
     free(all);
 }
 

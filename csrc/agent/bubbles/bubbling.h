@@ -15,25 +15,33 @@ void mc_bubbling_close(mc_bubbling *bubbling);
 /* Part of the shutters that is wanted. */
 double mc_bubbling_frac(const mc_bubbling *bubbling);
 
+/* Say so as the reason why there are none, or no longer. */
+void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
+
 /* ---- shutters of this job ---- */
 
 /* Draw whether a bubble or the probe runs in the next shutter, on processors that no rank of this job may use; 0 also if
    it cannot. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
+/* What can run in shutters now, if there are processors: MC_BUBBLES_... */
+uint64_t mc_bubbling_ability(mc_bubbling *bubbling);
+/* As drawn, but what the job's coordinators have drawn for all of its nodes (mc_common). */
+int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
 /* Whom the reservation has to ask for the one that was drawn; nobody if this process runs it. */
-mc_wish mc_bubbling_wish(const mc_bubbling *bubbling);
+mc_press_request mc_bubbling_request(const mc_bubbling *bubbling);
 /* The one that was drawn runs in this shutter. */
 void mc_bubbling_begin(mc_bubbling *bubbling, const mc_reservation *shutter);
 /* Whether one was told to run in the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
 /* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors to
-   itself. ack: of the co-runner that was asked; NULL: it gave none. */
-void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *ack, double *level, double *probe_slowdown);
+   itself. acks: of all co-runners that were asked; n_acks 0: one of them gave none. */
+void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_acks, double *level,
+                        double *probe_slowdown);
 
 /* ---- shutters of others ---- */
 
 /* How many bubbles it can press on the processors of its ranks. */
-uint64_t mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *ranks);
+mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *ranks);
 /* Press for job i_live, whose shutter it is, if that asks this job to. Only when the ranks have been told to stand still.
    1: it presses. */
 int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, const mc_board_view *view, int i_live,

@@ -19,10 +19,11 @@ typedef struct mc_bubble_work {
     uint64_t n_lines, cpu_ns;
 } mc_bubble_work;
 
-/* At most MC_N_BUBBLE_WORKERS, which fetch n_bytes each after this returns. NULL: they cannot be started. */
-mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t n_bytes);
+/* At most MC_N_BUBBLE_WORKERS, which fetch their memory after this returns; the first one may be the probe. NULL: they cannot
+   be started. */
+mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes);
 void mc_bubble_workers_close(mc_bubble_workers *workers);
-/* 1: all have their memory; 0: not yet; -1: the node has not enough. */
+/* 1: all have their memory; 0: not yet; -1: it would take more than half of what was free. */
 int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
 /* Put one on a processor. 0: the kernel refuses, as where the process is confined to others. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);

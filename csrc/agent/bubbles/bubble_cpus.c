@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "agent/bubble_cpus.h"
+#include "agent/bubbles/bubble_cpus.h"
 
 #include "bubble/bubble.h"
 

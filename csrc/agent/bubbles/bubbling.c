@@ -1,8 +1,9 @@
 #define _GNU_SOURCE
-#include "agent/bubbling.h"
+#include "agent/bubbles/bubbling.h"
 
-#include "agent/bubble_cpus.h"
-#include "agent/bubble_workers.h"
+#include "agent/bubbles/bubble_cpus.h"
+#include "agent/bubbles/bubble_requests.h"
+#include "agent/bubbles/bubble_workers.h"
 #include "agent/shutter/intervals.h"
 #include "common/options.h"
 #include "common/proc.h"
@@ -21,13 +22,18 @@ static const char NOT_YET[] = "no shutter had counts yet";
 static const char NO_PROCESSORS[] =
     "there are not as many processors that the job may not use as the calibration had bubbles";
 static const char CONFINED[] =
-    "the kernel keeps bubbles off all other processors, so a co-runner has to press: run one with --bubble as well; it "
-    "needs as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
+    "the kernel keeps bubbles off all other processors, so co-runners have to press: run them with --bubble as well; "
+    "together they need as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
+
+static const char NO_COORDINATORS[] =
+    "bubbles of a job on several nodes need its coordinators on all of them: start it by `mpicoloc run` or `wrap`";
+static const char LITTLE_MEMORY[] =
+    "they would take more than half of the memory that was free when the job began: ask for more (--mem)";
 
 /* What was drawn for a shutter of this job. */
 typedef struct drawn {
     double level; /* 0: the probe */
-    mc_wish wish;
+    mc_press_request request;
     mc_bubble_times times;
     uint64_t i_turn; /* of the own threads */
 } drawn;
@@ -72,10 +78,10 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     return 0;
 }
 
-/* Each worker may be the probe, and has a share of each level. */
-static uint64_t bytes_of_worker(const mc_bubble_levels *levels, int n)
+/* Of one of n bubbles. */
+static uint64_t largest_share_bytes(const mc_bubble_levels *levels, int n)
 {
-    uint64_t n_bytes = levels->probe.working_set_bytes;
+    uint64_t n_bytes = 0;
     for (int i = 0; i <= MAX_LEVEL; i++)
         n_bytes = mc_max(n_bytes, levels->at[i].working_set_bytes / (uint64_t)n);
     return n_bytes;
@@ -103,7 +109,9 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
     all->n_workers = all->levels.n_bubbles > 0 ? all->levels.n_bubbles : 1;
-    all->workers = mc_bubble_workers_open(all->n_workers, bytes_of_worker(&all->levels, all->n_workers));
+    uint64_t share_bytes = largest_share_bytes(&all->levels, all->n_workers);
+    all->workers =
+        mc_bubble_workers_open(all->n_workers, mc_max(share_bytes, all->levels.probe.working_set_bytes), share_bytes);
     if (all->workers)
         return all;
     explain(why, "no thread can be started", "");
@@ -124,13 +132,23 @@ double mc_bubbling_frac(const mc_bubbling *all)
     return all ? all->frac : 0.0;
 }
 
+void mc_bubbling_lacks_coordinators(mc_bubbling *all, int lacks)
+{
+    if (!all)
+        return;
+    if (lacks)
+        explain(all->why, NO_COORDINATORS, "");
+    else if (strcmp(all->why, NO_COORDINATORS) == 0)
+        explain(all->why, NOT_YET, "");
+}
+
 /* ---- what runs, and where ---- */
 
 static int is_ready(mc_bubbling *all)
 {
     int ready = mc_bubble_workers_are_ready(all->workers);
     if (ready < 0)
-        explain(all->why, "the node has not the memory for them", "");
+        explain(all->why, LITTLE_MEMORY, "");
     return ready > 0;
 }
 
@@ -146,13 +164,19 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
     };
 }
 
-/* A level takes all workers, the probe one. */
-static uint64_t begin_turn(mc_bubbling *all, double level, const mc_bubble_times *times)
+/* A level takes all workers, here and elsewhere, the probe one. */
+static int n_bubbles_of(const mc_bubbling *all, double level)
+{
+    return level > 0.0 ? all->n_workers : 1;
+}
+
+/* The first n workers take their share of the level, or one is the probe. */
+static uint64_t begin_turn(mc_bubbling *all, double level, int n, const mc_bubble_times *times)
 {
     mc_bubble_setting setting = all->levels.probe;
     if (level > 0.0)
         mc_bubble_setting_of(&setting, &all->levels, level, all->n_workers);
-    return mc_bubble_workers_begin(all->workers, *times, setting, level > 0.0 ? all->n_workers : 1);
+    return mc_bubble_workers_begin(all->workers, *times, setting, n);
 }
 
 /* The first n have a processor already. Returns how many have one then. */
@@ -201,30 +225,17 @@ static double draw_level(mc_bubbling *all)
     return level;
 }
 
-/* All of its processors must be among those that bubbles may use: it does not know which these are. */
-static int can_press(const mc_bubbling *all, const mc_slot *other, mc_cpus own)
+/* Ask co-runners for what was drawn; 0: they cannot press all of it. */
+static int ask_others(mc_bubbling *all, const mc_board_view *view, mc_cpus own)
 {
-    mc_cpus theirs = mc_cpus_without(mc_cpus_of_slot(other), own), wrong = mc_cpus_without(theirs, all->cores);
-    return __atomic_load_n(&other->n_bubbles, __ATOMIC_ACQUIRE) >= (uint64_t)all->n_workers &&
-           mc_cpus_n(&theirs) >= all->n_workers && mc_cpus_n(&wrong) == 0;
-}
-
-/* Another one each time, as one of them may never be able to when it comes to it. */
-static int ask_one(mc_bubbling *all, const mc_board_view *view, mc_cpus own)
-{
-    uint64_t owners[MC_N_SLOTS];
-    int n = 0;
-    for (int i = 0; i < view->n_live; i++)
-        if (!mc_view_is_own(view, i) && can_press(all, mc_view_slot(view, i), own))
-            owners[n++] = view->live[i].owner;
-    if (n == 0)
-        return 0;
-    uint64_t thousandths = (uint64_t)(all->next.level * THOUSANDTHS + 0.5);
-    if (all->next.level > 0.0) /* 0 would be the probe */
+    double level = all->next.level;
+    mc_press_wanted wanted = {n_bubbles_of(all, level), all->n_workers, own, all->cores};
+    uint64_t thousandths = (uint64_t)(level * THOUSANDTHS + 0.5);
+    if (level > 0.0) /* 0 would be the probe */
         thousandths = mc_max(thousandths, 1);
     all->next.level = (double)thousandths / THOUSANDTHS;
-    all->next.wish = (mc_wish){owners[(int)(draw(all) * n)], thousandths};
-    return 1;
+    all->next.request = (mc_press_request){.level_thousandths = thousandths};
+    return mc_share_out(&all->next.request, view, &wanted, draw(all));
 }
 
 /* Processors of co-runners first, since these stand still: on one that no job claims, there may be a program that knows
@@ -237,7 +248,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
             others = mc_cpus_or(others, mc_cpus_of_slot(mc_view_slot(view, i)));
     mc_cpus may = mc_cpus_without(mc_cpus_and(all->online, all->cores), own);
     int n = pin_to(all, mc_cpus_and(may, others), 0);
-    if (pin_to(all, mc_cpus_without(may, others), n) == all->n_workers || ask_one(all, view, own))
+    if (pin_to(all, mc_cpus_without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
     if (!all->told.times.t0) /* else some have run, and a co-runner that helped has gone */
         explain(all->why, mc_cpus_n(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
@@ -252,9 +263,26 @@ int mc_bubbling_draw(mc_bubbling *all, const mc_board_view *view)
     return find_processors(all, view);
 }
 
-mc_wish mc_bubbling_wish(const mc_bubbling *all)
+uint64_t mc_bubbling_ability(mc_bubbling *all)
 {
-    return all->next.wish;
+    if (!all || !is_ready(all))
+        return MC_BUBBLES_NONE;
+    return all->levels.probe_lines_per_s > 0.0 ? MC_BUBBLES_AND_PROBE : MC_BUBBLES_ONLY;
+}
+
+int mc_bubbling_take(mc_bubbling *all, const mc_board_view *view, uint64_t bubble)
+{
+    uint64_t thousandths = bubble - 1, can = mc_bubbling_ability(all);
+    if (bubble == 0 || thousandths > MAX_LEVEL * THOUSANDTHS ||
+        can < (uint64_t)(thousandths ? MC_BUBBLES_ONLY : MC_BUBBLES_AND_PROBE))
+        return 0;
+    all->next = (drawn){.level = (double)thousandths / THOUSANDTHS};
+    return find_processors(all, view);
+}
+
+mc_press_request mc_bubbling_request(const mc_bubbling *all)
+{
+    return all->next.request;
 }
 
 void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
@@ -262,8 +290,8 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
     all->why[0] = '\0';
     all->told = all->next;
     all->told.times = times_of(shutter);
-    if (!all->told.wish.owner)
-        all->told.i_turn = begin_turn(all, all->told.level, &all->told.times);
+    if (!all->told.request.n_bubbles)
+        all->told.i_turn = begin_turn(all, all->told.level, n_bubbles_of(all, all->told.level), &all->told.times);
 }
 
 int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
@@ -272,21 +300,24 @@ int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
 }
 
 /* Anybody can write an acknowledgement: what cannot be is not believed. */
-static int has_other_pressed(const mc_ack *ack, const mc_bubble_times *times, mc_bubble_work *work)
+static int have_others_pressed(const mc_ack *acks, int n_acks, const mc_bubble_times *times, mc_bubble_work *work)
 {
-    if (!ack || ack->has_pressed != 1)
-        return 0;
-    *work = (mc_bubble_work){ack->n_lines, ack->press_cpu_ns};
-    return work->cpu_ns <= times->t_end - times->t0 && mc_bubble_had_processor(times, work->cpu_ns);
+    for (int i = 0; i < n_acks; i++)
+        if (acks[i].has_pressed != 1 || acks[i].press_cpu_ns > times->t_end - times->t0 ||
+            !mc_bubble_had_processor(times, acks[i].press_cpu_ns))
+            return 0;
+    if (n_acks)
+        *work = (mc_bubble_work){acks[0].n_lines, acks[0].press_cpu_ns};
+    return n_acks > 0;
 }
 
-void mc_bubbling_result(const mc_bubbling *all, const mc_ack *ack, double *level, double *probe_slowdown)
+void mc_bubbling_result(const mc_bubbling *all, const mc_ack *acks, int n_acks, double *level, double *probe_slowdown)
 {
     const drawn *told = &all->told;
     mc_bubble_work work = {0, 0};
     *level = *probe_slowdown = 0.0;
-    if (!(told->wish.owner ? has_other_pressed(ack, &told->times, &work)
-                           : mc_bubble_workers_have_pressed(all->workers, told->i_turn, &work)))
+    if (!(told->request.n_bubbles ? have_others_pressed(acks, n_acks, &told->times, &work)
+                                  : mc_bubble_workers_have_pressed(all->workers, told->i_turn, &work)))
         return;
     *level = told->level;
     if (*level > 0.0 || work.n_lines == 0)
@@ -303,27 +334,30 @@ static mc_cpus cpus_for_others(const mc_bubbling *all, const mc_job_ranks *ranks
     return mc_cpus_and(mc_cpus_of_ranks(ranks), all->cores);
 }
 
-uint64_t mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
+mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
 {
     if (!all || !is_ready(all))
-        return 0;
+        return (mc_press_offer){0, 0};
     mc_cpus cpus = cpus_for_others(all, ranks);
-    return mc_cpus_n(&cpus) >= all->n_workers ? (uint64_t)all->n_workers : 0;
+    uint64_t n_all = (uint64_t)all->n_workers;
+    return (mc_press_offer){mc_min((uint64_t)mc_cpus_n(&cpus), n_all), n_all};
 }
 
 /* On processors that the other job may use as well it would press inside that job. */
 int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks)
 {
-    uint64_t thousandths = shutter->wish.level_thousandths;
-    if (!all || shutter->wish.owner != view->owner || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
+    uint64_t thousandths = shutter->request.level_thousandths;
+    int n = mc_press_share(&shutter->request, (int)(view->slot - view->board->slots));
+    if (!all || n == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
         return 0;
     double level = (double)thousandths / THOUSANDTHS;
+    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else levels are others */
     mc_cpus cpus = mc_cpus_without(cpus_for_others(all, ranks), mc_cpus_of_slot(mc_view_slot(view, i_live)));
-    if (pin_to(all, cpus, 0) < (level > 0.0 ? all->n_workers : 1))
+    if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;
     mc_bubble_times times = times_of(shutter);
-    all->i_served = begin_turn(all, level, &times);
+    all->i_served = begin_turn(all, level, n, &times);
     return all->i_served != 0;
 }
 

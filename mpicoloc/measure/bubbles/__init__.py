@@ -1,0 +1,1 @@
+"""What bubbles in shutters tell of a job."""
