@@ -21,7 +21,7 @@ static int is_free(const mc_board_view *view, uint64_t period_ns, uint64_t t_ear
     return 1;
 }
 
-int mc_multi_node_is_asked(const mc_node *node)
+int mc_multi_node_has_request(const mc_node *node)
 {
     return LOAD(node->common.i_asked) != node->common.i_answered;
 }
@@ -85,8 +85,8 @@ int mc_multi_node_is_confirmed(const mc_node *node, const mc_own_shutter *own, u
     return is_confirmed;
 }
 
-void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
-                        int has_ranks)
+void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
+                           int has_ranks)
 {
     mc_common *common = &node->common;
     uint64_t n_jobs = (uint64_t)has_ranks;

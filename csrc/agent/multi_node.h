@@ -8,15 +8,15 @@
 #include "agent/shutter/own_shutter.h"
 
 /* What the coordinator reads to choose an instant. */
-void mc_multi_node_tell(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
-                        int has_ranks);
+void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
+                           int has_ranks);
 /* Book what the coordinator has decided, and report what became of the last one on this node. */
 void mc_multi_node_decide(mc_node *node, mc_board_view *view, const mc_own_shutter *own, uint64_t notice_ns,
                           uint64_t now);
 /* 1: the coordinator has confirmed this shutter, with the verdict of all nodes. */
 int mc_multi_node_is_confirmed(const mc_node *node, const mc_own_shutter *own, uint64_t *verdict);
 /* Whether the coordinator waits for an answer. */
-int mc_multi_node_is_asked(const mc_node *node);
+int mc_multi_node_has_request(const mc_node *node);
 /* Answer the coordinator: is the node free then, and can what it asks for run beside the job? */
 void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, int can_bubble,
                           uint64_t now);

@@ -209,11 +209,11 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
     if (!agent->ranks.is_multi_node)
         return;
     uint64_t ability = may_have_bubble(agent, now) ? mc_bubbling_ability(agent->bubbling) : MC_BUBBLES_NONE;
-    mc_multi_node_tell(node, &agent->view, &agent->lengths, ability, agent->ranks.n_alive > 0);
+    mc_multi_node_publish(node, &agent->view, &agent->lengths, ability, agent->ranks.n_alive > 0);
     mc_multi_node_decide(node, &agent->view, &agent->own, notice_ns, now);
     if (mc_multi_node_is_confirmed(node, &agent->own, &verdict))
         close_own(agent, verdict);
-    if (mc_multi_node_is_asked(node))
+    if (mc_multi_node_has_request(node))
         mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, take_bubble_of_all(agent, now), now);
 }
 

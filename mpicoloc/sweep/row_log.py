@@ -89,7 +89,7 @@ def recover(path: str) -> dict[str, Row]:
     Raises
     ------
     DataError
-        If another row is damaged.
+        If another line is no row, or the only one does not even begin as one.
     """
     try:
         with open(path, "rb") as file:
@@ -103,8 +103,8 @@ def recover(path: str) -> dict[str, Row]:
         row = _row(line)
         if row is not None:
             rows[row["key"]] = row
-        elif i < len(lines):
-            raise DataError(f"{path}, line {i}, is no row of a sweep: remove that line to make it again")
+        elif i < len(lines) or not (rows or line.startswith(b"{")):
+            raise DataError(f"{path}, line {i}, is no row: remove that line, or name another file")
         else:
             messages.trouble(f"{path}: the last row, line {i}, is cut off or damaged: it is made again")
             os.truncate(path, sum(map(len, lines[:-1])))

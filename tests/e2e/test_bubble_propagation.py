@@ -38,7 +38,7 @@ def test_a_matrix_of_real_runs(mpirun, capfd):
     assert n_lines > 4
     assert main.main(command) == 0
     again = capfd.readouterr()
-    assert json.loads(again.out) == found and f"runs.jsonl has {n_lines - 1} runs" in again.err
+    assert json.loads(again.out) == found
     assert len(Path("runs.jsonl").read_text().splitlines()) == n_lines
 
 

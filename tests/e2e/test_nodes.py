@@ -107,14 +107,27 @@ BUBBLES = {"MPICOLOC_METER": "count", "MPICOLOC_SHUTTER_DUTY_FRAC": 0.5, "MPICOL
            "MPICOLOC_BUBBLE_LEVELS": "3,7.5"}  # fmt: skip
 
 
-def bubbled_shutters(cluster, found, calibration, cpus, beside=()):
+@pytest.fixture
+def rarely(tmp_path):
+    """Open MPI with a program that computes and hardly calls it."""
+    return jobs.find_mpi("openmpi", tmp_path, "rarely.c") or pytest.skip("no Open MPI")
+
+
+def processors(n):
+    """So many of them."""
+    cpus = sorted(os.sched_getaffinity(0))[:n]
+    return cpus if len(cpus) == n else pytest.skip(f"needs {n} processors")
+
+
+def bubbled_shutters(cluster, found, cpus, corunner_cpus=()):
     """Shutters of a job on both nodes, on a processor of each, beside jobs that have other ones."""
-    command = ["sh", "-c", f"{ON_ITS_PROCESSOR % cpus} {found.program} 25"]
+    calibration = calibration_file.default_path()
+    command = ["sh", "-c", f"{ON_ITS_PROCESSOR % tuple(cpus)} {found.program} 25"]
     others = [
         cluster.start(
             found, f"other-{name}", [name], ["taskset", "-c", f"{cpu}", found.program, "60"], **STEADY
         )
-        for name, cpu in zip(cluster.names if beside else (), beside, strict=True)
+        for name, cpu in zip(cluster.names if corunner_cpus else (), corunner_cpus, strict=True)
     ]
     job = cluster.start(
         found, "job", cluster.names, command, MPICOLOC_BUBBLE_CALIBRATION=calibration, **BUBBLES
@@ -135,24 +148,15 @@ def bubbled_shutters(cluster, found, calibration, cpus, beside=()):
 
 
 @pytest.mark.serial
-def test_a_job_alone_on_its_nodes_has_shutters_for_bubbles_only(cluster, calibrated, tmp_path):
-    cpus = sorted(os.sched_getaffinity(0))[:2]
-    if len(cpus) < 2:
-        pytest.skip("needs two processors")
-    found = jobs.find_mpi("openmpi", tmp_path, "rarely.c") or pytest.skip("no Open MPI")
-    shutters = bubbled_shutters(cluster, found, calibration_file.default_path(), tuple(cpus))
+def test_a_job_alone_on_its_nodes_has_shutters_for_bubbles_only(cluster, calibrated, rarely):
+    shutters = bubbled_shutters(cluster, rarely, processors(2))
     assert (shutters["verdict"] == BUBBLED).any() and not (shutters["verdict"] == VALID).any()
 
 
 @pytest.mark.serial
-def test_bubbles_run_on_all_nodes_at_once(cluster, calibrated, tmp_path):
-    cpus = sorted(os.sched_getaffinity(0))[:4]
-    if len(cpus) < 4:
-        pytest.skip("needs four processors")
-    found = jobs.find_mpi("openmpi", tmp_path, "rarely.c") or pytest.skip("no Open MPI")
-    shutters = bubbled_shutters(
-        cluster, found, calibration_file.default_path(), tuple(cpus[:2]), tuple(cpus[2:])
-    )
+def test_bubbles_run_on_all_nodes_at_once(cluster, calibrated, rarely):
+    cpus = processors(4)
+    shutters = bubbled_shutters(cluster, rarely, cpus[:2], cpus[2:])
     with_level = shutters[shutters["bubble_level"] > 0]
     if not len(with_level) and (free := min(map(bubbled_jobs.free_frac, cpus[2:]))) < 0.9:
         pytest.skip(f"others have the processors: {free:.0%} of windows are free")

@@ -171,7 +171,7 @@ static int n_bubbles_of(const mc_bubbling *all, double level)
 }
 
 /* The first n workers take their share of the level, or one is the probe. */
-static uint64_t begin_turn(mc_bubbling *all, double level, int n, const mc_bubble_times *times)
+static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bubble_times *times)
 {
     mc_bubble_setting setting = all->levels.probe;
     if (level > 0.0)
@@ -291,7 +291,7 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
     all->told = all->next;
     all->told.times = times_of(shutter);
     if (!all->told.request.n_bubbles)
-        all->told.i_turn = begin_turn(all, all->told.level, n_bubbles_of(all, all->told.level), &all->told.times);
+        all->told.i_turn = start_bubbles(all, all->told.level, n_bubbles_of(all, all->told.level), &all->told.times);
 }
 
 int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
@@ -357,7 +357,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
     if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;
     mc_bubble_times times = times_of(shutter);
-    all->i_served = begin_turn(all, level, n, &times);
+    all->i_served = start_bubbles(all, level, n, &times);
     return all->i_served != 0;
 }
 

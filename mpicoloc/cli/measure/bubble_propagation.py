@@ -17,7 +17,7 @@ from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.campaign.kept_runs import TimeOf
+    from mpicoloc.campaign.resumable_runs import TimeOf
     from mpicoloc.coordinator.launcher import Launcher
 
 N_ALONE = 3
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     nodes = BubbledNodes(
         _launcher(args, app), hosts, app, n_ranks, bubble, args.mpirun_arg, settle_s, limit_s
     )
-    one_run = _kept(args, app, hosts, nodes.time_s)
+    one_run = _resumable(args, app, hosts, nodes.time_s)
     time_s = _median_of_runs(one_run, n_repeats)
     with progress.stage("running the program", unit="runs"):
         # All slowdowns are over this one.
@@ -94,18 +94,15 @@ def run(args: argparse.Namespace) -> int:
         return propagation.run(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
 
 
-def _kept(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
-    """Times of the file of `--runs` first, if one was named."""
+def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
+    """The runs, noted in the file of `--runs` if one was named."""
     if args.runs is None:
         return time_s
-    from mpicoloc.campaign.kept_runs import KeptRuns
+    from mpicoloc.campaign.resumable_runs import resumable
 
-    settings: dict[str, Any] = {"program": list(app), "hosts": list(hosts)}
-    settings |= {name: getattr(args, name) for name in ("ranks_per_node", "mpirun", "mpirun_arg", "cores")}
-    settings["calibration"] = _content_of(args.calibration)
-    kept = KeptRuns(args.runs, settings)
-    messages.detail(f"{args.runs} has {len(kept)} runs")
-    return kept.reuse(time_s)
+    flags = ("ranks_per_node", "mpirun", "mpirun_arg", "cores")
+    settings = {"program": list(app), "hosts": list(hosts), "calibration": _content_of(args.calibration)}
+    return resumable(time_s, args.runs, settings | {name: getattr(args, name) for name in flags})
 
 
 def _content_of(path: str | None) -> str | None:

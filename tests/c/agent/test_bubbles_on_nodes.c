@@ -15,7 +15,7 @@ static mc_agent *start(mc_board *board)
     agent->node = calloc(1, sizeof *agent->node);
     agent->meter.count = calloc(1, sizeof *agent->meter.count); /* counts its first set of places */
     agent->node->meter = MC_METER_COUNT;
-    agent->view = alone(board, 0);
+    agent->view = view_alone(board, 0);
     agent->ranks.is_multi_node = agent->ranks.n_alive = 1;
     mc_lengths_open(&agent->lengths, mc_now_ns());
     agent->lengths.period_ns = 50 * MS;

@@ -46,7 +46,7 @@ static int press_once(mc_bubbling *bubbling, const mc_board_view *view, double *
 /* The first ones come when the memory is there. */
 static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
 {
-    mc_board_view view = alone(board, 0);
+    mc_board_view view = view_alone(board, 0);
     setenv("MPICOLOC_BUBBLE_LEVELS", "3.5,8", 1);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     int n_bubbles = 0, n_probes = 0;
@@ -69,7 +69,7 @@ static void test_bubbles_and_the_probe_run_within_their_time(mc_board *board)
 /* Its shutter began long ago. */
 static void test_a_bubble_that_begins_late_does_not_count(mc_board *board)
 {
-    mc_board_view view = alone(board, 0);
+    mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
     int is_told = 0;
@@ -92,9 +92,9 @@ static void test_a_bubble_that_begins_late_does_not_count(mc_board *board)
 
 static void test_none_where_no_processor_is_left(mc_board *board)
 {
-    mc_board_view view = alone(board, 1);
+    mc_board_view view = view_alone(board, 1);
     check_that_none_is_drawn(&view, "there are not as many processors");
-    view = alone(board, 0);
+    view = view_alone(board, 0);
     setenv("MPICOLOC_BUBBLE_CORES", "1000-1001", 1); /* none of this machine */
     check_that_none_is_drawn(&view, "there are not as many processors");
     setenv("MPICOLOC_BUBBLE_CORES", "5000", 1); /* none at all: not the same as no list */
@@ -105,7 +105,7 @@ static void test_none_where_no_processor_is_left(mc_board *board)
 
 static void test_a_bubble_stops_on_close(mc_board *board)
 {
-    mc_board_view view = alone(board, 0);
+    mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     int is_told = 0;
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
@@ -125,7 +125,7 @@ static void test_a_bubble_stops_on_close(mc_board *board)
 /* What the coordinators of several nodes have drawn. */
 static void test_what_was_drawn_for_all_nodes(mc_board *board)
 {
-    mc_board_view view = alone(board, 0);
+    mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
     CHECK(mc_bubbling_ability(NULL) == MC_BUBBLES_NONE && !mc_bubbling_take(NULL, &view, 2001));
@@ -140,7 +140,7 @@ static void test_what_was_drawn_for_all_nodes(mc_board *board)
     mc_bubbling_begin(bubbling, &shutter);
     CHECK(mc_bubbling_was_told(bubbling, shutter.t0));
     wait_until(shutter.t1 + MS);
-    view = alone(board, 1); /* the job may use all processors */
+    view = view_alone(board, 1); /* the job may use all processors */
     CHECK(!mc_bubbling_take(bubbling, &view, 2001));
     mc_bubbling_close(bubbling);
 }

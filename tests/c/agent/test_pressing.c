@@ -11,9 +11,9 @@
 #include <stdlib.h>
 
 /* This job has all processors of the machine, and another one, which offers bubbles, has one that is not there. */
-static mc_board_view beside(mc_board *board, uint64_t n_bubbles)
+static mc_board_view view_with_corunner(mc_board *board, uint64_t n_bubbles)
 {
-    mc_board_view view = alone(board, 1);
+    mc_board_view view = view_alone(board, 1);
     mc_slot *other = &board->slots[1];
     view.n_live = 2;
     view.live[1] = (mc_neighbour){.i_slot = 1, .owner = OTHER, .n_ranks = 1};
@@ -76,7 +76,7 @@ static void check_answers(const mc_bubbling *bubbling, double level)
 
 static void test_confined_job_requests_a_corunner(mc_board *board)
 {
-    mc_board_view view = beside(board, 1);
+    mc_board_view view = view_with_corunner(board, 1);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     int n_bubbles = 0, n_probes = 0;
     while ((!n_bubbles || !n_probes) && draw_one(bubbling, &view)) {
@@ -96,13 +96,13 @@ static void test_confined_job_requests_a_corunner(mc_board *board)
 
 static void test_corunner_without_offer_gets_no_request(mc_board *board)
 {
-    mc_board_view view = beside(board, 0); /* it offers none */
+    mc_board_view view = view_with_corunner(board, 0); /* it offers none */
     check_that_none_is_drawn(&view, "there are not as many processors");
-    view = beside(board, 1);
+    view = view_with_corunner(board, 1);
     memset(board->slots[1].cpu_mask, 0, sizeof board->slots[1].cpu_mask);
     board->slots[1].cpu_mask[0] = 1; /* which this job may use too */
     check_that_none_is_drawn(&view, "there are not as many processors");
-    view = beside(board, 1);
+    view = view_with_corunner(board, 1);
     setenv("MPICOLOC_BUBBLE_CORES", "0-900", 1); /* its processor is not among them */
     check_that_none_is_drawn(&view, "there are not as many processors");
     unsetenv("MPICOLOC_BUBBLE_CORES");
@@ -111,7 +111,7 @@ static void test_corunner_without_offer_gets_no_request(mc_board *board)
 /* Neither of two co-runners can press a level of three bubbles alone. */
 static void test_co_runners_press_together(mc_board *board)
 {
-    mc_board_view view = beside(board, 2);
+    mc_board_view view = view_with_corunner(board, 2);
     board->slots[1].offer.n_all = 3;
     board->slots[2] = board->slots[1];
     board->slots[1].cpu_mask[15] = 3;
@@ -153,9 +153,9 @@ static void test_co_runners_press_together(mc_board *board)
 }
 
 /* A level counts only if all have acknowledged who were asked, and are still there. */
-static void test_acknowledgements_of_all_who_were_asked(mc_board *board)
+static void test_level_counts_if_all_asked_acknowledge(mc_board *board)
 {
-    mc_board_view view = beside(board, 1);
+    mc_board_view view = view_with_corunner(board, 1);
     mc_own_shutter own = {.n_others = 3, .reservation = {.epoch = 5}};
     mc_ack acks[MC_N_SLOTS];
     for (int i = 1; i <= 3; i++) {
@@ -180,10 +180,10 @@ static void test_acknowledgements_of_all_who_were_asked(mc_board *board)
 /* In a thread of its own the kernel refuses to put threads on processors, as it does in a cpuset. */
 static void *be_confined(void *board)
 {
-    mc_board_view view = alone(board, 0);
+    mc_board_view view = view_alone(board, 0);
     filter_affinity(SECCOMP_RET_ERRNO | EINVAL);
     check_that_none_is_drawn(&view, "run them with --bubble as well");
-    view = beside(board, 1);
+    view = view_with_corunner(board, 1);
     memset(view.slot->cpu_mask, 0, sizeof view.slot->cpu_mask);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     CHECK(draw_one(bubbling, &view) && asks(bubbling, 1, 1));
@@ -250,7 +250,7 @@ static void check_served(mc_bubbling *bubbling, const mc_board_view *view, const
 
 static void test_it_presses_for_a_co_runner(mc_board *board)
 {
-    mc_board_view view = beside(board, 0);
+    mc_board_view view = view_with_corunner(board, 0);
     mc_job_ranks ranks = ranks_on(UINT64_MAX), none = ranks_on(0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
     mc_ack ack;
@@ -285,7 +285,7 @@ int main(void)
     setenv("MPICOLOC_BUBBLE_LEVELS", "3.5,8", 1);
     test_confined_job_requests_a_corunner(board);
     test_co_runners_press_together(board);
-    test_acknowledgements_of_all_who_were_asked(board);
+    test_level_counts_if_all_asked_acknowledge(board);
     test_corunner_without_offer_gets_no_request(board);
     test_a_confined_job(board);
     test_it_presses_for_a_co_runner(board);

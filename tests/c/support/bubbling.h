@@ -42,7 +42,7 @@ static inline int exit_code(void)
 }
 
 /* A board with this job alone, on all processors or on none. */
-static inline mc_board_view alone(mc_board *board, uint64_t mask)
+static inline mc_board_view view_alone(mc_board *board, uint64_t mask)
 {
     mc_board_view view = {.board = board, .slot = &board->slots[0], .owner = OWNER, .n_live = 1};
     view.live[0] = (mc_neighbour){.i_slot = 0, .owner = OWNER, .n_ranks = 1};

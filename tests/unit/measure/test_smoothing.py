@@ -35,7 +35,7 @@ def test_a_curve_stays_one(log_slowdown, half):
     assert np.isfinite(found.slowdown).all() and (found.low <= found.slowdown).all()
 
 
-def test_what_is_known_well_is_kept():
+def test_precise_measurements_are_kept():
     for shape in SHAPES.values():
         measured = curve(shape(LEVELS), 1e-3)
         assert smoothed(measured).slowdown == pytest.approx(measured.slowdown, rel=1e-3)
@@ -64,7 +64,7 @@ def test_what_all_levels_share_is_not_averaged_away():
     assert np.log(shared.high[1] / shared.low[1]) > np.log(apart.high[1] / apart.low[1])
 
 
-def test_a_level_without_a_good_number_is_told_by_the_others():
+def test_imprecise_level_is_interpolated():
     half = np.array([0.03, 0.03, 1.0, 0.03])
     seen = SHAPES["line"](LEVELS) + np.array([0, 0, 0.8, 0])
     found = smoothed(curve(seen, half))
