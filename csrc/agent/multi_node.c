@@ -85,7 +85,7 @@ int mc_multi_node_is_confirmed(const mc_node *node, const mc_own_shutter *own, u
     return is_confirmed;
 }
 
-void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
+void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, mc_drawn_bubble drawn,
                            int has_ranks)
 {
     mc_common *common = &node->common;
@@ -95,5 +95,6 @@ void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_le
     STORE(common->n_jobs, n_jobs);
     STORE(common->period_ns, lengths->period_ns);
     STORE(common->duration_ns, lengths->duration_ns);
-    STORE(common->bubble_ability, bubble_ability);
+    STORE(common->is_bubble_wanted, drawn.is_wanted);
+    STORE(common->drawn_bubble, drawn.bubble);
 }

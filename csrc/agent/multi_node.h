@@ -7,8 +7,13 @@
 #include "agent/lengths.h"
 #include "agent/shutter/own_shutter.h"
 
+/* A bubble for the next shutter of all nodes, as mc_common has it. */
+typedef struct mc_drawn_bubble {
+    uint64_t bubble, is_wanted;
+} mc_drawn_bubble;
+
 /* What the coordinator reads to choose an instant. */
-void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, uint64_t bubble_ability,
+void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, mc_drawn_bubble drawn,
                            int has_ranks);
 /* Book what the coordinator has decided, and report what became of the last one on this node. */
 void mc_multi_node_decide(mc_node *node, mc_board_view *view, const mc_own_shutter *own, uint64_t notice_ns,

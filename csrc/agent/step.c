@@ -208,8 +208,10 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
     uint64_t notice_ns = mc_multi_node_notice_ns(period_ns, lead_ns(agent));
     if (!agent->ranks.is_multi_node)
         return;
-    uint64_t ability = may_have_bubble(agent, now) ? mc_bubbling_ability(agent->bubbling) : MC_BUBBLES_NONE;
-    mc_multi_node_publish(node, &agent->view, &agent->lengths, ability, agent->ranks.n_alive > 0);
+    mc_drawn_bubble drawn = {0, 0};
+    if (may_have_bubble(agent, now))
+        drawn.bubble = mc_bubbling_draw_for_all(agent->bubbling, &drawn.is_wanted);
+    mc_multi_node_publish(node, &agent->view, &agent->lengths, drawn, agent->ranks.n_alive > 0);
     mc_multi_node_decide(node, &agent->view, &agent->own, notice_ns, now);
     if (mc_multi_node_is_confirmed(node, &agent->own, &verdict))
         close_own(agent, verdict);

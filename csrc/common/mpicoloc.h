@@ -104,9 +104,6 @@ enum {
 /* What has become of the coordinators' agreement on common shutters. */
 enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
-/* What an agent can let run beside the job in its shutters. */
-enum { MC_BUBBLES_NONE = 0, MC_BUBBLES_ONLY = 1, MC_BUBBLES_AND_PROBE = 2 };
-
 /* The profile's state; the meters, in order of preference; the ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3, MC_METER_COUNT = 4 };

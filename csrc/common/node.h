@@ -74,8 +74,9 @@ typedef struct mc_common {
     /* written by the agent */
     uint64_t i_answered, is_free, can_bubble;
     uint64_t i_judged, verdict;
-    uint64_t bubble_ability; /* MC_BUBBLES_...: what can run beside the job in shutters */
-    uint64_t n_jobs;         /* jobs with ranks, this one included */
+    uint64_t drawn_bubble;     /* for the next shutter, as `bubble` above; the first node's counts */
+    uint64_t is_bubble_wanted; /* 1: also beside co-runners; without any, shutters are for nothing else */
+    uint64_t n_jobs;           /* jobs with ranks, this one included */
     uint64_t period_ns, duration_ns;
 } mc_common;
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc import config
-from mpicoloc.coordinator import bubbles, clocks
+from mpicoloc.coordinator import clocks
 from mpicoloc.errors import print_to_stderr
 from mpicoloc.pmpi import contract, node_agent
 
@@ -62,10 +62,8 @@ class Offer(NamedTuple):
     """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
     is_clock_old: int = 0
     """Of the first coordinator only, which measures the others'."""
-    bubble_ability: int = 0
-    """What can run beside the job on its node: MC_BUBBLES_..."""
     bubble: int = 0
-    """Drawn for the next shutter of all nodes (`bubbles.Drawn`); the first coordinator's counts."""
+    """Drawn on its node for the next shutter of all nodes, as of `mc_common`; the first node's counts."""
     is_bubble_wanted: int = 0
     """Also beside co-runners; without any, shutters are for nothing else."""
 
@@ -73,8 +71,8 @@ class Offer(NamedTuple):
 class Plan(NamedTuple):
     """A shutter for all nodes; begin on the first node's clock. `i` counts from 1.
 
-    `bubble`, as of `bubbles.Drawn`, shall run beside the job on all of them; the shutter is `for_bubble` only
-    where nobody has company.
+    `bubble` shall run beside the job on all of them (0: none); the shutter is `for_bubble` only where nobody
+    has company.
     """
 
     i: int
@@ -133,11 +131,9 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
 
 
 def bubble_of_all(offers: Sequence[Offer]) -> int:
-    """What the first coordinator has drawn, if all nodes can have it; 0: nothing."""
-    first = offers[0]
-    is_due = first.is_bubble_wanted or not is_shared(offers)
-    can_run = bubbles.can_run(first.bubble, (offer.bubble_ability for offer in offers))
-    return first.bubble if is_due and can_run else 0
+    """What was drawn on the first node, if all of them can have any, and it is wanted; 0: nothing."""
+    is_due = offers[0].is_bubble_wanted or not is_shared(offers)
+    return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
 
 
 def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
@@ -169,7 +165,6 @@ class Agreement:
         self._clock = clocks.Offset(0, clocks.UNKNOWN_NS, 0)
         self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
         self._slack_ns = SLACK_NS
-        self._draw = bubbles.Draw()
         self._steps = self._agree()
         self._next = "offers"
         self._has_resigned = False
@@ -233,7 +228,6 @@ class Agreement:
 
     def _offer(self, agent: node_agent.Agent) -> Offer:
         common, now_ns = agent.common, clocks.now_ns()
-        drawn = self._draw(common.bubble_ability)
         return Offer(
             is_over=self._is_over,
             n_jobs=common.n_jobs,
@@ -244,9 +238,8 @@ class Agreement:
             max_ns=self._max_ns,
             verdict=self._verdict,
             is_clock_old=self._comm.Get_rank() == 0 and now_ns > self._clock_until_ns,
-            bubble_ability=common.bubble_ability,
-            bubble=drawn.bubble,
-            is_bubble_wanted=drawn.is_wanted,
+            bubble=common.drawn_bubble,
+            is_bubble_wanted=common.is_bubble_wanted,
         )
 
     def _set_clock(self) -> Steps:

@@ -29,7 +29,8 @@ class Common(NamedTuple):
     period_ns: int
     duration_ns: int
     can_bubble: int
-    bubble_ability: int
+    drawn_bubble: int
+    is_bubble_wanted: int
 
 
 class Agent:

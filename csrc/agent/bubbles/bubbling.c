@@ -225,14 +225,18 @@ static double draw_level(mc_bubbling *all)
     return level;
 }
 
+static uint64_t thousandths_of(double level)
+{
+    uint64_t thousandths = (uint64_t)(level * THOUSANDTHS + 0.5);
+    return level > 0.0 ? mc_max(thousandths, 1) : 0; /* 0 is the probe */
+}
+
 /* Ask co-runners for what was drawn; 0: they cannot press all of it. */
 static int ask_others(mc_bubbling *all, const mc_board_view *view, mc_cpus own)
 {
     double level = all->next.level;
     mc_press_wanted wanted = {n_bubbles_of(all, level), all->n_workers, own, all->cores};
-    uint64_t thousandths = (uint64_t)(level * THOUSANDTHS + 0.5);
-    if (level > 0.0) /* 0 would be the probe */
-        thousandths = mc_max(thousandths, 1);
+    uint64_t thousandths = thousandths_of(level);
     all->next.level = (double)thousandths / THOUSANDTHS;
     all->next.request = (mc_press_request){.level_thousandths = thousandths};
     return mc_share_out(&all->next.request, view, &wanted, draw(all));
@@ -263,18 +267,20 @@ int mc_bubbling_draw(mc_bubbling *all, const mc_board_view *view)
     return find_processors(all, view);
 }
 
-uint64_t mc_bubbling_ability(mc_bubbling *all)
+uint64_t mc_bubbling_draw_for_all(mc_bubbling *all, uint64_t *is_wanted)
 {
+    *is_wanted = 0;
     if (!all || !is_ready(all))
-        return MC_BUBBLES_NONE;
-    return all->levels.probe_lines_per_s > 0.0 ? MC_BUBBLES_AND_PROBE : MC_BUBBLES_ONLY;
+        return 0;
+    *is_wanted = draw(all) < all->frac;
+    return 1 + thousandths_of(draw_level(all));
 }
 
 int mc_bubbling_take(mc_bubbling *all, const mc_board_view *view, uint64_t bubble)
 {
-    uint64_t thousandths = bubble - 1, can = mc_bubbling_ability(all);
-    if (bubble == 0 || thousandths > MAX_LEVEL * THOUSANDTHS ||
-        can < (uint64_t)(thousandths ? MC_BUBBLES_ONLY : MC_BUBBLES_AND_PROBE))
+    uint64_t thousandths = bubble - 1;
+    if (!all || bubble == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all) ||
+        (thousandths == 0 && all->levels.probe_lines_per_s <= 0.0))
         return 0;
     all->next = (drawn){.level = (double)thousandths / THOUSANDTHS};
     return find_processors(all, view);

@@ -23,9 +23,10 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
 /* Draw whether a bubble or the probe runs in the next shutter, on processors that no rank of this job may use; 0 also if
    it cannot. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
-/* What can run in shutters now, if there are processors: MC_BUBBLES_... */
-uint64_t mc_bubbling_ability(mc_bubbling *bubbling);
-/* As drawn, but what the job's coordinators have drawn for all of its nodes (mc_common). */
+/* A level or the probe for a shutter of all nodes of the job, as mc_common has it; 0: nothing can run yet. is_wanted: also
+   beside co-runners. */
+uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
+/* As drawn, but what was drawn for all nodes. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
 /* Whom the reservation has to ask for the one that was drawn; nobody if this process runs it. */
 mc_press_request mc_bubbling_request(const mc_bubbling *bubbling);

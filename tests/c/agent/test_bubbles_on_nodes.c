@@ -43,7 +43,7 @@ static void look_around(mc_agent *agent)
 static void test_without_coordinators_there_are_none(mc_agent *agent)
 {
     look_around(agent);
-    CHECK(agent->view.bubble_frac == 0.0 && agent->node->common.bubble_ability == MC_BUBBLES_NONE);
+    CHECK(agent->view.bubble_frac == 0.0 && agent->node->common.drawn_bubble == 0);
     CHECK(strstr(agent->node->bubble_reason, "need its coordinators"));
     mc_common_state(agent, MC_COMMON_ON);
     look_around(agent);
@@ -52,11 +52,11 @@ static void test_without_coordinators_there_are_none(mc_agent *agent)
     look_around(agent);
     CHECK(agent->view.bubble_frac == 0.9);
     mc_common_share(agent, 0);
-    for (uint64_t end = mc_now_ns() + PATIENCE_NS; mc_now_ns() < end && !agent->node->common.bubble_ability;) {
+    for (uint64_t end = mc_now_ns() + PATIENCE_NS; mc_now_ns() < end && !agent->node->common.drawn_bubble;) {
         look_around(agent);
         wait_until(mc_now_ns() + MS);
     }
-    CHECK_OR_BUSY(agent->node->common.bubble_ability == MC_BUBBLES_AND_PROBE);
+    CHECK_OR_BUSY(agent->node->common.drawn_bubble > 0);
 }
 
 static int is_booked(const mc_agent *agent, uint64_t t0)
@@ -131,14 +131,14 @@ static void test_a_job_alone_has_so_many_only(mc_agent *agent)
     mc_common_share(agent, 0);
     agent->pause.duty.counting_ns = UINT64_MAX / 2;
     look_around(agent);
-    CHECK(agent->node->common.bubble_ability == MC_BUBBLES_NONE);
+    CHECK(agent->node->common.drawn_bubble == 0);
     agent->pause.duty.counting_ns = 0;
     agent->n_alone = MC_N_COUNT_ROWS / 2;
     look_around(agent);
-    CHECK(agent->node->common.bubble_ability == MC_BUBBLES_NONE);
+    CHECK(agent->node->common.drawn_bubble == 0);
     mc_common_share(agent, 1);
     look_around(agent);
-    CHECK(agent->node->common.bubble_ability == MC_BUBBLES_AND_PROBE);
+    CHECK(agent->node->common.drawn_bubble > 0);
 }
 
 int main(void)

@@ -9,7 +9,7 @@ static int ask(mc_agent *coordinator, uint64_t i, uint64_t from_now_ns)
     mc_common_ask(coordinator, i, t0, t0 + 4000000, 2001);
     WAIT_FOR(coordinator->node->common.i_answered == i, 10);
     CHECK(coordinator->node->common.i_answered == i);
-    CHECK(!coordinator->node->common.can_bubble && coordinator->node->common.bubble_ability == MC_BUBBLES_NONE);
+    CHECK(!coordinator->node->common.can_bubble && coordinator->node->common.drawn_bubble == 0);
     return (int)coordinator->node->common.is_free;
 }
 

@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.coordinator import bubbles, clocks
+from mpicoloc.coordinator import clocks
 from mpicoloc.coordinator.agreement import Agreement, Offer, apart_ns, bubble_of_all, plan, verdict_of_all
 from mpicoloc.pmpi import contract, node_agent
 
 MS = 1_000_000
 VALID, BUBBLED = contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED
-ONLY, AND_PROBE = contract.MC_BUBBLES_ONLY, contract.MC_BUBBLES_AND_PROBE
-LEVEL_2 = 2001
+LEVEL_2, PROBE = 2001, 1
 
 
 @st.composite
@@ -67,39 +66,24 @@ def test_a_shutter_counts_on_all_nodes_or_on_none(own, others, whole):
 
 
 @pytest.mark.parametrize(
-    ("bubble", "is_wanted", "n_jobs", "abilities", "result"),
+    ("bubble", "is_wanted", "n_jobs", "others", "result"),
     [
-        (LEVEL_2, True, 2, (ONLY, ONLY), LEVEL_2),
-        (LEVEL_2, False, 2, (ONLY, ONLY), 0),  # for the slowdown beside co-runners
-        (LEVEL_2, False, 1, (ONLY, AND_PROBE), LEVEL_2),
-        (LEVEL_2, True, 2, (ONLY, contract.MC_BUBBLES_NONE), 0),
-        (bubbles.PROBE, True, 2, (AND_PROBE, ONLY), 0),
-        (bubbles.PROBE, True, 2, (AND_PROBE, AND_PROBE), bubbles.PROBE),
-        (0, False, 1, (AND_PROBE, AND_PROBE), 0),
+        (LEVEL_2, True, 2, 8001, LEVEL_2),
+        (LEVEL_2, False, 2, 8001, 0),  # for the slowdown beside co-runners
+        (LEVEL_2, False, 1, PROBE, LEVEL_2),
+        (LEVEL_2, True, 2, 0, 0),
+        (PROBE, True, 2, LEVEL_2, PROBE),
+        (0, True, 1, LEVEL_2, 0),
     ],
 )
-def test_a_bubble_runs_on_all_nodes_or_on_none(bubble, is_wanted, n_jobs, abilities, result):
+def test_a_bubble_runs_on_all_nodes_or_on_none(bubble, is_wanted, n_jobs, others, result):
     first = Offer(n_jobs=n_jobs, period_ns=40 * MS, duration_ns=30 * MS, max_ns=400 * MS, bubble=bubble,
-                  is_bubble_wanted=is_wanted, bubble_ability=abilities[0])  # fmt: skip
-    offers = [first, first._replace(n_jobs=1, bubble=8001, bubble_ability=abilities[1])]
+                  is_bubble_wanted=is_wanted)  # fmt: skip
+    offers = [first, first._replace(n_jobs=1, bubble=others)]
     assert bubble_of_all(offers) == result
     found = plan(offers, 1, 0, 0)
     assert (found is not None) == (n_jobs > 1 or result > 0)
     assert found is None or (found.bubble, found.for_bubble) == (result, n_jobs == 1)
-
-
-def test_levels_are_drawn_as_often_as_the_probe(monkeypatch):
-    monkeypatch.setenv("MPICOLOC_BUBBLE", "0.25")
-    monkeypatch.setenv("MPICOLOC_BUBBLE_LEVELS", "2,7.5,0.0001")
-    draw = bubbles.Draw()
-    drawn = [draw(AND_PROBE) for _ in range(4000)]
-    for bubble in (2001, 7501, 2, bubbles.PROBE):
-        assert sum(one.bubble == bubble for one in drawn) == pytest.approx(1000, abs=200)
-    assert sum(one.is_wanted for one in drawn) == pytest.approx(1000, abs=200)
-    assert bubbles.PROBE not in {draw(ONLY).bubble for _ in range(100)}
-    assert draw(contract.MC_BUBBLES_NONE) == (0, 0)
-    monkeypatch.delenv("MPICOLOC_BUBBLE")
-    assert bubbles.Draw()(AND_PROBE) == (0, 0)
 
 
 def test_a_clock_is_known_less_and_less_well():
@@ -131,9 +115,9 @@ def one_process(monkeypatch):
 class Agent:
     """A node agent as its coordinator sees it: answers at its second look, with what the test says."""
 
-    def __init__(self, is_free=True, verdict=VALID, n_jobs=2, ability=0, can_bubble=True):
+    def __init__(self, is_free=True, verdict=VALID, n_jobs=2, drawn=0, can_bubble=True):
         self.is_free, self.verdict, self.n_jobs = is_free, verdict, n_jobs
-        self.ability, self.can_bubble = ability, can_bubble
+        self.drawn, self.can_bubble = drawn, can_bubble
         self.asked = self.answered = self.judged = 0
         self.confirmed, self.begins, self.wanted, self.had = [], [], [], []
 
@@ -142,7 +126,7 @@ class Agent:
         answered, self.answered = self.answered, self.asked
         return node_agent.Common(
             answered, self.is_free, self.judged, self.verdict, self.n_jobs, 40 * MS, 30 * MS,
-            self.can_bubble, self.ability,
+            self.can_bubble, self.drawn, True,
         )  # fmt: skip
 
     def agree(self, is_on):
@@ -241,22 +225,20 @@ def test_all_nodes_take_the_same_shutters_and_hear_the_same_of_them():
     assert all(agent.shared for agent in agents)
 
 
-def test_a_job_without_company_has_shutters_for_bubbles_only(monkeypatch):
-    monkeypatch.setenv("MPICOLOC_BUBBLE", "0.01")
-    agents = [Agent(n_jobs=1, ability=AND_PROBE, verdict=BUBBLED) for _ in range(3)]
+def test_a_job_without_company_has_shutters_for_bubbles_only():
+    agents = [Agent(n_jobs=1, drawn=drawn, verdict=BUBBLED) for drawn in (LEVEL_2, 8001, PROBE)]
     live(agents, 8.0)
-    assert len(agents[0].had) > 1 and set(agents[0].had) <= {bubbles.PROBE, 2001, 4001, 6001, 8001}
+    assert len(agents[0].had) > 1 and set(agents[0].had) == {LEVEL_2}
     assert all(agent.had == agents[0].had and agent.shared is False for agent in agents)
     assert all(verdict == BUBBLED for agent in agents for _, verdict in agent.confirmed)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_no_node_has_a_bubble_when_one_cannot(monkeypatch, n_jobs):
-    monkeypatch.setenv("MPICOLOC_BUBBLE", "0.9")
-    agents = [Agent(n_jobs=n_jobs, ability=AND_PROBE, can_bubble=can) for can in (True, False)]
-    live(agents, 8.0)
+def test_no_node_has_a_bubble_when_one_cannot(n_jobs):
+    agents = [Agent(n_jobs=n_jobs, drawn=LEVEL_2, can_bubble=can) for can in (True, False)]
+    live(agents, 4.0)
     for agent in agents:
-        assert any(agent.wanted)
+        assert set(agent.wanted) == {LEVEL_2}
         assert not any(agent.had) and bool(agent.begins) == (n_jobs > 1)
 
 
