@@ -36,14 +36,16 @@ typedef struct worker {
 } worker;
 
 struct mc_bubble_workers {
-    int n, n_wanted, stop; /* started; to be started */
+    int n, n_wanted, has_teller, stop; /* started; to be started */
     uint64_t first_bytes, other_bytes,
         opened_bytes; /* of the first worker, of each other one, and of those that have theirs */
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* one after the other, so that each finds free what those before have left */
     pthread_mutex_t lock;
-    pthread_cond_t told;
+    pthread_cond_t asked, told; /* for the teller; for the workers */
     turn turn;
+    uint64_t i_told; /* the last turn that the workers know of */
+    pthread_t teller;
 };
 
 static uint64_t cpu_now_ns(void)
@@ -55,8 +57,7 @@ static uint64_t cpu_now_ns(void)
 
 static void press(worker *w, const turn *t)
 {
-    int *stop = &w->all->stop;
-    mc_sleep_until(t->times.t0, stop);
+    const int *stop = &w->all->stop;
     w->t_began = mc_now_ns();
     mc_bubble_run(&w->bubble, t->setting, t->times.t_counted, stop);
     uint64_t n_before = w->bubble.n_touched, cpu_before = cpu_now_ns(), ns_before = mc_now_ns();
@@ -99,11 +100,11 @@ static void *be_bubble(void *data)
     __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
-        turn now = all->turn;
-        if (w->i_turn == now.number) {
+        if (w->i_turn == all->i_told || all->i_told != all->turn.number) {
             pthread_cond_wait(&all->told, &all->lock);
             continue;
         }
+        turn now = all->turn;
         w->i_turn = now.number;
         if (w->i >= now.n)
             continue;
@@ -116,21 +117,53 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-static int start(mc_bubble_workers *all, int i)
+/* Workers sleep until their shutter has begun. One that waited for a processor on which others still run would delay the
+   agent there: newcomers are placed behind the mean of all that wait, and an idle thread that has run before is far ahead.
+   Two of five co-runners were paused too late for it (Linux 6.18). */
+static void *be_teller(void *data)
 {
-    worker *w = &all->rows[i];
+    mc_bubble_workers *all = data;
+    pthread_setname_np(pthread_self(), "mpicoloc-bubble");
+    mc_wake_promptly();
+    pthread_mutex_lock(&all->lock);
+    while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
+        uint64_t number = all->turn.number, t0 = all->turn.times.t0;
+        if (all->i_told == number) {
+            pthread_cond_wait(&all->asked, &all->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&all->lock);
+        mc_sleep_until(t0, &all->stop);
+        pthread_mutex_lock(&all->lock);
+        if (all->turn.number != number)
+            continue;
+        all->i_told = number;
+        pthread_cond_broadcast(&all->told);
+    }
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+static int start(pthread_t *thread, void *(*run)(void *), void *data)
+{
     pthread_attr_t attributes;
     sigset_t every, before;
-    w->all = all;
-    w->i = i;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&every); /* signals are for the process's other threads */
     pthread_sigmask(SIG_SETMASK, &every, &before);
-    int is_started = pthread_create(&w->thread, &attributes, be_bubble, w) == 0;
+    int is_started = pthread_create(thread, &attributes, run, data) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return is_started;
+}
+
+static int start_worker(mc_bubble_workers *all, int i)
+{
+    worker *w = &all->rows[i];
+    w->all = all;
+    w->i = i;
+    return start(&w->thread, be_bubble, w);
 }
 
 mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes)
@@ -143,10 +176,12 @@ mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t 
     all->other_bytes = other_bytes;
     pthread_mutex_init(&all->opening, NULL);
     pthread_mutex_init(&all->lock, NULL);
+    pthread_cond_init(&all->asked, NULL);
     pthread_cond_init(&all->told, NULL);
-    while (all->n < n && start(all, all->n))
+    all->has_teller = start(&all->teller, be_teller, all);
+    while (all->n < n && start_worker(all, all->n))
         all->n++;
-    if (all->n == n)
+    if (all->has_teller && all->n == n)
         return all;
     mc_bubble_workers_close(all);
     return NULL;
@@ -156,12 +191,16 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
 {
     if (!all)
         return;
-    pthread_mutex_lock(&all->lock); /* so that no worker is between its look at stop and its wait */
+    pthread_mutex_lock(&all->lock); /* so that none is between its look at stop and its wait */
     mc_wake(&all->stop);
+    pthread_cond_signal(&all->asked);
     pthread_cond_broadcast(&all->told);
     pthread_mutex_unlock(&all->lock);
     for (int i = 0; i < all->n; i++)
         pthread_join(all->rows[i].thread, NULL);
+    if (all->has_teller)
+        pthread_join(all->teller, NULL);
+    pthread_cond_destroy(&all->asked);
     pthread_cond_destroy(&all->told);
     pthread_mutex_destroy(&all->lock);
     pthread_mutex_destroy(&all->opening);
@@ -192,7 +231,7 @@ uint64_t mc_bubble_workers_begin(mc_bubble_workers *all, mc_bubble_times times, 
     if (pthread_mutex_trylock(&all->lock) != 0)
         return 0;
     all->turn = (turn){all->turn.number + 1, times, setting, n};
-    pthread_cond_broadcast(&all->told);
+    pthread_cond_signal(&all->asked);
     pthread_mutex_unlock(&all->lock);
     return all->turn.number;
 }

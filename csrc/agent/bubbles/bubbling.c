@@ -34,6 +34,7 @@ static const char LITTLE_MEMORY[] =
 typedef struct drawn {
     double level; /* 0: the probe */
     mc_press_request request;
+    uint64_t t0; /* of the shutter; 0: none was told yet */
     mc_bubble_times times;
     uint64_t i_turn; /* of the own threads */
 } drawn;
@@ -157,8 +158,8 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
     return (mc_bubble_times){
-        .t0 = shutter->t0,
-        .t_latest = shutter->t0 + settle_ns / 2, /* what is left is enough for it to fill the caches */
+        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners stand still by then, or it does not count */
+        .t_latest = shutter->t0 + settle_ns / 2,      /* what is left is enough for it to fill the caches */
         .t_counted = shutter->t0 + settle_ns,
         .t_end = shutter->t1 - mc_margin_ns(duration_ns),
     };
@@ -254,7 +255,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
     int n = pin_to(all, mc_cpus_and(may, others), 0);
     if (pin_to(all, mc_cpus_without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
-    if (!all->told.times.t0) /* else some have run, and a co-runner that helped has gone */
+    if (!all->told.t0) /* else some have run, and a co-runner that helped has gone */
         explain(all->why, mc_cpus_n(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
     return 0;
 }
@@ -295,6 +296,7 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
 {
     all->why[0] = '\0';
     all->told = all->next;
+    all->told.t0 = shutter->t0;
     all->told.times = times_of(shutter);
     if (!all->told.request.n_bubbles)
         all->told.i_turn = start_bubbles(all, all->told.level, n_bubbles_of(all, all->told.level), &all->told.times);
@@ -302,7 +304,7 @@ void mc_bubbling_begin(mc_bubbling *all, const mc_reservation *shutter)
 
 int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
 {
-    return all && all->told.times.t0 == t0;
+    return all && all->told.t0 == t0;
 }
 
 /* Anybody can write an acknowledgement: what cannot be is not believed. */

@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -181,11 +182,14 @@ def test_a_pipe_does_not_keep_a_script_waiting(tmp_path):
 
 def test_a_signature_that_holds_stands_for_the_same_content(signed, tmp_path, monkeypatch):
     """Bytes are changed anywhere in the file: it is damaged, or does not verify, or says just the same."""
-    monkeypatch.setattr(sandbox, "CPU_S", (2, 2))  # some changes send the HDF5 library round in a circle
+    monkeypatch.setattr(sandbox, "CPU_S", (0, 0))  # some changes send the HDF5 library round in a circle
     content, before = signed.read_bytes(), signature.snapshot(signed)
     rng = np.random.default_rng(7)
     path, seen = tmp_path / "changed.h5", set()
-    for _ in range(150):
+    enough_s = time.monotonic() + 60.0  # such circles take long on a busy machine
+    for i in range(150):
+        if i >= 40 and seen == {"damaged", True, False} and time.monotonic() > enough_s:
+            break
         changed = bytearray(content)
         for at in rng.integers(0, len(content), rng.integers(1, 4)):
             changed[at] ^= 1 << rng.integers(0, 8)
