@@ -23,6 +23,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +164,12 @@ def predicted(found, target, co_runner):
     return SensitivityCurve(target, *values).at(found["score"][co_runner]["score"]).value
 
 
+def is_predictable(found, name):
+    """Whether a pair's curve and score are known."""
+    target, co_runner = name.split("+")
+    return target in found["curve"] and co_runner in found["score"]
+
+
 def tables(found):
     """Curves and scores, then productions and pairs with their errors, as text."""
     for name, line in found["score"].items():
@@ -174,6 +182,7 @@ def tables(found):
         yield f"{name:14} {'  '.join(cells)}"
     yield from production_lines(found)
     yield from pair_lines(found)
+    yield from placement_lines(found)
 
 
 def production_lines(found):
@@ -209,7 +218,7 @@ def pair_lines(found):
     errors = []
     for name, line in found["pair"].items():
         target, co_runner = name.split("+")
-        if target not in found["curve"] or co_runner not in found["score"]:
+        if not is_predictable(found, name):
             continue
         value = predicted(found, target, co_runner)
         errors.append(value / line["value"] - 1)
@@ -218,6 +227,49 @@ def pair_lines(found):
     if errors:
         sizes = 100 * np.abs(errors)
         yield f"{len(errors)} pairs: mean absolute error {sizes.mean():.1f} %, largest {sizes.max():.1f} %"
+
+
+def pairings(names):
+    """The three placements of four programs on two hosts with two slots."""
+    first, *rest = names
+    for other in rest:
+        yield (first, other), tuple(name for name in rest if name != other)
+
+
+def both_ways(placement):
+    """The names of its four slowdowns, as pairs have them."""
+    return [f"{a}+{b}" for one in placement for a, b in (one, one[::-1])]
+
+
+def placements(found):
+    """Of every four programs, the placement predicted to be best and the one predicted to be worst."""
+    is_known = {name for name in found["pair"] if is_predictable(found, name)}
+    for names in combinations(sorted({name.split("+")[0] for name in is_known}), 4):
+        every = [both_ways(placement) for placement in pairings(names)]
+        if is_known.issuperset(name for one in every for name in one):
+            every.sort(key=lambda one: sum(predicted(found, *name.split("+")) for name in one))
+            yield names, every[0], every[-1]
+
+
+def placement_lines(found):
+    """What the best placement saves of the worst one's slowdowns, as predicted and by the toggled pairs."""
+    weights, hoped = Counter(), []
+    for names, best, worst in placements(found):
+        weights.update(worst)
+        weights.subtract(best)
+        guess, truth = ([slowdown(name) for name in worst + best] for slowdown in (
+            lambda name: predicted(found, *name.split("+")), lambda name: found["pair"][name]["value"]
+        ))  # fmt: skip
+        saved = [(sum(one[:4]) - sum(one[4:])) / 4 for one in (guess, truth)]
+        hoped.append(saved[0])
+        yield (f"{','.join(names):40} best saves {saved[0]:.3f} of a slowdown as predicted, "
+               f"{saved[1]:+.3f} as measured")  # fmt: skip
+    if hoped:
+        parts = [(n / (4 * len(hoped)), found["pair"][name]) for name, n in weights.items()]
+        saved = sum(part * pair["value"] for part, pair in parts)
+        half = np.sqrt(sum((part * (pair["high"] - pair["low"]) / 2) ** 2 for part, pair in parts))
+        yield (f"{len(hoped)} mixes: best saves {np.mean(hoped):.3f} as predicted, "
+               f"{saved:+.3f} +-{half:.3f} as measured")  # fmt: skip
 
 
 def arguments(argv):

@@ -59,6 +59,7 @@ ORDER = (
     "bubbles",
     "placement",
     "propagation",
+    "replayed-nodes",
     "deployment",
     "steering",
     "slurm-queue",

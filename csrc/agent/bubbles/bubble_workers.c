@@ -117,9 +117,8 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-/* Workers sleep until their shutter has begun. One that waited for a processor on which others still run would delay the
-   agent there: newcomers are placed behind the mean of all that wait, and an idle thread that has run before is far ahead.
-   Two of five co-runners were paused too late for it (Linux 6.18). */
+/* Workers sleep until co-runners stand still: one that waited for a co-runner's processor would delay the agent that shall
+   pause it (docs/explain/bubbles.md), and two of five shutters would be late. */
 static void *be_teller(void *data)
 {
     mc_bubble_workers *all = data;

@@ -75,3 +75,21 @@ def test_the_table_has_difference_overhead_and_reasons(bubbles):
     assert "the probe ran in 2 shutters" in heat2d and "difference" not in heat2d
     assert hog.endswith("no curve: no bubble ran")
     assert mean == "1 productions: mean difference 10.0 %"
+
+
+def test_the_best_placement_is_that_of_the_predictions_and_what_it_saves_that_of_the_pairs(bubbles):
+    """Programs a and b press, c and d suffer: a with b, and c with d, is best."""
+    one, estimate = [1.0, 1.0], {"score": 0.0, "low": 0.0, "high": 0.0, "n": 9}
+    found = {
+        "score": {name: {**estimate, "score": 8.0 * (name in "ab")} for name in "abcd"},
+        "curve": {name: curve([0.0, 8.0], [1.0, 1.4] if name in "cd" else one) for name in "abcd"},
+        "pair": {
+            f"{a}+{b}": {"value": 1.2 if a in "cd" and b in "ab" else 1.0, "low": 0.9, "high": 1.1}
+            for a in "abcd" for b in "abcd" if a != b
+        },
+    }  # fmt: skip
+    [(_, best, worst)] = bubbles.placements(found)
+    assert set(best) == {"a+b", "b+a", "c+d", "d+c"} and not set(worst) & set(best)
+    line, mean = bubbles.placement_lines(found)
+    assert "best saves 0.200 of a slowdown as predicted, +0.100 as measured" in line
+    assert mean == "1 mixes: best saves 0.200 as predicted, +0.100 +-0.071 as measured"
