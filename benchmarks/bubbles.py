@@ -171,7 +171,7 @@ def is_predictable(found, name):
 
 
 def tables(found):
-    """Curves and scores, then productions and pairs with their errors, as text."""
+    """Curves and scores, then productions, pairs and placements with their errors, as text."""
     for name, line in found["score"].items():
         mark = " or more" if line["is_beyond_largest"] else ""
         yield (f"{name:14} score {line['score']:.2f} [{line['low']:.2f}, {line['high']:.2f}]{mark}; "
@@ -243,33 +243,34 @@ def both_ways(placement):
 
 def placements(found):
     """Of every four programs, the placement predicted to be best and the one predicted to be worst."""
-    is_known = {name for name in found["pair"] if is_predictable(found, name)}
-    for names in combinations(sorted({name.split("+")[0] for name in is_known}), 4):
+    known = {name for name in found["pair"] if is_predictable(found, name)}
+    for names in combinations(sorted({name.split("+")[0] for name in known}), 4):
         every = [both_ways(placement) for placement in pairings(names)]
-        if is_known.issuperset(name for one in every for name in one):
+        if known.issuperset(name for one in every for name in one):
             every.sort(key=lambda one: sum(predicted(found, *name.split("+")) for name in one))
             yield names, every[0], every[-1]
 
 
+def gain(best, worst, value_of):
+    """How much lower the mean slowdown of the best placement is."""
+    return (sum(map(value_of, worst)) - sum(map(value_of, best))) / 4
+
+
 def placement_lines(found):
-    """What the best placement saves of the worst one's slowdowns, as predicted and by the toggled pairs."""
+    """How much the best placement gains on the worst one, as predicted and by the toggled pairs."""
     weights, hoped = Counter(), []
     for names, best, worst in placements(found):
         weights.update(worst)
         weights.subtract(best)
-        guess, truth = ([slowdown(name) for name in worst + best] for slowdown in (
-            lambda name: predicted(found, *name.split("+")), lambda name: found["pair"][name]["value"]
-        ))  # fmt: skip
-        saved = [(sum(one[:4]) - sum(one[4:])) / 4 for one in (guess, truth)]
-        hoped.append(saved[0])
-        yield (f"{','.join(names):40} best saves {saved[0]:.3f} of a slowdown as predicted, "
-               f"{saved[1]:+.3f} as measured")  # fmt: skip
+        hoped.append(gain(best, worst, lambda name: predicted(found, *name.split("+"))))
+        measured = gain(best, worst, lambda name: found["pair"][name]["value"])
+        yield f"{','.join(names):40} gain predicted {hoped[-1]:.3f}, measured {measured:+.3f}"
     if hoped:
         parts = [(n / (4 * len(hoped)), found["pair"][name]) for name, n in weights.items()]
-        saved = sum(part * pair["value"] for part, pair in parts)
+        mean = sum(part * pair["value"] for part, pair in parts)
         half = np.sqrt(sum((part * (pair["high"] - pair["low"]) / 2) ** 2 for part, pair in parts))
-        yield (f"{len(hoped)} mixes: best saves {np.mean(hoped):.3f} as predicted, "
-               f"{saved:+.3f} +-{half:.3f} as measured")  # fmt: skip
+        yield (f"{len(hoped)} mixes: gain predicted {np.mean(hoped):.3f}, "
+               f"measured {mean:+.3f} +-{half:.3f}")  # fmt: skip
 
 
 def arguments(argv):

@@ -1,13 +1,13 @@
 """Propagation by replay against runs: how much a job suffers if one of its two nodes computes more slowly.
 
-    python benchmarks/replayed_nodes.py [--programs heat2d,nbody,lmp,pw] [--repeats 5] [--json]
+    python benchmarks/replayed_nodes.py [--programs heat2d,nbody,lmp] [--repeats 5] [--json]
 
-Two processors stand for two nodes of one rank each. What disturbs a node is a hog that takes a part of its
-processor every millisecond, before the rank: a bubble would need a third and a fourth processor, and shared
-memory that slows them. The curve on one node is measured with one rank on one processor; `mpicoloc replay
---propagation` stretches the trace of an undisturbed run of two ranks by it, on one and on both nodes; and the
-program itself runs with hogs on one and on both. Runs of all settings take turns. Needs root, for hogs that
-go first.
+Two processors stand for two nodes of one rank each. A node is disturbed by a hog, which takes a part of its
+processor every millisecond and goes before the rank. Bubbles would need two more processors, and processors
+that slow each other through memory. The curve on one node is measured with one rank on one processor, which
+computes the whole problem; `mpicoloc replay --propagation` stretches the trace of an undisturbed run of two
+ranks by it, on one and on both nodes; and the program itself runs with hogs on one and on both. Runs of all
+settings take turns. Needs root, for hogs that go first.
 """
 
 import contextlib
@@ -15,20 +15,21 @@ import csv
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import programs
 
+from mpicoloc.measure.burst import t_quantile
+
 LEVELS = {4: 0.2, 8: 0.45}
-"""Part of a processor that a hog takes, by the name that its level has in curves and matrices."""
+"""Part of a processor that a hog asks for, by the name that its level has in curves and matrices."""
 HOG = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
-os.nice(-20)
 part, due = float(sys.argv[2]), time.perf_counter()
 while True:
     due += 1e-3
@@ -39,53 +40,58 @@ while True:
 SETTINGS = [(1, 0, 0), *((1, level, 1) for level in LEVELS), (2, 0, 0),
             *((2, level, n) for level in LEVELS for n in (1, 2))]  # fmt: skip
 """Ranks, level, disturbed nodes."""
+COLUMNS = ("program", "hog asks for, %", "disturbed nodes", "curve on one node", "replayed", "measured",
+           "error, %")  # fmt: skip
 
 
 @contextlib.contextmanager
 def hogs(cores, part):
     """Hogs that take this part of these processors until the end of the block."""
-    command = [sys.executable, "-c", HOG]
-    started = [subprocess.Popen([*command, str(core), str(part)]) for core in cores]
+    command = [*programs.FIRST, sys.executable, "-c", HOG]
+    started = [subprocess.Popen([*command, str(core), str(part)], start_new_session=True) for core in cores]
     try:
         yield
+        if any(hog.poll() is not None for hog in started):
+            raise RuntimeError("a hog ended before the program: run this as root")
     finally:
         for hog in started:
             hog.kill()
             hog.wait()
 
 
+def ratio(slow, fast):
+    """Geometric mean of what runs of the same rounds took longer, with its 95 % interval."""
+    logs = np.log(np.array(slow) / np.array(fast))
+    half = t_quantile(len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
+    return [float(np.exp(logs.mean() + part * half)) for part in (0, -1, 1)]
+
+
 class Bench:
     """Programs, each sized once, in a folder."""
 
-    def __init__(self, args):
-        self.args, self.work = args, args.work.resolve()
+    def __init__(self, args, rng):
+        self.args, self.rng, self.work = args, rng, args.work.resolve()
         cores = programs.processors(2)
         self.launchers = {n: programs.Launcher.find(args.mpirun, cores[:n], n_ranks=n) for n in (1, 2)}
 
     def times(self, name):
-        """Median time of the program's main part, s, of each setting."""
+        """The program, and what its main part took in each round, s, by setting."""
         program = programs.prepare(name, self.launchers[2], self.work, self.args.seconds)
         taken = {setting: [] for setting in SETTINGS}
         for _ in range(self.args.repeats):
-            for n_ranks, level, n_disturbed in random.sample(SETTINGS, len(SETTINGS)):
+            for n_ranks, level, n_disturbed in self.rng.sample(SETTINGS, len(SETTINGS)):
                 launcher, folder = self.launchers[n_ranks], self.work / f"run-{name}"
                 with hogs(launcher.cores[:n_disturbed], LEVELS.get(level, 0)):
                     programs.run(launcher, program, folder)
                 taken[n_ranks, level, n_disturbed].append(program.loop_s(folder))
-        return program, {setting: statistics.median(values) for setting, values in taken.items()}
+        return program, taken
 
     def trace(self, program):
         """The profile of an undisturbed run, with its trace."""
         launcher, folder = self.launchers[2], self.work / f"trace-{program.name}"
-        programs.place(program, folder)
         words = ["run", "-n", "2", "--mpirun", launcher.mpirun, "--trace", "all", "--out", "trace.h5"]
-        job = programs.start(
-            [sys.executable, "-m", "mpicoloc", *words, "--", *program.argv], folder, launcher.cores
-        )
-        code = job.wait(900)
-        programs.stop(job)
-        if code != 0:
-            raise RuntimeError(f"{program.name} ended with exit code {code}: see {folder / 'output.txt'}")
+        command = [sys.executable, "-m", "mpicoloc", *words, "--", *program.argv]
+        programs.run_command(command, launcher, program, folder)
         return folder / "trace.h5"
 
     def replayed(self, program, curve):
@@ -105,31 +111,33 @@ class Bench:
         return {(level, n): float(rows[level][f"nodes_{n}"]) for level in LEVELS for n in (1, 2)}
 
     def rows(self, name):
-        """For each level and number of disturbed nodes: curve, replayed, measured, error in percent."""
+        """Of one program, as `COLUMNS` says."""
         program, taken = self.times(name)
-        curve = {level: taken[1, level, 1] / taken[1, 0, 0] for level in LEVELS}
-        for (level, n), value in self.replayed(program, curve).items():
-            measured = taken[2, level, n] / taken[2, 0, 0]
-            yield name, n, curve[level], value, measured, 100 * (value / measured - 1)
+        curve = {level: ratio(taken[1, level, 1], taken[1, 0, 0]) for level in LEVELS}
+        replayed = self.replayed(program, {level: value for level, (value, *_) in curve.items()})
+        for (level, n), value in replayed.items():
+            measured = ratio(taken[2, level, n], taken[2, 0, 0])
+            error = 100 * (value / measured[0] - 1)
+            yield name, 100 * LEVELS[level], n, curve[level], value, measured, error
 
 
 def main():
-    parser = programs.repeats_parser(__doc__, 6)
+    parser = programs.repeats_parser(__doc__, 4)
     parser.set_defaults(repeats=5)
-    parser.add_argument("--programs", default="heat2d,nbody,lmp,pw", help="with commas")
+    parser.add_argument("--programs", default="heat2d,nbody,lmp", help="with commas")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-replayed-nodes"))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    random.seed(1)
-    bench = Bench(args)
-    columns = ("program", "disturbed nodes", "curve on one node", "replayed", "measured", "error, %")
+    bench = Bench(args, random.Random(1))
     rows = [row for name in args.programs.split(",") for row in bench.rows(name)]
     if args.json:
-        json.dump([dict(zip(columns, row, strict=True)) for row in rows], sys.stdout, indent=1)
+        json.dump([dict(zip(COLUMNS, row, strict=True)) for row in rows], sys.stdout, indent=1)
         return
-    print(f"| {' | '.join(columns)} |\n{'| --- ' * len(columns)}|")
-    for name, n, *values, error in rows:
-        print(f"| {name} | {n} | {' | '.join(f'{value:.3f}' for value in values)} | {error:+.1f} |")
+    print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|")
+    for row in rows:
+        name, part, n, curve, replayed, measured, error = row
+        curve, measured = ("{:.3f} [{:.3f}, {:.3f}]".format(*value) for value in (curve, measured))
+        print(f"| {name} | {part:.0f} | {n} | {curve} | {replayed:.3f} | {measured} | {error:+.1f} |")
 
 
 if __name__ == "__main__":

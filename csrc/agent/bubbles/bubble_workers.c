@@ -36,16 +36,17 @@ typedef struct worker {
 } worker;
 
 struct mc_bubble_workers {
-    int n, n_wanted, has_teller, stop; /* started; to be started */
+    int n, n_wanted; /* workers started; to be started */
+    int has_waker, stop;
     uint64_t first_bytes, other_bytes,
         opened_bytes; /* of the first worker, of each other one, and of those that have theirs */
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* one after the other, so that each finds free what those before have left */
     pthread_mutex_t lock;
-    pthread_cond_t asked, told; /* for the teller; for the workers */
+    pthread_cond_t turn_set, turn_due; /* the waker waits for the first, workers for the second */
     turn turn;
-    uint64_t i_told; /* the last turn that the workers know of */
-    pthread_t teller;
+    uint64_t i_due; /* the last turn whose t0 has come */
+    pthread_t waker;
 };
 
 static uint64_t cpu_now_ns(void)
@@ -100,8 +101,8 @@ static void *be_bubble(void *data)
     __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
-        if (w->i_turn == all->i_told || all->i_told != all->turn.number) {
-            pthread_cond_wait(&all->told, &all->lock);
+        if (w->i_turn == all->i_due || all->i_due != all->turn.number) {
+            pthread_cond_wait(&all->turn_due, &all->lock);
             continue;
         }
         turn now = all->turn;
@@ -117,18 +118,18 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-/* Workers sleep until co-runners stand still: one that waited for a co-runner's processor would delay the agent that shall
-   pause it (docs/explain/bubbles.md), and two of five shutters would be late. */
-static void *be_teller(void *data)
+/* Workers sleep until co-runners stand still. When they waited for a co-runner's processor instead, they delayed the agent
+   that pauses it, and two of five shutters were late (docs/explain/bubbles.md). */
+static void *be_waker(void *data)
 {
     mc_bubble_workers *all = data;
-    pthread_setname_np(pthread_self(), "mpicoloc-bubble");
+    pthread_setname_np(pthread_self(), "mpicoloc-waker");
     mc_wake_promptly();
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
         uint64_t number = all->turn.number, t0 = all->turn.times.t0;
-        if (all->i_told == number) {
-            pthread_cond_wait(&all->asked, &all->lock);
+        if (all->i_due == number) {
+            pthread_cond_wait(&all->turn_set, &all->lock);
             continue;
         }
         pthread_mutex_unlock(&all->lock);
@@ -136,8 +137,8 @@ static void *be_teller(void *data)
         pthread_mutex_lock(&all->lock);
         if (all->turn.number != number)
             continue;
-        all->i_told = number;
-        pthread_cond_broadcast(&all->told);
+        all->i_due = number;
+        pthread_cond_broadcast(&all->turn_due);
     }
     pthread_mutex_unlock(&all->lock);
     return NULL;
@@ -175,12 +176,12 @@ mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t 
     all->other_bytes = other_bytes;
     pthread_mutex_init(&all->opening, NULL);
     pthread_mutex_init(&all->lock, NULL);
-    pthread_cond_init(&all->asked, NULL);
-    pthread_cond_init(&all->told, NULL);
-    all->has_teller = start(&all->teller, be_teller, all);
+    pthread_cond_init(&all->turn_set, NULL);
+    pthread_cond_init(&all->turn_due, NULL);
+    all->has_waker = start(&all->waker, be_waker, all);
     while (all->n < n && start_worker(all, all->n))
         all->n++;
-    if (all->has_teller && all->n == n)
+    if (all->has_waker && all->n == n)
         return all;
     mc_bubble_workers_close(all);
     return NULL;
@@ -192,15 +193,15 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
         return;
     pthread_mutex_lock(&all->lock); /* so that none is between its look at stop and its wait */
     mc_wake(&all->stop);
-    pthread_cond_signal(&all->asked);
-    pthread_cond_broadcast(&all->told);
+    pthread_cond_signal(&all->turn_set);
+    pthread_cond_broadcast(&all->turn_due);
     pthread_mutex_unlock(&all->lock);
     for (int i = 0; i < all->n; i++)
         pthread_join(all->rows[i].thread, NULL);
-    if (all->has_teller)
-        pthread_join(all->teller, NULL);
-    pthread_cond_destroy(&all->asked);
-    pthread_cond_destroy(&all->told);
+    if (all->has_waker)
+        pthread_join(all->waker, NULL);
+    pthread_cond_destroy(&all->turn_set);
+    pthread_cond_destroy(&all->turn_due);
     pthread_mutex_destroy(&all->lock);
     pthread_mutex_destroy(&all->opening);
     free(all);
@@ -230,7 +231,7 @@ uint64_t mc_bubble_workers_begin(mc_bubble_workers *all, mc_bubble_times times, 
     if (pthread_mutex_trylock(&all->lock) != 0)
         return 0;
     all->turn = (turn){all->turn.number + 1, times, setting, n};
-    pthread_cond_signal(&all->asked);
+    pthread_cond_signal(&all->turn_set);
     pthread_mutex_unlock(&all->lock);
     return all->turn.number;
 }

@@ -1,5 +1,5 @@
-/* Threads that press on memory when they are told to, each on a processor of its own. They belong to the agent's process, and
-   end with it. */
+/* Threads that press on memory when they are told to, each on a processor of its own, and one that wakes them in time. They
+   belong to the agent's process, and end with it. */
 #ifndef MPICOLOC_BUBBLE_WORKERS_H
 #define MPICOLOC_BUBBLE_WORKERS_H
 
@@ -28,7 +28,8 @@ int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
 /* Put one on a processor. 0: the kernel refuses, as where the process is confined to others. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Tell the first n to press; returns the turn's number. 0: one of them was in the way. */
+/* Tell the first n to press; returns the turn's number. 0: the lock was taken. Turns are told in the order of their t0: the
+   waker sleeps until that of the one before. */
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all have ended the turn that they were told last. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);

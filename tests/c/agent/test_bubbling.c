@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,20 +104,73 @@ static void test_none_where_no_processor_is_left(mc_board *board)
     CHECK(mc_bubbling_frac(NULL) == 0.0 && !mc_bubbling_draw(NULL, &view));
 }
 
-static void test_a_bubble_stops_on_close(mc_board *board)
+/* A shutter that is told once the memory is there. 0: it never was. */
+static uint64_t tell(mc_bubbling *bubbling, const mc_board_view *view, uint64_t from_now_ns, uint64_t duration_ns)
+{
+    uint64_t deadline = mc_now_ns() + PATIENCE_NS;
+    while (bubbling && mc_now_ns() < deadline) {
+        uint64_t t0 = mc_now_ns() + from_now_ns;
+        if (mc_bubbling_draw(bubbling, view)) {
+            mc_bubbling_begin(bubbling, &(mc_reservation){.epoch = t0, .t0 = t0, .t1 = t0 + duration_ns});
+            return t0;
+        }
+        wait_until(mc_now_ns() + 5 * MS);
+    }
+    return 0;
+}
+
+/* How often threads that press have gone to sleep, all together. */
+static uint64_t sleeps_of_workers(void)
+{
+    int tids[64], n_skipped, n = mc_proc_threads(getpid(), tids, 64, &n_skipped);
+    uint64_t found = 0;
+    for (int i = 0; i < n; i++) {
+        mc_proc_thread thread;
+        if (sched_getscheduler(tids[i]) == SCHED_IDLE && mc_proc_read_thread(&thread, getpid(), tids[i], 0) == MC_OK)
+            found += thread.n_sleeps;
+    }
+    return found;
+}
+
+/* Else they would wait for a co-runner's processor, and its agent for them. */
+static void test_bubbles_sleep_until_their_shutter_has_begun(mc_board *board)
 {
     mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
-    int is_told = 0;
-    uint64_t deadline = mc_now_ns() + PATIENCE_NS;
-    while (bubbling && !is_told && mc_now_ns() < deadline) {
-        uint64_t now = mc_now_ns();
-        is_told = mc_bubbling_draw(bubbling, &view);
-        if (is_told)
-            mc_bubbling_begin(bubbling, &(mc_reservation){.epoch = now, .t0 = now, .t1 = now + 3600 * SECOND_NS});
-        wait_until(mc_now_ns() + 5 * MS);
+    uint64_t t0 = tell(bubbling, &view, MS, MS);
+    wait_until(t0 + 20 * MS);
+    uint64_t before = sleeps_of_workers();
+    t0 = tell(bubbling, &view, 200 * MS, 6 * MS);
+    CHECK(t0 && before > 0);
+    wait_until(t0 - 100 * MS);
+    CHECK_OR_BUSY(sleeps_of_workers() == before || mc_now_ns() >= t0);
+    wait_until(t0 + 20 * MS);
+    CHECK_OR_BUSY(sleeps_of_workers() > before);
+    mc_bubbling_close(bubbling);
+}
+
+static void test_bubbles_count_in_the_shortest_shutters(mc_board *board)
+{
+    mc_board_view view = view_alone(board, 0);
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    uint64_t deadline = mc_now_ns() + PATIENCE_NS / 5; /* a processor has to be free within 0.2 ms */
+    int has_pressed = 0;
+    while (bubbling && !has_pressed && mc_now_ns() < deadline) {
+        double level, probe_slowdown;
+        wait_until(tell(bubbling, &view, MS, 3 * MS) + 5 * MS);
+        mc_bubbling_result(bubbling, NULL, 0, &level, &probe_slowdown);
+        has_pressed = level > 0.0 || probe_slowdown > 0.0;
     }
-    CHECK(is_told);
+    CHECK_OR_BUSY(has_pressed);
+    mc_bubbling_close(bubbling);
+}
+
+static void test_a_bubble_stops_on_close(mc_board *board, uint64_t from_now_ns)
+{
+    mc_board_view view = view_alone(board, 0);
+    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
+    CHECK(tell(bubbling, &view, from_now_ns, 3600 * SECOND_NS));
+    wait_until(mc_now_ns() + 5 * MS);
     uint64_t began = mc_now_ns();
     mc_bubbling_close(bubbling);
     CHECK(mc_now_ns() - began < 30 * SECOND_NS);
@@ -164,7 +218,10 @@ int main(void)
     test_bubbles_and_the_probe_run_within_their_time(board);
     test_a_bubble_that_begins_late_does_not_count(board);
     test_none_where_no_processor_is_left(board);
-    test_a_bubble_stops_on_close(board);
+    test_bubbles_sleep_until_their_shutter_has_begun(board);
+    test_bubbles_count_in_the_shortest_shutters(board);
+    test_a_bubble_stops_on_close(board, 0);
+    test_a_bubble_stops_on_close(board, 3600 * SECOND_NS);
     test_what_was_drawn_for_all_nodes(board);
     unlink(CALIBRATION);
     free(board);

@@ -50,7 +50,7 @@ static inline mc_board_view view_alone(mc_board *board, uint64_t mask)
     return view;
 }
 
-/* A bubble must have begun after three quarters of a millisecond, and 4.3 ms count. */
+/* A bubble must have begun after one millisecond, and 4.3 ms count. */
 static inline mc_reservation reserve(uint64_t t0)
 {
     return (mc_reservation){.epoch = t0, .t0 = t0, .t1 = t0 + 6 * MS};
