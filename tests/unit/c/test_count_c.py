@@ -96,7 +96,8 @@ def test_the_search_waits_for_time_and_for_ranks(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
 
-@pytest.mark.parametrize("scenario", ["hot", "thin"])
+# Edges of windows have to be in time for "hot": on a processor of five processes none of 40 was.
+@pytest.mark.parametrize("scenario", [pytest.param("hot", marks=pytest.mark.serial), "thin"])
 def test_places_that_turn_hot_are_not_counted_again(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
 
