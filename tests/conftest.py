@@ -13,6 +13,8 @@ import pytest
 
 from mpicoloc.launch import launch_env
 
+# There are more processes of tests than processors: threads of each that wait for each other take these away.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
 collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]
 ROOT = Path(__file__).resolve().parents[1]
