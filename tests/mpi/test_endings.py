@@ -62,7 +62,8 @@ def test_ranks_that_are_shell_scripts_with_a_job_inside(mpi, way, shm_dir, tmp_p
 def test_ranks_started_by_a_shell_are_the_jobs_own(mpi, way, shm_dir, tmp_path):
     program = mpi.compile("../../e2e/programs/life.c")
     done = reallab.launch(mpi, way, 2, "sh", "-c", f"{program} seven 0.1; exit $?", folder=tmp_path)
-    assert done.code == 7, done.stderr
+    # Hydra kills the other rank once one has ended with an error, and on a busy machine tells that instead.
+    assert done.code == 7 or (done.code == 9 and mpi.abi != "openmpi"), done.stderr
     profile = reallab.profile(tmp_path / "out.h5")
     assert (profile.partial, profile.job.n_ranks, profile.job.mode) == (False, 2, way)
 
