@@ -149,22 +149,6 @@ static void test_bubbles_sleep_until_their_shutter_has_begun(mc_board *board)
     mc_bubbling_close(bubbling);
 }
 
-static void test_bubbles_count_in_the_shortest_shutters(mc_board *board)
-{
-    mc_board_view view = view_alone(board, 0);
-    mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
-    uint64_t deadline = mc_now_ns() + PATIENCE_NS / 5; /* a processor has to be free within 0.2 ms */
-    int has_pressed = 0;
-    while (bubbling && !has_pressed && mc_now_ns() < deadline) {
-        double level, probe_slowdown;
-        wait_until(tell(bubbling, &view, MS, 3 * MS) + 5 * MS);
-        mc_bubbling_result(bubbling, NULL, 0, &level, &probe_slowdown);
-        has_pressed = level > 0.0 || probe_slowdown > 0.0;
-    }
-    CHECK_OR_BUSY(has_pressed);
-    mc_bubbling_close(bubbling);
-}
-
 static void test_a_bubble_stops_on_close(mc_board *board, uint64_t from_now_ns)
 {
     mc_board_view view = view_alone(board, 0);
@@ -219,7 +203,6 @@ int main(void)
     test_a_bubble_that_begins_late_does_not_count(board);
     test_none_where_no_processor_is_left(board);
     test_bubbles_sleep_until_their_shutter_has_begun(board);
-    test_bubbles_count_in_the_shortest_shutters(board);
     test_a_bubble_stops_on_close(board, 0);
     test_a_bubble_stops_on_close(board, 3600 * SECOND_NS);
     test_what_was_drawn_for_all_nodes(board);
