@@ -11,7 +11,6 @@ settings take turns. Needs root, for hogs that go first.
 """
 
 import contextlib
-import csv
 import json
 import os
 import random
@@ -20,10 +19,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+import overhead
 import programs
 
-from mpicoloc.measure.burst import t_quantile
+from mpicoloc.core.bubbles import SensitivityCurve
+from mpicoloc.profile import curves_file
 
 LEVELS = {4: 0.2, 8: 0.45}
 """Part of a processor that a hog asks for, by the name that its level has in curves and matrices."""
@@ -52,18 +52,11 @@ def hogs(cores, part):
     try:
         yield
         if any(hog.poll() is not None for hog in started):
-            raise RuntimeError("a hog ended before the program: run this as root")
+            raise RuntimeError("a hog ended before the program, which was not disturbed then")
     finally:
         for hog in started:
             hog.kill()
             hog.wait()
-
-
-def ratio(slow, fast):
-    """Geometric mean of what runs of the same rounds took longer, with its 95 % interval."""
-    logs = np.log(np.array(slow) / np.array(fast))
-    half = t_quantile(len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
-    return [float(np.exp(logs.mean() + part * half)) for part in (0, -1, 1)]
 
 
 class Bench:
@@ -97,26 +90,29 @@ class Bench:
     def replayed(self, program, curve):
         """Slowdown by level and number of disturbed nodes, as `mpicoloc replay` says."""
         with tempfile.TemporaryDirectory() as folder:
-            curves, matrix = Path(folder) / "curves.csv", Path(folder) / "matrix.csv"
-            curves.write_text(
-                f"program,score,{','.join(f'level_{level}' for level in curve)}\n"
-                f"{program.name},0,{','.join(f'{value:.6f}' for value in curve.values())}\n"
-            )
+            curves, matrix = (str(Path(folder) / name) for name in ("curves.csv", "matrix.csv"))
+            curves_file.update(curves, program.name, curve)
             words = ["replay", str(self.trace(program)), "--topology", "XGFT(1;2;1)", "--name", program.name,
-                     "--curves", str(curves), "--propagation", str(matrix), "--profiling", "binary-brute",
+                     "--curves", curves, "--propagation", matrix, "--profiling", "binary-brute",
                      "--threshold", "1e-6", "--uneven-runs", "0"]  # fmt: skip
             subprocess.run([sys.executable, "-m", "mpicoloc", *words], check=True, stdout=subprocess.DEVNULL)
-            with open(matrix) as file:
-                rows = {int(float(row["level"])): row for row in csv.DictReader(file)}
-        return {(level, n): float(rows[level][f"nodes_{n}"]) for level in LEVELS for n in (1, 2)}
+            times = curves_file.matrices(matrix)[program.name].times
+        return {(level, n): float(times[level - 1, n]) for level in LEVELS for n in (1, 2)}
+
+    def ratio(self, taken, disturbed):
+        """What the program takes longer than undisturbed in the same round: median, and ends of 95 %."""
+        alone = taken[disturbed[0], 0, 0]
+        ratios = [slow / fast for slow, fast in zip(taken[disturbed], alone, strict=True)]
+        return overhead.interval(ratios, self.rng)
 
     def rows(self, name):
         """Of one program, as `COLUMNS` says."""
         program, taken = self.times(name)
-        curve = {level: ratio(taken[1, level, 1], taken[1, 0, 0]) for level in LEVELS}
-        replayed = self.replayed(program, {level: value for level, (value, *_) in curve.items()})
+        curve = {level: self.ratio(taken, (1, level, 1)) for level in LEVELS}
+        ends = [(1.0, *values) for values in zip(*curve.values(), strict=True)]
+        replayed = self.replayed(program, SensitivityCurve(program.name, [0.0, *LEVELS], *ends))
         for (level, n), value in replayed.items():
-            measured = ratio(taken[2, level, n], taken[2, 0, 0])
+            measured = self.ratio(taken, (2, level, n))
             error = 100 * (value / measured[0] - 1)
             yield name, 100 * LEVELS[level], n, curve[level], value, measured, error
 
@@ -128,6 +124,8 @@ def main():
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-replayed-nodes"))
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if os.geteuid() != 0:
+        raise SystemExit("needs root: hogs go before the ranks of a program")
     bench = Bench(args, random.Random(1))
     rows = [row for name in args.programs.split(",") for row in bench.rows(name)]
     if args.json:

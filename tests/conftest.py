@@ -13,7 +13,7 @@ import pytest
 
 from mpicoloc.launch import launch_env
 
-# There are more processes of tests than processors: threads of each that wait for each other take these away.
+# There are more test processes than processors: BLAS threads that wait for each other would take these away.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
 collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]

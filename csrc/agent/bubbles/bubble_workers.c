@@ -44,8 +44,7 @@ struct mc_bubble_workers {
     pthread_mutex_t opening; /* one after the other, so that each finds free what those before have left */
     pthread_mutex_t lock;
     pthread_cond_t turn_set, turn_due; /* the waker waits for the first, workers for the second */
-    turn turn;
-    uint64_t i_due; /* the last turn whose t0 has come */
+    turn turn, due;                    /* the last one, and the last one whose t0 has come */
     pthread_t waker;
 };
 
@@ -101,11 +100,11 @@ static void *be_bubble(void *data)
     __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
-        if (w->i_turn == all->i_due || all->i_due != all->turn.number) {
+        turn now = all->due;
+        if (w->i_turn == now.number) {
             pthread_cond_wait(&all->turn_due, &all->lock);
             continue;
         }
-        turn now = all->turn;
         w->i_turn = now.number;
         if (w->i >= now.n)
             continue;
@@ -127,17 +126,15 @@ static void *be_waker(void *data)
     mc_wake_promptly();
     pthread_mutex_lock(&all->lock);
     while (!__atomic_load_n(&all->stop, __ATOMIC_ACQUIRE)) {
-        uint64_t number = all->turn.number, t0 = all->turn.times.t0;
-        if (all->i_due == number) {
+        turn next = all->turn;
+        if (all->due.number == next.number) {
             pthread_cond_wait(&all->turn_set, &all->lock);
             continue;
         }
         pthread_mutex_unlock(&all->lock);
-        mc_sleep_until(t0, &all->stop);
+        mc_sleep_until(next.times.t0, &all->stop);
         pthread_mutex_lock(&all->lock);
-        if (all->turn.number != number)
-            continue;
-        all->i_due = number;
+        all->due = next;
         pthread_cond_broadcast(&all->turn_due);
     }
     pthread_mutex_unlock(&all->lock);

@@ -104,8 +104,9 @@ static void test_none_where_no_processor_is_left(mc_board *board)
     CHECK(mc_bubbling_frac(NULL) == 0.0 && !mc_bubbling_draw(NULL, &view));
 }
 
-/* A shutter that is told once the memory is there. 0: it never was. */
-static uint64_t tell(mc_bubbling *bubbling, const mc_board_view *view, uint64_t from_now_ns, uint64_t duration_ns)
+/* Begin a bubble or the probe once the memory is there. Returns the begin of its shutter; 0: the memory never was. */
+static uint64_t begin_when_ready(mc_bubbling *bubbling, const mc_board_view *view, uint64_t from_now_ns,
+                                 uint64_t duration_ns)
 {
     uint64_t deadline = mc_now_ns() + PATIENCE_NS;
     while (bubbling && mc_now_ns() < deadline) {
@@ -137,10 +138,10 @@ static void test_bubbles_sleep_until_their_shutter_has_begun(mc_board *board)
 {
     mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
-    uint64_t t0 = tell(bubbling, &view, MS, MS);
+    uint64_t t0 = begin_when_ready(bubbling, &view, MS, MS);
     wait_until(t0 + 20 * MS);
     uint64_t before = sleeps_of_workers();
-    t0 = tell(bubbling, &view, 200 * MS, 6 * MS);
+    t0 = begin_when_ready(bubbling, &view, 200 * MS, 6 * MS);
     CHECK(t0 && before > 0);
     wait_until(t0 - 100 * MS);
     CHECK_OR_BUSY(sleeps_of_workers() == before || mc_now_ns() >= t0);
@@ -153,7 +154,7 @@ static void test_a_bubble_stops_on_close(mc_board *board, uint64_t from_now_ns)
 {
     mc_board_view view = view_alone(board, 0);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
-    CHECK(tell(bubbling, &view, from_now_ns, 3600 * SECOND_NS));
+    CHECK(begin_when_ready(bubbling, &view, from_now_ns, 3600 * SECOND_NS));
     wait_until(mc_now_ns() + 5 * MS);
     uint64_t began = mc_now_ns();
     mc_bubbling_close(bubbling);

@@ -33,16 +33,19 @@ def test_slowdowns_are_of_the_same_round_and_the_curve_is_that_of_one_rank(bench
         asked.append(curve)
         return {(4, 1): 1.1, (4, 2): 1.2, (8, 1): 1.5, (8, 2): 1.8}
 
-    monkeypatch.setattr(bench, "times", lambda name: (None, taken))
+    program = argparse.Namespace(name="heat2d")
+    monkeypatch.setattr(bench, "times", lambda name: (program, taken))
     monkeypatch.setattr(bench, "replayed", replayed)
     rows = list(bench.rows("heat2d"))
-    assert asked == [{4: pytest.approx(1.2), 8: pytest.approx(1.8)}]
+    assert asked[0].levels.tolist() == [0, 4, 8] and asked[0].slowdown.tolist() == pytest.approx(
+        [1, 1.2, 1.8]
+    )
     assert [row[1:3] for row in rows] == [(20.0, 1), (20.0, 2), (45.0, 1), (45.0, 2)]
     assert [row[5] for row in rows] == [pytest.approx([value] * 3) for value in (1.1, 1.25, 1.5, 2.0)]
     assert [row[6] for row in rows] == pytest.approx([0.0, -4.0, 0.0, -10.0], abs=1e-9)
 
 
-def test_a_hog_that_cannot_go_first_is_told(bench):
+def test_a_hog_that_ends_before_the_program_is_an_error(bench):
     module = sys.modules["replayed_nodes"]
-    with pytest.raises(RuntimeError, match="run this as root"), module.hogs(["no processor"], 0.5):
+    with pytest.raises(RuntimeError, match="not disturbed"), module.hogs(["no processor"], 0.5):
         time.sleep(5)
