@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import tables
 
+from mpicoloc.batch.allocation.registry import ALLOCATIONS
 from mpicoloc.network.topology import xgft
-from mpicoloc.schedule.batch.allocation import ALLOCATIONS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "batch"))
 

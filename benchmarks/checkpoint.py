@@ -85,7 +85,7 @@ def checkpoint(folder, n_ranks, first=0, world_size=None, n_nodes=1):
         write_sparse(shm / f"mpicoloc.{KEY}.{rank}.seg", record)
     env = {**os.environ, "MPICOLOC_SHM_DIR": str(shm), "OPENBLAS_NUM_THREADS": "1"}
     begin_s = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "mpicoloc.profile.assembly.checkpoint", KEY], env=env)
+    process = subprocess.Popen([sys.executable, "-m", "mpicoloc.profile.checkpoints", KEY], env=env)
     _, status, usage = os.wait4(process.pid, 0)
     wall_s = time.monotonic() - begin_s
     process.returncode = 0

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from accuracy_tables import print_table
 
-from mpicoloc import config, counters
+from mpicoloc import config
+from mpicoloc.core import counters
 from mpicoloc.pmpi import sources
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,8 +20,8 @@ import numpy as np
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.history import history
+from mpicoloc.profile.merge import complete
 
 SITES, PEERS = 40, 32
 

@@ -32,7 +32,7 @@ import programs
 
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control
-from mpicoloc.network.load import utilisation
+from mpicoloc.network import utilisation
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic, recorded
 from mpicoloc.profile import hdf5

@@ -32,7 +32,7 @@ import programs
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control, plan
-from mpicoloc.network.load import sharing, utilisation
+from mpicoloc.network import sharing, utilisation
 from mpicoloc.network.traffic import job_traffic, recorded
 from mpicoloc.profile import hdf5
 

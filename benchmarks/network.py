@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from mpicoloc.core.traffic import Traffic
-from mpicoloc.network.load import utilisation
+from mpicoloc.network import utilisation
 from mpicoloc.network.topology import placements, xgft
 
 N_RANKS = 2048

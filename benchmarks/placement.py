@@ -33,10 +33,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import placements
 import propagations
 
+from mpicoloc.bubble import propagation, uneven
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
-from mpicoloc.schedule.placement import anneal, bound, exhaustive, problem
-from mpicoloc.schedule.placement.state import Replicas, random_placement
-from mpicoloc.slowdown.bubbles import propagation, uneven
+from mpicoloc.place import anneal, bound, exhaustive, problem
+from mpicoloc.place.state import Replicas, random_placement
 
 N_PROGRAMS = 20
 PAPER = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import inputs
 
-from mpicoloc.coordinator import init_barrier
+from mpicoloc.job import init_barrier
 
 CALLS = Path(__file__).resolve().parent / "calls"
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 import lab_sharing
 import numpy as np
 
-from mpicoloc.network.replay import experiment, fabrics
-from mpicoloc.network.replay.job import Settings
-from mpicoloc.network.replay.lanes import equal_lanes
-from mpicoloc.network.replay.simulate import simulate
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.profile.recording import programs
-from mpicoloc.profile.recording.sources import Choices
+from mpicoloc.replay import experiment, fabrics
+from mpicoloc.replay.job import Settings
+from mpicoloc.replay.lanes import equal_lanes
+from mpicoloc.replay.programs import profile_programs
+from mpicoloc.replay.programs.sources import Choices
+from mpicoloc.replay.simulate import simulate
 
 MTU_BYTES, PAYLOAD_FRAC, QUEUE_BYTES, N_PHASES = 1500, 1448 / 1514, 65536, 8
 CASES = {
@@ -71,7 +71,7 @@ class Bench(lab_sharing.Bench):
         """Seconds of a traced run alone, and its trace."""
         out = self.folder / f"{job.hosts}.h5"
         time_s = self.run(i, job, "--out", str(out), "--trace", "all")
-        return time_s, programs.read(str(out), Choices(is_wall_time=True))
+        return time_s, profile_programs.read(str(out), Choices(is_wall_time=True))
 
     def replayed_s(self, traces):
         """Times of the jobs alone and together."""

@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 
 from mpicoloc.core.topology import Topology
-from mpicoloc.network.replay import fabrics, native
-from mpicoloc.network.replay.experiment import PlacedJob
-from mpicoloc.network.replay.job import Settings
-from mpicoloc.network.replay.lanes import Lanes, equal_lanes
-from mpicoloc.network.replay.programs import patterns
-from mpicoloc.network.replay.programs.builder import ProgramBuilder, of_each, shared
-from mpicoloc.network.replay.programs.operations import Operation
-from mpicoloc.network.replay.simulate import simulate
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.replay import fabrics, native
+from mpicoloc.replay.experiment import PlacedJob
+from mpicoloc.replay.job import Settings
+from mpicoloc.replay.lanes import Lanes, equal_lanes
+from mpicoloc.replay.native import Operation
+from mpicoloc.replay.programs import patterns
+from mpicoloc.replay.programs.builder import ProgramBuilder, of_each, shared
+from mpicoloc.replay.simulate import simulate
 
 BPS, MTU_BYTES, N_RANKS, SIDE = 1.25e9, 4096, 256, 16
 SCALE = 16

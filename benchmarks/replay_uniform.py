@@ -2,7 +2,7 @@
 
     python benchmarks/replay_uniform.py [--cycles 20000]
 
-BookSim's figures, and its settings, are those of tests/unit/network/replay/data/booksim.csv; the page
+BookSim's figures, and its settings, are those of tests/unit/replay/data/booksim.csv; the page
 docs/explain/replay.md says which of them mean the same here. A cycle is the time of a flit on a link. Each
 host sends packets to random hosts after geometric gaps, whatever becomes of them.
 """
@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from mpicoloc.core.topology import Topology
-from mpicoloc.network.replay import fabrics, native
-from mpicoloc.network.replay.job import Job, Settings
-from mpicoloc.network.replay.lanes import Lanes
-from mpicoloc.network.replay.simulate import simulate
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.replay import fabrics, native
+from mpicoloc.replay.job import Job, Settings
+from mpicoloc.replay.lanes import Lanes
+from mpicoloc.replay.simulate import simulate
 
-BOOKSIM = Path(__file__).resolve().parent.parent / "tests/unit/network/replay/data/booksim.csv"
+BOOKSIM = Path(__file__).resolve().parent.parent / "tests/unit/replay/data/booksim.csv"
 FLIT_BYTES, CYCLE_PS, N_LANES, BUFFER_FLITS = 64, 1000, 4, 16
 TREES = {"4-ary 2-tree": 2, "4-ary 3-tree": 3}
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import overhead
 import programs
 
+from mpicoloc.bubble import curves_file
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.profile import curves_file
 
 LEVELS = {4: 0.2, 8: 0.45}
 """Part of a processor that a hog asks for, by the name that its level has in curves and matrices."""

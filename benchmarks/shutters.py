@@ -24,8 +24,8 @@ import programs
 import toggled_programs
 from accuracy import progress, show
 from accuracy_tables import print_table
+from shutter_cost import paused_frac, stretch
 
-from mpicoloc.measure.shutter_cost import paused_frac, stretch
 from mpicoloc.profile import hdf5
 
 COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "stood still", "Eq. 9", "used/taken")

@@ -28,7 +28,7 @@ from accuracy_tables import print_table
 
 from mpicoloc import config
 from mpicoloc.pmpi import sources
-from mpicoloc.trace import trace
+from mpicoloc.trace import reader
 
 CSRC = Path(__file__).resolve().parents[1] / "csrc"
 RING = 65536
@@ -81,7 +81,7 @@ def rates(what, n, spent_s):
 def read_trace(folder):
     """Seconds of reading all of it, one rank, and a hundredth of its time."""
     begin_s = time.monotonic()
-    found = trace.read_folder(folder)
+    found = reader.read_folder(folder)
     opened_s = time.monotonic() - begin_s
     before_s = now_s()
     total = sum(int(piece["duration_ns"].sum()) for piece in found.frames())
@@ -102,7 +102,7 @@ def read_trace(folder):
 def first_events(folder, n):
     """As many rows of the trace as h5py is to write."""
     pieces, n_found = [], 0
-    for piece in trace.read_folder(folder).frames():
+    for piece in reader.read_folder(folder).frames():
         kinds = {"call": piece["call"].cat.codes, "message": piece["message"].cat.codes}
         pieces.append(np.rec.fromarrays([(kinds.get(name, piece[name])).to_numpy() for name in piece],
                                         names=list(piece)))  # fmt: skip

@@ -32,6 +32,6 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
 
 
 def _missing(error: ModuleNotFoundError, what: str) -> Exception:
-    from mpicoloc import extras
+    from mpicoloc import errors
 
-    return extras.missing_extra(error, what) or error
+    return errors.missing_extra(error, what) or error

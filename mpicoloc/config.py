@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import os
 
-from mpicoloc import counters
+from mpicoloc.bill.pricings import PricingNames
+from mpicoloc.core import counters
+from mpicoloc.core.number_lists import CpuLists, LevelLists
 from mpicoloc.errors import UsageError
-from mpicoloc.number_lists import CpuLists, LevelLists
-from mpicoloc.pricings import PricingNames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from typing import NamedTuple
 else:
-    from mpicoloc.record import NamedTuple
+    from mpicoloc.core.record import NamedTuple
 
 Value = float | int | bool | str | None
 
@@ -190,10 +190,7 @@ _FALSE = ("0", "false", "no", "off")
 def parse_positive(flag: str, text: str) -> float:
     """The value of a verb's flag, which must be a number above 0.
 
-    Raises
-    ------
-    UsageError
-        If it is no such number.
+    Raises `UsageError` if it is no such number.
     """
     try:
         value = float(text)
@@ -207,10 +204,7 @@ def parse_positive(flag: str, text: str) -> float:
 def parse_seconds(flag: str, text: str) -> float:
     """The value of a verb's flag, which must be a number of seconds, 0 or more.
 
-    Raises
-    ------
-    UsageError
-        If it is no such number.
+    Raises `UsageError` if it is no such number.
     """
     try:
         value = float(text)
@@ -224,10 +218,7 @@ def parse_seconds(flag: str, text: str) -> float:
 def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int:
     """The value of a verb's flag, which must be a whole number in [least, most].
 
-    Raises
-    ------
-    UsageError
-        If it is no such number.
+    Raises `UsageError` if it is no such number.
     """
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else least - 1
     if not least <= number <= most:
@@ -239,23 +230,7 @@ def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int
 def parse(option: Option, text: str, source: str | None = None) -> Value:
     """Value of an option from its text.
 
-    Parameters
-    ----------
-    option : Option
-        Its row of the table.
-    text : str
-        What the user wrote.
-    source : str, optional
-        Where it was written, for the message; default the environment variable.
-
-    Returns
-    -------
-    float, int, bool or str
-
-    Raises
-    ------
-    UsageError
-        If the text is no value of the option's type, or out of range.
+    Raises `UsageError` if the text is no value of the option's type, or out of range.
     """
     source = source or option.env
     if option.type is bool:
@@ -297,12 +272,7 @@ def _parse_text(option: Option, text: str, source: str) -> str:
 def get(key: str, env: Mapping[str, str] | None = None) -> Value:
     """Value of the option `key`, from its environment variable; the default if that is empty or not set.
 
-    Raises
-    ------
-    UsageError
-        If the variable holds no valid value.
-    KeyError
-        If no row has that key.
+    Raises `UsageError` if the variable holds no valid value. Raises `KeyError` if no row has that key.
     """
     option = BY_KEY[key]
     env = os.environ if env is None else env

@@ -2,7 +2,7 @@
 
 import sys
 
-from mpicoloc.launch.wrap import main
+from mpicoloc.job.wrap import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from mpicoloc.launch import launch_env
+from mpicoloc.job import launch_env
 
 # There are more test processes than processors: BLAS threads that wait for each other would take these away.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -34,18 +34,18 @@ LONG_S = 360
 SLOW = """
 conformance/test_suites.py e2e/faults/test_faults.py e2e/faults/test_recover.py
 e2e/faults/test_two_users.py e2e/test_demo.py e2e/test_lab.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py
-ledger/test_crash.py ledger/test_desk.py ledger/test_posts.py ledger/test_spool_charged.py
-ledger/test_spool_order.py ledger/test_spool_overlap.py ledger/test_spool_unprofiled.py
+unit/bill/test_crash.py unit/bill/test_desk.py unit/bill/test_posts.py unit/bill/test_spool_charged.py
+unit/bill/test_spool_order.py unit/bill/test_spool_overlap.py unit/bill/test_spool_unprofiled.py
 machines/aarch64/test_aarch64.py
 mpi/conformance/test_cases.py mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py
 mpi/test_endings.py mpi/test_ends.py mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py
 relocation/test_relocation.py
 unit/benchmarks/test_pairing_benchmark.py unit/c/test_agent_c.py unit/c/test_entries_c.py
-unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/cli/test_cli_fit.py unit/cli/test_outputs.py
+unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/pairing/test_cli_fit.py unit/cli/test_outputs.py
 unit/docs/test_docs_build.py unit/measure/test_estimators.py unit/measure/test_loop_model.py
 unit/network/test_collective_messages.py unit/profile/test_checkpoint_files.py unit/profile/test_foreign.py
-unit/profile/test_parallel.py unit/profile/test_signature.py unit/report/test_export_scale.py
-unit/slowdown/test_fitting.py unit/slowdown/test_measured_scores.py unit/slowdown/test_regressors.py
+unit/profile/test_parallel.py unit/profile/test_signature.py unit/trace/test_export_scale.py
+unit/pairing/test_fitting.py unit/pairing/test_measured_scores.py unit/pairing/test_regressors.py
 unit/slurm/test_job_history.py unit/slurm/test_slurm_close.py
 """
 """Files that take most of the time and tell what changed in mpicoloc, not whether an installation works:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpicoloc.schedule.batch.engine import Simulation
+from mpicoloc.batch.engine import Simulation
 
 RULES = ("waits", "fills", "keeps")
 """What AccaSim's EASY does otherwise than Mu'alem and Feitelson 2001:

@@ -44,7 +44,7 @@ from comparison import Outcome, Reference
 
 import mpicoloc
 from mpicoloc.errors import MpicolocError
-from mpicoloc.launch import paths
+from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 N_BARE, N_MORE, LIMIT_S, OWN = 4, 6, 150.0, b"mpicoloc: "

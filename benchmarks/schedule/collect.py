@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 
+from mpicoloc.bill.db import claims
+from mpicoloc.bill.ledger import Charge, Ledger, Stamp
 from mpicoloc.core.profile import Job
 from mpicoloc.core.step_record import StepRecord
 from mpicoloc.core.tables import table
-from mpicoloc.ledger.ledger import Charge, Ledger, Stamp
-from mpicoloc.ledger.ledger_db import claims
 from mpicoloc.profile import hdf5, signature
-from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.merge import complete
 from mpicoloc.slurm import step_record
 
 KEY = b"c2l0ZSBrZXkgb2YgYSBiZW5jaG1hcmsgb25seS4uLi4="

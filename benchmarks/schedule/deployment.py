@@ -19,19 +19,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from simulated_deployment import Meetings, Programs, deploy, deploy_learning, draw, normalised
 from threadpoolctl import threadpool_limits
 
-from mpicoloc.campaign import training_file as files
-from mpicoloc.campaign.training_sets import from_campaign
 from mpicoloc.core.progress import steps
-from mpicoloc.schedule.deployment import Programs, deploy, deploy_learning, draw, normalised
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.queue import Queue
-from mpicoloc.schedule.sim_learning import Meetings
-from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS
-from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
-from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
-from mpicoloc.slowdown.training.search import tuned
+from mpicoloc.pairing import training_file as files
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, tuned
+from mpicoloc.pairing.training.problem import leave_program_out, predicted, problem
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS
+from mpicoloc.pairing.training_sets import from_campaign
 
 SHARED, *CHOOSING = (Rules(name) for name in ("fifo-shared", "greedy", "blossom"))
 PRIOR = 1.3

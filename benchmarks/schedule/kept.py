@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.campaign import training_file
-from mpicoloc.campaign import training_sets as campaigns
 from mpicoloc.core.tables import text
 from mpicoloc.core.training import TrainingSet, merged
+from mpicoloc.pairing import training_file
+from mpicoloc.pairing import training_sets as campaigns
 from mpicoloc.profile import hdf5
 
 

@@ -25,9 +25,9 @@ import time
 import numpy as np
 from matching import costs, forest, peers
 
-from mpicoloc.schedule.groups import degradation_graph
-from mpicoloc.schedule.policies import Rules, plan
-from mpicoloc.schedule.queue import Queue, Room
+from mpicoloc.pairing.groups import degradation_graph
+from mpicoloc.pairing.policies import Rules, plan
+from mpicoloc.pairing.queue import Queue, Room
 
 LIMITS_S = {50: 0.1, 250: 0.5, 1000: 5.0}
 PEER_S = 5.0

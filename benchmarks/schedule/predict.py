@@ -20,13 +20,12 @@ import time
 
 import numpy as np
 
-from mpicoloc.campaign import model_file
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.slowdown import intervals
-from mpicoloc.slowdown.fitted import FittedModel, matrix
-from mpicoloc.slowdown.preparation import prepare
-from mpicoloc.slowdown.slowdown import pair_slowdowns
-from mpicoloc.slowdown.training import regressors
+from mpicoloc.core.slowdown import pair_slowdowns
+from mpicoloc.pairing import intervals, model_file
+from mpicoloc.pairing.fitted import FittedModel, matrix
+from mpicoloc.pairing.preparation import prepare
+from mpicoloc.pairing.training import regressors
 
 
 def main():

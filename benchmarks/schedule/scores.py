@@ -23,17 +23,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+from without_pairs import scores_without_pairs
 
-from mpicoloc.campaign import training_file as files
-from mpicoloc.campaign.training_sets import from_campaign
-from mpicoloc.profile import curves_file
-from mpicoloc.slowdown.bubbles.model import BubbleModel
-from mpicoloc.slowdown.intervals import Band
-from mpicoloc.slowdown.scores import concatenated, scores_of, with_intervals
-from mpicoloc.slowdown.training.fitting import MAX_PROGRAM_FOLDS, fit_model
-from mpicoloc.slowdown.training.problem import leave_program_out, predicted, problem
-from mpicoloc.slowdown.training.regressors import BASELINES, KINDS
-from mpicoloc.slowdown.training.without_pairs import scores_without_pairs
+from mpicoloc.bubble import curves_file
+from mpicoloc.bubble.model import BubbleModel
+from mpicoloc.pairing import training_file as files
+from mpicoloc.pairing.intervals import Band
+from mpicoloc.pairing.scores import concatenated, scores_of, with_intervals
+from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, fit_model
+from mpicoloc.pairing.training.problem import leave_program_out, predicted, problem
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS
+from mpicoloc.pairing.training_sets import from_campaign
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support" / "simulated"))
 NEW = {

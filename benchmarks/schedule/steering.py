@@ -14,9 +14,9 @@ import statistics
 import sys
 import time
 
-from mpicoloc.core.batch import PENDING, RUNNING
-from mpicoloc.schedule.policies import Group
-from mpicoloc.schedule.sharing_plan import Partitions, decide
+from mpicoloc.core.batch_system import PENDING, RUNNING
+from mpicoloc.pairing.policies import Group
+from mpicoloc.pairing.sharing_plan import Partitions, decide
 from mpicoloc.slurm import client
 
 NOW_S = 1.8e9

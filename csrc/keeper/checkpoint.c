@@ -48,7 +48,7 @@ void mc_checkpoint_step(mc_checkpoint *checkpoint, const char *python, const cha
         see_end(checkpoint, now);
     } else if (checkpoint->interval_ns && now >= checkpoint->t_next) {
         checkpoint->t_next = now + checkpoint->interval_ns;
-        checkpoint->pid = mc_writer_start(python, "mpicoloc.profile.assembly.checkpoint", key, NULL, 1);
+        checkpoint->pid = mc_writer_start(python, "mpicoloc.profile.checkpoints", key, NULL, 1);
     }
 }
 
@@ -71,7 +71,7 @@ void mc_checkpoint_end(mc_checkpoint *checkpoint)
     }
 }
 
-/* The names are those of mpicoloc/profile/assembly/checkpoint_files.py. */
+/* The names are those of mpicoloc/profile/checkpoints.py. */
 void mc_checkpoint_remove(const mc_segment *first)
 {
     static const char *const ends[] = {".part", ".part.new"};

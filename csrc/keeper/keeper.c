@@ -185,7 +185,7 @@ static void keep_agent(mc_keeper *k)
 static void save_checkpoint(mc_keeper *k, int signal)
 {
     char out[MC_PATH_LEN];
-    int saved = mc_writer_run(k->python, "mpicoloc.profile.assembly.checkpoint", k->key, "--last") == 0;
+    int saved = mc_writer_run(k->python, "mpicoloc.profile.checkpoints", k->key, "--last") == 0;
     snprintf(out, sizeof out, "%.*s", MC_PATH_LEN - 1, k->ranks[0].segment->out_path);
     int n =
         snprintf(k->complaint, sizeof k->complaint, "no profile was written: its writer was killed twice (signal %d%s)",
@@ -199,7 +199,7 @@ static void save_checkpoint(mc_keeper *k, int signal)
 
 static void write_profile(mc_keeper *k, int partial)
 {
-    const char *module = "mpicoloc.profile.assembly.assemble", *option = partial ? "--partial" : NULL;
+    const char *module = "mpicoloc.profile.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
     /* For a job so short that no agent ran. The trace of a job whose keeper was killed stays as it is. */
     find_node(k);

@@ -55,7 +55,7 @@ static void be_idle(void)
     sched_setscheduler(0, SCHED_IDLE, &param);
 }
 
-/* mpicoloc/launch/quick_start.py, found from the folder of the keeper's program. A keeper made by `mpicoloc build`
+/* mpicoloc/job/quick_start.py, found from the folder of the keeper's program. A keeper made by `mpicoloc build`
    has none. */
 static int find_quick_start(char *path, size_t size)
 {
@@ -68,7 +68,7 @@ static int find_quick_start(char *path, size_t size)
             return 0;
         *slash = '\0';
     }
-    int length = snprintf(path, size, "%s/quick_start.py", program);
+    int length = snprintf(path, size, "%s/job/quick_start.py", program);
     return length > 0 && (size_t)length < size && access(path, R_OK) == 0;
 }
 

@@ -11,7 +11,7 @@ from mpicoloc import config, errors
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 from mpicoloc.core import profile, tables
-from mpicoloc.slowdown import quantities
+from mpicoloc.pairing import quantities
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
 WIDTH_COLUMNS = 70
@@ -71,7 +71,7 @@ def cli_page():
     rows = [
         (group, f"[mpicoloc {verb}](cli/{verb}.md)", words)
         for group, verbs in cli.GROUPS.items()
-        for verb, words in verbs.items()
+        for verb, (_, words) in verbs.items()
     ]
     toc = "\n".join(f"cli/{verb}" for verb in cli.VERBS)
     toc = f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{toc}\n```\n"
@@ -197,7 +197,7 @@ def features_page():
 
 
 FEATURES_INTRO = """\
-What slowdown models may look at, in `mpicoloc/slowdown/quantities.py`. Each has four statistics: `NAME_mean`,
+What slowdown models may look at, in `mpicoloc/pairing/quantities.py`. Each has four statistics: `NAME_mean`,
 `NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent.
 
 """

@@ -5,7 +5,7 @@ python beside.py MODEL TRAINING_SET
 
 import sys
 
-from mpicoloc.campaign import model_file, training_file
+from mpicoloc.pairing import model_file, training_file
 
 
 def compared(model, found):

@@ -1,1 +1,1 @@
-"""Bubbles at work: calibration of a machine, and what a program suffers from them and does to them."""
+"""Bubbles, memory hogs of a set size: calibration, sensitivity curves, pressure scores, propagation."""

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from mpicoloc.errors import UsageError
-from mpicoloc.launch import elf, wrap
+from mpicoloc.job import wrap
+from mpicoloc.pmpi import elf
 
 _END_LIMIT_S = 20.0
 _UNBOUND = {

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mpicoloc import messages
+from mpicoloc.bubble.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.bubble.calibration_file import this_machine
 from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog
 from mpicoloc.bubble.taking_turns import take_turns
-from mpicoloc.core import messages
+from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, paces, rising, slowdowns
 from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
 from mpicoloc.errors import DataError
-from mpicoloc.measure.calibration import SLOPE, BubbleSetting, Calibration
-from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, paces, rising, slowdowns
 
 TURN_S, GUARD_S = 0.06, 0.012
 N_POSITIONS = 12
@@ -67,18 +67,8 @@ def path(position: float, n_bytes: int, full_lines_per_s: float) -> BubbleSettin
 def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     """Positions of levels 1 to 8, at which the slowdown grows evenly to its largest.
 
-    Parameters
-    ----------
-    positions : ndarray, shape (n,)
-        Increasing, in (0, 1].
-    slowdown : ndarray, shape (n,)
-        Of the probe at these.
-
-    Returns
-    -------
-    ndarray, shape (8,)
-        Evenly on the path where the largest bubble slows the probe by less than `SMALL_GAIN`: what rises
-        there is noise.
+    Shapes: `positions` (n,), `slowdown` (n,), result (8,). Result: evenly on the path where the largest
+    bubble slows the probe by less than `SMALL_GAIN`: what rises there is noise.
     """
     at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
     parts = np.array(LEVELS[1:]) / LEVELS[-1]
@@ -92,20 +82,8 @@ def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
 def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibration:
     """Calibrate this machine.
 
-    Parameters
-    ----------
-    place : Place
-    seconds : float
-        Half of them find the levels, the other half measure the probe's curve.
-    rng : numpy.random.Generator
-        For the order of the turns.
-
-    Raises
-    ------
-    DataError
-        If there were too few quiet turns.
-    EnvironmentFault
-        If memory or processors cannot be had.
+    Raises `DataError` if there were too few quiet turns. Raises `EnvironmentFault` if memory or processors
+    cannot be had.
     """
     n_bytes = int(CACHES_OF_BUBBLE * place.cache_bytes)
     probe = BubbleSetting(int(CACHES_OF_PROBE * place.cache_bytes), 0.0)

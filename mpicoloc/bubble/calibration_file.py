@@ -7,11 +7,10 @@ import re
 
 import numpy as np
 
+from mpicoloc.bubble.calibration import BubbleSetting, Calibration
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
-from mpicoloc.measure.calibration import BubbleSetting, Calibration
-from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly import machine
+from mpicoloc.profile import hdf5, machine
 
 FIRST_LINE = "mpicoloc bubble calibration 1"
 _REMEDY = "run `mpicoloc bubble calibrate`"
@@ -34,10 +33,7 @@ def this_machine() -> tuple[str, int]:
 def write(calibration: Calibration, path: str) -> None:
     """Write a calibration, all of it or nothing.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the file cannot be written.
+    Raises `EnvironmentFault` if the file cannot be written.
     """
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -69,14 +65,8 @@ def as_text(one: Calibration) -> str:
 def read(path: str | None = None) -> Calibration:
     """The calibration in a file, else that of this kind of machine.
 
-    Raises
-    ------
-    UsageError
-        If the file that was named is not there.
-    EnvironmentFault
-        If this machine was never calibrated.
-    DataError
-        If the file is none of ours, or of another machine.
+    Raises `UsageError` if the file that was named is not there. Raises `EnvironmentFault` if this machine was
+    never calibrated. Raises `DataError` if the file is none of ours, or of another machine.
     """
     chosen = path or default_path()
     try:
@@ -100,10 +90,7 @@ def read(path: str | None = None) -> Calibration:
 def parse(text: str, path: str) -> Calibration:
     """A calibration from the text of its file.
 
-    Raises
-    ------
-    DataError
-        If it is none.
+    Raises `DataError` if it is none.
     """
     lines = text.splitlines()
     if not lines or lines[0] != FIRST_LINE:

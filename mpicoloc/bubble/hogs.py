@@ -12,10 +12,10 @@ from types import TracebackType
 
 import numpy as np
 
+from mpicoloc.bubble.calibration import BubbleSetting
+from mpicoloc.bubble.turns import Progress
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.launch import paths
-from mpicoloc.measure.calibration import BubbleSetting
-from mpicoloc.measure.turns import Progress
+from mpicoloc.pmpi import paths
 
 SILENCE = BubbleSetting(0, 0.0)
 _START_LIMIT_S = 60.0
@@ -26,10 +26,7 @@ _END_LIMIT_S = 2.0
 def program() -> str:
     """The file of the memory hog.
 
-    Raises
-    ------
-    EnvironmentFault
-        If it was not built.
+    Raises `EnvironmentFault` if it was not built.
     """
     path = os.path.join(paths.lib_dir(), paths.BUBBLE)
     if not os.path.exists(path):
@@ -78,10 +75,7 @@ class Hog:
     def set(self, setting: BubbleSetting) -> None:
         """What it does from now on, that is within 5 ms.
 
-        Raises
-        ------
-        EnvironmentFault
-            If somebody has killed it.
+        Raises `EnvironmentFault` if somebody has killed it.
         """
         line = f"{setting.working_set_bytes} {setting.lines_per_s!r}\n"
         try:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpicoloc import messages
 from mpicoloc.bubble.application import Application
+from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.hogs import Hog
 from mpicoloc.bubble.taking_turns import take_turns
-from mpicoloc.core import messages
+from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, slowdowns
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
-from mpicoloc.measure.calibration import Calibration
-from mpicoloc.measure.turns import QUIET_FRAC, Progress, Turns, slowdowns
 
 TURN_S, GUARD_S = 0.15, 0.03
 
@@ -53,23 +53,8 @@ def score(
 ) -> Scored:
     """Run a program beside the probe, and stop it in turns.
 
-    Parameters
-    ----------
-    command : sequence of str
-    env : mapping
-        The program's environment.
-    setup : Setup
-    rng : numpy.random.Generator
-        For the lengths of the turns.
-    to_stderr : bool
-        Send the program's output there.
-
-    Raises
-    ------
-    UsageError
-        If the program cannot be started.
-    DataError
-        If it failed, or ended before enough was seen.
+    Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended before
+    enough was seen.
     """
     hog = Hog(setup.probe_cpu, setup.calibration.probe.working_set_bytes)
     try:

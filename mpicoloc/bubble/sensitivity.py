@@ -1,13 +1,9 @@
-"""What an unmodified program suffers from bubbles that come and go inside one run of it.
-
-Three ways are tried until one has all levels: bubbles in shutters, of which the job has many more than in
-production, and progress by counted places; bubbles in turns of a third of a second, and progress by the MPI
-calls of rank 0; whole runs, each beside a bubble of one level.
-"""
+"""Slowdown of whole runs, by their wall times."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -15,24 +11,58 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import t as students_t
 
-from mpicoloc.bubble import calibration_file
+from mpicoloc import messages
+from mpicoloc.bubble import calibration_file, production
 from mpicoloc.bubble.application import Application
+from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.hogs import Bubble
+from mpicoloc.bubble.steps import classify_steps, step_slowdowns
 from mpicoloc.bubble.taking_turns import take_turns
-from mpicoloc.core import messages, progress
+from mpicoloc.bubble.turns import Turns
+from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.cpu_list import format_cpus
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
-from mpicoloc.launch import wrap
-from mpicoloc.measure import production_bubbles
-from mpicoloc.measure.calibration import Calibration
-from mpicoloc.measure.runs import wall_slowdowns
-from mpicoloc.measure.steps import classify_steps, step_slowdowns
-from mpicoloc.measure.turns import Turns
+from mpicoloc.job import wrap
 from mpicoloc.profile import profiles
-from mpicoloc.trace import trace
+from mpicoloc.trace import reader
+
+METHOD = "whole-runs"
+MIN_RUNS = 2
+
+
+def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, Estimate]:
+    """Mean wall time at each level over that at level 0, with Welch's interval of the logarithms.
+
+    Raises `DataError` if a level has fewer than `MIN_RUNS`.
+    """
+    if few := [level for level, walls in walls_s.items() if len(walls) < MIN_RUNS]:
+        raise DataError(f"level {few[0]:g} has {len(walls_s[few[0]])} runs, {MIN_RUNS} needed")
+    alone = np.log(walls_s[0.0])
+    return {level: _ratio(np.log(walls_s[level]), alone) for level in sorted(walls_s) if level > 0}
+
+
+def _ratio(beside: np.ndarray, alone: np.ndarray) -> Estimate:
+    """Ratio of the means of two samples of logarithms."""
+    value = float(beside.mean() - alone.mean())
+    parts = np.array([sample.var(ddof=1) / len(sample) for sample in (beside, alone)])
+    freedom = np.array([len(beside) - 1, len(alone) - 1])
+    total = float(parts.sum())
+    half = 0.0
+    if total > 0:
+        half = math.sqrt(total) * float(students_t.ppf(0.975, total**2 / float(np.sum(parts**2 / freedom))))
+    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half), len(beside), "1", METHOD)
+
+
+# What an unmodified program suffers from bubbles that come and go inside one run of it.
+#
+# Three ways are tried until one has all levels: bubbles in shutters, of which the job has many more than in
+# production, and progress by counted places; bubbles in turns of a third of a second, and progress by the MPI
+# calls of rank 0; whole runs, each beside a bubble of one level.
+
 
 TURN_S, GUARD_S = 0.3, 0.05
 IN_SHUTTERS, IN_TURNS, WHOLE_RUNS = WAYS = "counts", "turns", "whole runs"
@@ -77,26 +107,8 @@ def sensitivity(
 ) -> Suffered:
     """Run a program beside bubbles.
 
-    Parameters
-    ----------
-    app : sequence of str
-        Program and arguments.
-    name : str
-        Of the program in the result.
-    env : mapping
-        Its environment.
-    setup : Setup
-    rng : numpy.random.Generator
-        For the order of the turns.
-    to_stderr : bool
-        Send the program's output there.
-
-    Raises
-    ------
-    UsageError
-        If the program cannot be started.
-    DataError
-        If it fails, or too little was seen.
+    Raises `UsageError` if the program cannot be started. Raises `DataError` if it fails, or too little was
+    seen.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = _Runs(app, env, setup, folder, to_stderr)
@@ -171,9 +183,9 @@ class _Runs:
             raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
         self._await_profile()
         profile = profiles.read(self._profile)
-        found = production_bubbles.of_profile(profile, name)
+        found = production.of_profile(profile, name)
         if found.curve is None:
-            return None, production_bubbles.why_none(profile) or found.reason
+            return None, production.why_none(profile) or found.reason
         if len(found.curve.levels) < 1 + len(setup.levels):
             return (
                 None,
@@ -199,7 +211,7 @@ class _Runs:
 
     def _slowdowns(self, turns: Turns) -> Mapping[float, Estimate]:
         self._await_profile()
-        calls = trace.read(self._profile, profiles.read(self._profile)).frame(ranks=[0])
+        calls = reader.read(self._profile, profiles.read(self._profile)).frame(ranks=[0])
         calls = calls[calls["lane"] == 0]
         ends_s = (calls["t_ns"] + calls["duration_ns"]).to_numpy(np.float64) / 1e9
         order = np.argsort(ends_s, kind="stable")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from mpicoloc.bubble.turns import Turns
 from mpicoloc.core.progress import stage
-from mpicoloc.measure.turns import Turns
 
 JITTER_FRAC = 0.3
 """Turns are longer by a random part of up to this, so that they do not keep pace with the program's steps."""
@@ -25,25 +25,7 @@ def take_turns(
 ) -> Turns:
     """Apply each level in turn with a rest (level 0) before it, all levels in a new random order each time.
 
-    Parameters
-    ----------
-    apply : callable
-        Makes a level the case.
-    levels : sequence of float
-    turn_s : float
-        Shortest length of a turn.
-    is_over : callable
-        Asked after each turn; nothing comes after it has said so.
-    rng : numpy.random.Generator
-    seconds : float
-        Length of it all; infinite: until it is over.
-    what : str
-        For the bar of progress.
-
-    Returns
-    -------
-    Turns
-        Without the one in which it was over.
+    Result: without the one in which it was over.
     """
     rows: list[tuple[float, float, float]] = []
     begin_s = time.monotonic()

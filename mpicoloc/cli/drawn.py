@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc.core import messages
+from mpicoloc import messages
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.report.figures.figures import Figure
+    from mpicoloc.show.figures import Figure
 
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
     """What `--format` names; nothing can be asked for where there is no `--figures`."""
-    from mpicoloc.report.figures import figures
+    from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:
         raise UsageError("--format is of figures: give --figures FOLDER too")
@@ -34,7 +34,7 @@ def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
 
 def write(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
     """Write the figures and tell how many."""
-    from mpicoloc.report.figures import figures
+    from mpicoloc.show import figures
 
     written = figures.save(made, folder, formats)
     messages.note(f"{len(made)} figures, {len(written)} files in {folder}")

@@ -57,13 +57,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def describe(parser: argparse.ArgumentParser, text: str) -> None:
-    """Set description and examples of a parser.
-
-    Parameters
-    ----------
-    text : str
-        Paragraphs; one whose lines are indented commands of mpicoloc is of examples.
-    """
+    """Set description and examples of a parser."""
     parts = text.strip("\n").split("\n\n")
     commands = [part for part in parts if _COMMAND.match(part)]
     parser.description = "\n\n".join(part for part in parts if part not in commands)
@@ -72,19 +66,7 @@ def describe(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def action(actions: Any, command: str, words: str, arguments: str = "") -> argparse.ArgumentParser:
-    """A word that may follow a verb, with a parser of its own.
-
-    Parameters
-    ----------
-    actions : object
-        What `add_subparsers` gave.
-    command : str
-        Verb and word, "ledger open".
-    words : str
-        What it does.
-    arguments : str
-        Those of its example.
-    """
+    """A word that may follow a verb, with a parser of its own."""
     parser: argparse.ArgumentParser = actions.add_parser(command.split()[-1], help=words)
     root = "sudo " if "needs root" in words else ""
     example = f"  {root}mpicoloc {command} {arguments}".rstrip()
@@ -100,24 +82,15 @@ class _OldFlag(argparse.Action):
         self.new = new
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        from mpicoloc import config
-        from mpicoloc.core import messages
+        from mpicoloc import config, messages
 
         messages.trouble(config.renamed_note(str(option_string), self.new))
         setattr(namespace, self.dest, values)
 
 
 def add_old_flag(to: Any, old: str, new: argparse.Action) -> None:
-    """Let a former flag with a value work on, hidden from help; one line names the flag that took its place.
-
-    Parameters
-    ----------
-    to : ArgumentParser or argument group
-        That of the new flag.
-    old : str
-        The former name.
-    new : Action
-        What `add_argument` gave for the new flag, which must not be required.
+    """Let a former flag with a value work on, hidden from help; one line names the flag that took its
+    place.
     """
     flag = new.option_strings[0]
     to.add_argument(

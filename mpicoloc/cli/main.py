@@ -14,54 +14,59 @@ from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
 import mpicoloc
-from mpicoloc import extras
+from mpicoloc import errors, messages
 from mpicoloc.cli import helping, verbosity
-from mpicoloc.core import messages
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
-GROUPS: dict[str, dict[str, str]] = {
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "measure": {
-        "run": "run an MPI program with its coordinators and write a profile",
-        "preload": "print the library to put into LD_PRELOAD for a program",
-        "bubble": "measure what a program suffers from memory hogs, and which of them it is like",
-        "check": "check what works on this machine, and how to mend what does not",
-        "recover": "make a partial profile from the checkpoints of a job whose node died",
+        "run": ("job.run", "run an MPI program with its coordinators and write a profile"),
+        "preload": ("job.preload", "print the library to put into LD_PRELOAD for a program"),
+        "bubble": (
+            "bubble.verb",
+            "measure what a program suffers from memory hogs, and which of them it is like",
+        ),
+        "check": ("job.check", "check what works on this machine, and how to mend what does not"),
+        "recover": (
+            "job.recover_verb",
+            "make a partial profile from the checkpoints of a job whose node died",
+        ),
     },
     "read": {
-        "show": "show a profile",
-        "report": "make a page of a profile, and pictures",
-        "compare": "compare runs: solo against co-run, before against after",
-        "history": "list the profiles below a folder",
-        "top": "show the jobs on this node while they run",
-        "network": "show the load of a job on each level of a fat-tree",
-        "export": "write a profile in the format of another program",
+        "show": ("profile.show", "show a profile"),
+        "report": ("profile.report", "make a page of a profile, and pictures"),
+        "compare": ("profile.compare", "compare runs: solo against co-run, before against after"),
+        "history": ("profile.history_verb", "list the profiles below a folder"),
+        "top": ("job.top", "show the jobs on this node while they run"),
+        "network": ("network.verb", "show the load of a job on each level of a fat-tree"),
+        "export": ("trace.export.verb", "write a profile in the format of another program"),
     },
     "decide": {
-        "campaign": "run programs alone and in pairs, and measure their slowdowns",
-        "fit": "fit a model of how much jobs slow each other down",
-        "predict": "predict how much jobs slow each other down",
-        "pair": "plan which of the jobs that wait share a node",
-        "place": "choose the nodes of jobs that share them",
-        "batch": "simulate the batch system of a machine on a log of its jobs",
-        "replay": "replay jobs on a fat-tree packet by packet, alone and together",
-        "qos": "choose lanes and weights for jobs that share an InfiniBand network",
+        "campaign": ("pairing.campaign_verb", "run programs alone and in pairs, and measure their slowdowns"),
+        "fit": ("pairing.fit", "fit a model of how much jobs slow each other down"),
+        "predict": ("pairing.predict", "predict how much jobs slow each other down"),
+        "pair": ("pairing.pair", "plan which of the jobs that wait share a node"),
+        "place": ("place.verb", "choose the nodes of jobs that share them"),
+        "batch": ("batch.verb", "simulate the batch system of a machine on a log of its jobs"),
+        "replay": ("replay.verb", "replay jobs on a fat-tree packet by packet, alone and together"),
+        "qos": ("replay.qos.verb", "choose lanes and weights for jobs that share an InfiniBand network"),
     },
     "bill": {
-        "price": "price a profile: by run time, fair, and by the true slowdown",
-        "ledger": "keep accounts of service units, and charge profiles to them",
-        "sign": "sign a profile with a key that only the site has",
-        "verify": "check whether a profile was changed after signing",
+        "price": ("bill.price_verb", "price a profile: by run time, fair, and by the true slowdown"),
+        "ledger": ("bill.ledger_verb", "keep accounts of service units, and charge profiles to them"),
+        "sign": ("bill.sign", "sign a profile with a key that only the site has"),
+        "verify": ("bill.verify", "check whether a profile was changed after signing"),
     },
     "site": {
-        "slurm": "make a Slurm cluster on this machine, and build its plugin",
-        "lab": "make a fat-tree cluster on this machine, and run jobs in it",
-        "build": "build the preloaded library for an MPI of your own",
-        "completion": "print what completes commands and flags in a shell",
+        "slurm": ("slurm.verb", "make a Slurm cluster on this machine, and build its plugin"),
+        "lab": ("lab.verb", "make a fat-tree cluster on this machine, and run jobs in it"),
+        "build": ("job.build", "build the preloaded library for an MPI of your own"),
+        "completion": ("cli.completion", "print what completes commands and flags in a shell"),
     },
 }
-"""Verbs in the order of the help, by what they are for."""
-VERBS: dict[str, str] = {verb: words for group in GROUPS.values() for verb, words in group.items()}
-"""What each verb does; its file is ``mpicoloc/cli/<group>/<verb>.py``."""
+"""Verbs in the order of the help, by what they are for: module below ``mpicoloc`` and summary."""
+MODULES: dict[str, str] = {verb: row[0] for group in GROUPS.values() for verb, row in group.items()}
+VERBS: dict[str, str] = {verb: row[1] for group in GROUPS.values() for verb, row in group.items()}
 EXAMPLES = """\
   mpicoloc run -n 8 ./app           # run a job and write its profile
   mpicoloc show mpicoloc-1234.h5    # look at it
@@ -136,9 +141,8 @@ def _add_verb(verbs: Any, name: str) -> Parser:
 
 
 def load_verb(name: str) -> ModuleType:
-    """The file of a verb."""
-    group = next(group for group, verbs in GROUPS.items() if name in verbs)
-    return importlib.import_module(f"mpicoloc.cli.{group}.{name}")
+    """The module of a verb: ``add_arguments(parser)`` and ``run(args) -> int``."""
+    return importlib.import_module(f"mpicoloc.{MODULES[name]}")
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -169,7 +173,7 @@ def _run_verb(args: argparse.Namespace) -> int:
     try:
         return int(args.run(args))
     except ModuleNotFoundError as error:
-        fault = extras.missing_extra(error, args.verb)
+        fault = errors.missing_extra(error, args.verb)
         if fault is None:
             raise
         raise fault from error

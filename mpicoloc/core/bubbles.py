@@ -31,10 +31,7 @@ SOURCES = ("offline", "production")
 def check_level(level: float, what: str = "level") -> float:
     """The level, if a bubble can have it.
 
-    Raises
-    ------
-    DataError
-        If it is not in [0, MAX_LEVEL].
+    Raises `DataError` if it is not in [0, MAX_LEVEL].
     """
     if not 0 <= level <= MAX_LEVEL:
         raise DataError(f"{what} must be in [0, {MAX_LEVEL:g}], got {level}: bubbles have no other levels")
@@ -109,10 +106,7 @@ class SensitivityCurve:
     def at(self, level: float) -> Estimate:
         """Slowdown at a level, linear between the measured ones; beyond the last one as there.
 
-        Raises
-        ------
-        DataError
-            If the level is not in [0, MAX_LEVEL].
+        Raises `DataError` if the level is not in [0, MAX_LEVEL].
         """
         check_level(level)
         value, low, high = (
@@ -211,10 +205,7 @@ class PropagationMatrix:
     def at(self, level: float, n_disturbed: int) -> float:
         """Slowdown at a level with so many nodes disturbed: linear between rows, beyond the last as there.
 
-        Raises
-        ------
-        DataError
-            If the program has not as many nodes.
+        Raises `DataError` if the program has not as many nodes.
         """
         if not 0 <= n_disturbed <= self.n_nodes:
             raise DataError(f"propagation: the program has {self.n_nodes} nodes, got {n_disturbed}")

@@ -9,6 +9,23 @@ from types import MappingProxyType
 
 from mpicoloc.errors import DataError
 
+_INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
+
+
+def program_name(command: str) -> str:
+    """Name of the program in a command line: of the script, where an interpreter runs one."""
+    words = command.split() or ["unknown"]
+    name = words[0].rpartition("/")[2]
+    if is_interpreter(name):
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        name = scripts[0].rpartition("/")[2] if scripts else name
+    return name or "unknown"
+
+
+def is_interpreter(word: str) -> bool:
+    """Whether a word of a command line runs the script whose name follows it."""
+    return word.rpartition("/")[2].rstrip("0123456789.") in _INTERPRETERS
+
 
 def kind_of(program: str, n_ranks: int) -> str:
     """Program and size as text, which is the same for all users and machines."""
@@ -30,7 +47,7 @@ class JobFeatures:
     n_cores, n_ranks : int
         Its size, at least 1.
     values : mapping of str to float
-        Features by name (`mpicoloc.slowdown.features.FEATURES`), finite. A feature that was not measured is
+        Features by name (`mpicoloc.pairing.features.FEATURES`), finite. A feature that was not measured is
         absent, never 0. Empty: the job has no profile.
 
     Raises

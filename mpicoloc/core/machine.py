@@ -47,10 +47,7 @@ def machine_of(profile: Profile) -> Machine | None:
 def machine_from_values(values: object) -> Machine | None:
     """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
 
-    Raises
-    ------
-    TypeError, ValueError, KeyError
-        If they describe no machine.
+    Raises `TypeError`, `ValueError`, `KeyError` if they describe no machine.
     """
     if values is None:
         return None

@@ -26,10 +26,7 @@ def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
 def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
     """The value, if it has the field's type; `where` names its place in the message.
 
-    Raises
-    ------
-    ValueError, OverflowError
-        If it has another type, or is a number that is not finite.
+    Raises `ValueError`, `OverflowError` if it has another type, or is a number that is not finite.
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):

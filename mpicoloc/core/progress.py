@@ -48,19 +48,7 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
     """One stage of long work.
 
-    Parameters
-    ----------
-    what : str
-        What is done, in words: "reading profiles".
-    total : float, optional
-        How many units it has, if that is known.
-    unit : str
-        Name of the units: "profiles".
-
-    Yields
-    ------
-    callable
-        Call it with the number of units that were done since the last call.
+    Result: call it with the number of units that were done since the last call.
     """
     watcher = _watcher.get()
     if watcher is None:

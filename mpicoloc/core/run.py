@@ -56,7 +56,7 @@ class Run:
     """One run of a job.
 
     `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
-    quantities (`slowdown.quantities`) that were measured. `was_alone`: it is known that it had no co-runner
+    quantities (`pairing.quantities`) that were measured. `was_alone`: it is known that it had no co-runner
     nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
     processors on which the job could run there (`core.cpu_list`).
     """
@@ -93,10 +93,7 @@ def as_json(run: Run) -> dict[str, Any]:
 def from_json(values: Mapping[str, Any]) -> Run:
     """The run from the plain values that `as_json` returns.
 
-    Raises
-    ------
-    TypeError, KeyError, DataError
-        If they describe no run.
+    Raises `TypeError`, `KeyError`, `DataError` if they describe no run.
     """
     fields = dict(values)
     fields["slowdown"] = Estimate(**fields["slowdown"]) if fields["slowdown"] else None

@@ -67,22 +67,7 @@ class Traffic:
     ) -> Traffic:
         """The sum of messages.
 
-        Parameters
-        ----------
-        n_ranks : int
-            Ranks of the job.
-        src, dst, n_bytes, n_messages : array_like
-            Broadcast against each other. Messages of a rank to itself, and rows with neither bytes nor
-            messages, are left out.
-
-        Returns
-        -------
-        Traffic
-
-        Raises
-        ------
-        DataError
-            If a rank is not in the range [0, n_ranks), or a number is negative.
+        Raises `DataError` if a rank is not in the range [0, n_ranks), or a number is negative.
         """
         columns = np.broadcast_arrays(*(np.atleast_1d(x) for x in (src, dst, n_bytes, n_messages)))
         ranks = [column.ravel().astype(np.int64) for column in columns[:2]]
@@ -198,10 +183,7 @@ class TrafficSum:
 def total(n_ranks: int, parts: list[Traffic]) -> Traffic:
     """The sum of parts of one job's traffic.
 
-    Raises
-    ------
-    DataError
-        If a part is of a job with another number of ranks.
+    Raises `DataError` if a part is of a job with another number of ranks.
     """
     for part in parts:
         if part.n_ranks != n_ranks:

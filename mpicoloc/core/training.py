@@ -138,10 +138,7 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     A campaign that was continued has several rows of one measurement. The row with most observations counts,
     and among equal ones the last, whose jobs may be known better.
 
-    Raises
-    ------
-    DataError
-        If the sets are of different machines or layouts; unknown ones fit to all.
+    Raises `DataError` if the sets are of different machines or layouts; unknown ones fit to all.
     """
     sets = list(sets)
     machines = [member.machine for member in sets if member.machine is not None]

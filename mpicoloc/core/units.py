@@ -31,14 +31,7 @@ def seconds(value_s: float) -> str:
 
 
 def slurm_seconds(text: str) -> float | None:
-    """Seconds of a time as Slurm writes and reads it; None if it is no time (``UNLIMITED``).
-
-    Parameters
-    ----------
-    text : str
-        Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or
-        days-hours:minutes:seconds.
-    """
+    """Seconds of a time as Slurm writes and reads it; None if it is no time (``UNLIMITED``)."""
     if found := _WITH_DAYS.fullmatch(text):
         days, hours, minutes, rest_s = (int(part or 0) for part in found.groups())
         hours += 24 * days
@@ -72,10 +65,7 @@ def link_rate(capacity_bps: float) -> str:
 def parse_bytes(flag: str, text: str, least: int = 0, most: int = 10**24) -> int:
     """The value of a verb's flag: a number of bytes in [least, most] like 65536, 64KiB or 1.5MB.
 
-    Raises
-    ------
-    UsageError
-        If it is no such number.
+    Raises `UsageError` if it is no such number.
     """
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
     if match is None:

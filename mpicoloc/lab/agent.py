@@ -48,14 +48,9 @@ def credentials(peer: socket.socket) -> tuple[int, int, int]:
 def connect(lab: str) -> socket.socket:
     """A connection to a lab.
 
-    Raises
-    ------
-    ConnectionRefusedError
-        If there is none of that name.
-    PermissionError
-        If somebody else than root or the caller answers: the request holds the caller's environment.
-    OSError
-        If who took the name does not listen.
+    Raises `ConnectionRefusedError` if there is none of that name. Raises `PermissionError` if somebody else
+    than root or the caller answers: the request holds the caller's environment. Raises `OSError` if who took
+    the name does not listen.
     """
     peer = socket.socket(socket.AF_UNIX)
     try:
@@ -115,19 +110,7 @@ def ask(lab: str, what: str) -> dict[str, object]:
 def execute(lab: str, host: str, argv: list[str], env: dict[str, str] | None = None) -> int:
     """Run a command on a host of a lab, and wait for it.
 
-    Parameters
-    ----------
-    lab, host : str
-        Names of both.
-    argv : list of str
-        Program and arguments.
-    env : dict, optional
-        Its environment; default: this process's.
-
-    Returns
-    -------
-    int
-        Its exit code, 128 + n after signal n; `GONE` if the lab ended first.
+    Result: its exit code, 128 + n after signal n; `GONE` if the lab ended first.
     """
     umask = os.umask(0o077)
     os.umask(umask)

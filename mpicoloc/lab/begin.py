@@ -14,17 +14,7 @@ from mpicoloc.errors import EnvironmentFault
 def check_machine(what: str, tools: Mapping[str, str]) -> None:
     """See to it that such a lab can be made here.
 
-    Parameters
-    ----------
-    what : str
-        What it is: "lab".
-    tools : mapping of str to str
-        Programs that make it, and the package each is in.
-
-    Raises
-    ------
-    EnvironmentFault
-        If a tool is missing, or the caller is not root.
+    Raises `EnvironmentFault` if a tool is missing, or the caller is not root.
     """
     if os.geteuid() != 0:
         raise EnvironmentFault(f"only root makes and ends a {what}: use sudo; then any user runs jobs in it")
@@ -39,10 +29,7 @@ def begin(what: str, module: str, *arguments: str) -> None:
 
     It is process 1 of a PID namespace: when it ends the kernel ends all others of the lab.
 
-    Raises
-    ------
-    EnvironmentFault
-        If it says something else: why no lab could be made.
+    Raises `EnvironmentFault` if it says something else: why no lab could be made.
     """
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
     process = subprocess.Popen(

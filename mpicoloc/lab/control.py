@@ -36,21 +36,8 @@ def check_machine() -> None:
 def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     """Make a lab, which stays until `stop`, or until its first process is killed.
 
-    Parameters
-    ----------
-    name : str
-        Its name on this machine.
-    notation, rates : str
-        As for `mpicoloc.lab.plan.topology`.
-    clock_step_s : int
-        Each host was booted so much longer ago than the host before: their clocks differ. 0: one clock.
-
-    Raises
-    ------
-    UsageError
-        If an argument makes no sense.
-    EnvironmentFault
-        If there is such a lab, or the machine does not allow one.
+    Raises `UsageError` if an argument makes no sense. Raises `EnvironmentFault` if there is such a lab, or
+    the machine does not allow one.
     """
     _checked(name)
     plan.topology(notation, rates)
@@ -69,10 +56,7 @@ def _checked(name: str) -> str:
 def ask(name: str, what: str) -> dict[str, Any]:
     """``describe`` or ``counters`` of a lab.
 
-    Raises
-    ------
-    EnvironmentFault
-        If there is none of that name, or it does not answer.
+    Raises `EnvironmentFault` if there is none of that name, or it does not answer.
     """
     try:
         answer = agent.ask(_checked(name), what)
@@ -96,10 +80,7 @@ def _absent(name: str) -> str:
 def stop(name: str) -> bool:
     """End a lab with all that runs in it; returns whether there was one.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the caller may not, is in the lab, or it does not end.
+    Raises `EnvironmentFault` if the caller may not, is in the lab, or it does not end.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -162,21 +143,9 @@ def _parent(pid: int) -> int:
 def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Counters of links between two moments, with their sums by level.
 
-    Parameters
-    ----------
-    now, before : mapping
-        What `ask` said; without `before`, since the lab is up.
-
-    Returns
-    -------
-    dict
-        ``name``, ``began_unix_s`` and ``topology`` of the lab, ``whole``: since it is up, ``levels`` and
-        ``links``: bytes and packets of each link up and down.
-
-    Raises
-    ------
-    DataError
-        If `before` does not hold earlier counters of this lab.
+    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab, ``whole``: since it is up, ``levels`` and
+    ``links``: bytes and packets of each link up and down. Raises `DataError` if `before` does not hold
+    earlier counters of this lab.
     """
     links = [dict(link) for link in now["links"]]
     if before is not None:

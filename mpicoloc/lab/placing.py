@@ -9,8 +9,8 @@ import numpy as np
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
+from mpicoloc.job import wrap
 from mpicoloc.lab import plan, server
-from mpicoloc.launch import wrap
 from mpicoloc.network.topology import placements, xgft
 
 PLACEMENTS = ("block", "cyclic")
@@ -32,10 +32,7 @@ tells what the job did to each level."""
 def hosts(text: str | None, n_hosts: int) -> list[int]:
     """Numbers of the hosts that a list such as ``0-3,6`` or ``h0,h4`` names, in its order; None: all.
 
-    Raises
-    ------
-    UsageError
-        If it is no such list, a host is named twice, or the lab does not have it.
+    Raises `UsageError` if it is no such list, a host is named twice, or the lab does not have it.
     """
     if text is None:
         return list(range(n_hosts))
@@ -63,10 +60,7 @@ def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> li
 
     Also those of `mpicoloc.network.topology.placements` (``F2``, ``RF``): one rank on each host.
 
-    Raises
-    ------
-    UsageError
-        If there are more hosts than ranks, or no such placement.
+    Raises `UsageError` if there are more hosts than ranks, or no such placement.
     """
     if placement not in PLACEMENTS:
         return placements.by_name(placement, tree, n_ranks, np.random.default_rng(0)).hosts.tolist()
@@ -96,10 +90,7 @@ def open_mpi(processes: Sequence[int]) -> list[str]:
 def hydra(processes: Sequence[int]) -> list[str]:
     """The same for ``mpiexec`` of MPICH, which knows a host's ranks only where they follow each other.
 
-    Raises
-    ------
-    UsageError
-        If they do not.
+    Raises `UsageError` if they do not.
     """
     runs = [(host, len(list(same))) for host, same in groupby(processes)]
     if len(runs) > len(set(processes)):
@@ -119,21 +110,7 @@ def command(
     *,
     is_plain: bool,
 ) -> list[str]:
-    """The command that starts a job on its first host; mpirun reaches the others by the lab's agent.
-
-    Parameters
-    ----------
-    mpirun : (str, str)
-        Family and path of the launcher.
-    ranks : sequence of int
-        Host of each rank.
-    app : sequence of str
-        Application and its arguments.
-    mpirun_args, run_flags : sequence of str
-        More arguments for mpirun, and for `mpicoloc run`.
-    is_plain : bool
-        Without `mpicoloc run`.
-    """
+    """The command that starts a job on its first host; mpirun reaches the others by the lab's agent."""
     family, path = mpirun
     place = open_mpi if family == "openmpi" else hydra
     n_ranks = ["-n", str(len(ranks))]

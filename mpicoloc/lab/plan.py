@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
-from mpicoloc.network.load import routing
+from mpicoloc.network import routing
 from mpicoloc.network.topology import readers, xgft
 
 NETWORK = "10.77.0.0/16"
@@ -50,22 +50,8 @@ class Cable:
 def topology(notation: str, rates: str) -> Topology:
     """The fat-tree of a lab.
 
-    Parameters
-    ----------
-    notation : str
-        As in ``XGFT(2;4,2;1,2)``.
-    rates : str
-        What a link carries in each direction, as in ``1Gbit``: once, or for each level, hosts' links first,
-        with commas between.
-
-    Returns
-    -------
-    Topology
-
-    Raises
-    ------
-    UsageError
-        If either is not understood, they do not fit, or the lab would have more than `MAX_NODES` nodes.
+    Raises `UsageError` if either is not understood, they do not fit, or the lab would have more than
+    `MAX_NODES` nodes.
     """
     capacities = [readers.rate_bps(word) for word in rates.split(",")]
     made = xgft.parse(notation, capacities[0] if len(capacities) == 1 else capacities)

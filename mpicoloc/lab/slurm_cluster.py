@@ -47,30 +47,8 @@ def start(
 ) -> slurm_files.Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
-    Parameters
-    ----------
-    name : str
-        Its name on this machine.
-    n_nodes, n_cpus : int
-        Nodes, and processors that each claims to have.
-    spank : str, optional
-        A SPANK plugin's file with its arguments, for plugstack.conf.
-    is_guarded : bool
-        Whether users are kept from putting jobs into partition shared.
-    memory_mib : int, optional
-        Memory that each node claims to have, MiB; jobs then get as much of it as they ask for.
-
-    Returns
-    -------
-    Plan
-        What was made; ``slurm.conf`` lies in its `folder`.
-
-    Raises
-    ------
-    UsageError
-        If an argument makes no sense.
-    EnvironmentFault
-        If there is such a lab, or the machine does not allow one.
+    Result: what was made; ``slurm.conf`` lies in its `folder`. Raises `UsageError` if an argument makes no
+    sense. Raises `EnvironmentFault` if there is such a lab, or the machine does not allow one.
     """
     checked(name)
     if not 1 <= n_nodes <= slurm_files.MAX_NODES:
@@ -103,10 +81,7 @@ def _free_ports(name: str, n: int) -> int:
 def checked(name: str) -> str:
     """`name`, if a cluster can have it.
 
-    Raises
-    ------
-    UsageError
-        If it has other letters than Slurm's names of clusters.
+    Raises `UsageError` if it has other letters than Slurm's names of clusters.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"name {name!r}: give 1 to 30 small letters, digits, dashes or underscores")
@@ -116,10 +91,7 @@ def checked(name: str) -> str:
 def conf(name: str) -> str:
     """Path of slurm.conf of the lab that is up, for ``SLURM_CONF``.
 
-    Raises
-    ------
-    EnvironmentFault
-        If there is none of that name.
+    Raises `EnvironmentFault` if there is none of that name.
     """
     with _peer(name) as peer:
         if peer is None:
@@ -152,10 +124,7 @@ def first_process(name: str) -> int | None:
 def stop(name: str) -> bool:
     """End a lab with all that runs in it, and remove its files; returns whether there was one.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the caller may not, or it does not end.
+    Raises `EnvironmentFault` if the caller may not, or it does not end.
     """
     first = first_process(name)
     check_machine()

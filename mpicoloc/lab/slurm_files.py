@@ -47,15 +47,7 @@ class Plan:
 def texts(plan: Plan) -> dict[str, str]:
     """Files of the cluster: name in its folder -> text.
 
-    Parameters
-    ----------
-    plan : Plan
-        With `spank`, the plugin's file and arguments, every node loads it.
-
-    Returns
-    -------
-    dict of str to str
-        ``slurm.conf`` and what it names.
+    Result: ``slurm.conf`` and what it names.
     """
     return {
         "slurm.conf": _slurm_conf(plan),

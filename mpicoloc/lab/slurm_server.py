@@ -97,10 +97,7 @@ class Daemons:
     def begin(self) -> None:
         """Start all and wait until every node can take a job.
 
-        Raises
-        ------
-        EnvironmentFault
-            If that takes longer than `READY_S`.
+        Raises `EnvironmentFault` if that takes longer than `READY_S`.
         """
         deadline_s = time.monotonic() + READY_S
         self.start("munged")

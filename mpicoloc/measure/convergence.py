@@ -26,19 +26,8 @@ MAX_POINTS = 40
 def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Estimate]:
     """Slowdown of the job from more and more of its valid shutters; the last one is the profile's own.
 
-    Parameters
-    ----------
-    profile : Profile
-    rng : numpy.random.Generator
-        For the bootstrap.
+    Result: empty where the profile has no slowdown, or needed no shutters for it.
 
-    Returns
-    -------
-    list of Estimate
-        Empty where the profile has no slowdown, or needed no shutters for it.
-
-    Notes
-    -----
     The profile has counts of each shutter, so the meters `count`, `loop` and `ipc` add shutters in the order
     of time. It has cycles of groups of shutters only, and each group has shutters of the whole run (every
     16th). So the other meters add one group after the other.

@@ -43,19 +43,7 @@ def far_with_passes(
     falls with its passes. Least squares with a constant part of the time, which is the second result; places
     are added one after the other, each if it takes enough of the variance away.
 
-    Parameters
-    ----------
-    passes : Array
-        By window (row) and place.
-    far_ns, length_ns, weight : Array
-        By window.
-    n_free : int
-        How many of the windows are independent.
-
-    Returns
-    -------
-    tuple
-        By place, ns; and the constant part, a fraction of all time.
+    Result: by place, ns; and the constant part, a fraction of all time.
     """
     slopes = np.zeros(passes.shape[1])
     if weight.sum() <= 0:

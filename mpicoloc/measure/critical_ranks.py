@@ -60,15 +60,7 @@ class ThreadWaits:
 
 
 def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
-    """The waits of a job's threads, from its cycles.
-
-    Parameters
-    ----------
-    cycles : Table
-        Table "cycles" of a profile.
-    window_s : float
-        Mean length of the valid shutters, s.
-    """
+    """The waits of a job's threads, from its cycles."""
     thread, row = np.unique(threads_of(cycles), return_inverse=True)
     comp_s, mpi_s = cycles["comp_ns"] * 1e-9, cycles["mpi_ns"] * 1e-9
     busy_s, spent_s = np.zeros((2, len(thread), len(PHASES)))
@@ -127,15 +119,7 @@ class RankSlowdowns:
         Work is the time outside MPI, divided by the rank's slowdown while it had a co-runner. Co-run time
         without a measured slowdown counts as no work.
 
-        Parameters
-        ----------
-        alone_s_of_rank : mapping of int to float
-            Time without a co-runner on the node of each rank, s: the cycles cannot have taken longer.
-
-        Returns
-        -------
-        tuple of float
-            The time at the value, at the lower and at the upper end of the slowdown.
+        Result: the time at the value, at the lower and at the upper end of the slowdown.
         """
         waits, slowdowns = self.waits, self.slowdowns
         corun_s = waits.busy_s[:, PHASES.index("corun")]
@@ -185,17 +169,7 @@ class RankSlowdowns:
 
 
 def rank_slowdowns(cycles: Table, n_windows: int, window_s: float) -> RankSlowdowns:
-    """Waits and slowdowns of the threads of a job.
-
-    Parameters
-    ----------
-    cycles : Table
-        Table "cycles" of a profile, without units of work.
-    n_windows : int
-        Valid shutters behind it.
-    window_s : float
-        Their mean length, s.
-    """
+    """Waits and slowdowns of the threads of a job."""
     short = cycles[~is_long_wait(cycles, window_s)]
     return RankSlowdowns(
         thread_waits(cycles, window_s), by_thread(short, n_windows=n_windows, window_s=window_s)

@@ -318,19 +318,6 @@ def best_of(
 ) -> _CorunSlowdown:
     """The number of the meter that the user chose, or of another one if it has none.
 
-    Parameters
-    ----------
-    meter : str
-        The one that the job ended with.
-    was_chosen : bool
-        Whether the user asked for it.
-    tried : tuple of MeterResult
-        What each meter says.
-    by_burst : Matched
-        What bursts say, with the part of the time that they cover.
-
-    Notes
-    -----
     Without a choice it is that of `count`, then of `loop`, then of `burst`; of `burst` first if the interval
     of `count` is much wider. All see the same shutters, so their errors are not independent: an average would
     not be better by as much as its interval says.

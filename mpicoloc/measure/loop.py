@@ -142,20 +142,8 @@ def _instants(rows: Table) -> NDArray[np.intp]:
 def rates(shutters: Table, *, rng: np.random.Generator) -> Rates:
     """Slowdown of the co-run phase, T_co/T_solo, from the rates at which a place is passed.
 
-    Parameters
-    ----------
-    shutters : Table
-        Table "shutters" of a profile.
-    rng : numpy.random.Generator
-        For the bootstrap over shutters.
+    Result: with 95 % interval.
 
-    Returns
-    -------
-    Rates
-        With 95 % interval.
-
-    Notes
-    -----
     Eq. 6-8 of Breslow et al. 2013 with hits per second in place of IPC. Hits of different places, or on
     different nodes, do not add up: each is measured by its own co-run rate.
     """

@@ -62,15 +62,7 @@ def notable_run_delay_frac(
 
 
 def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:
-    """Ranks and processors of the node with most ranks per processor; None if no node has more than one.
-
-    Parameters
-    ----------
-    ranks : Table
-        Of a profile.
-    cpus_of_nodes : list of int
-        Number of processors that the job's ranks may run on, by node; 0: not known.
-    """
+    """Ranks and processors of the node with most ranks per processor; None if no node has more than one."""
     n_ranks = [int((ranks["i_node"] == i_node).sum()) for i_node in range(len(cpus_of_nodes))]
     nodes = [pair for pair in zip(n_ranks, cpus_of_nodes, strict=True) if 0 < pair[1] < pair[0]]
     return max(nodes, key=lambda pair: pair[0] / pair[1], default=None)

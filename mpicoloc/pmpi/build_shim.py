@@ -79,34 +79,7 @@ def build_shim(
 ) -> Path:
     """Generate the wrappers for one MPI and compile its library.
 
-    Parameters
-    ----------
-    cc : sequence of str
-        The C compiler.
-    include_dirs : sequence of path
-        Folders of ``mpi.h`` (for "abi": of ``mpi_abi.h``).
-    abi : {"mpich", "openmpi", "abi"} or None
-        The family; None reads it from the header.
-    out_dir : path
-        Where ``libmpicoloc-<abi>.so`` goes, and beside it ``libmpicoloc-<abi>.calls.json``, a list of
-        function names in which a call's number is its index (index 0 is empty).
-    csrc : path, optional
-        The C sources.
-    cflags : sequence of str
-        Added at the end of the compiler's flags.
-    kept : path, optional
-        A folder for what is compiled of the sources that know no MPI: the library of the next one takes it
-        from there.
-
-    Returns
-    -------
-    Path
-        The library.
-
-    Raises
-    ------
-    EnvironmentFault
-        If the header cannot be read or the compiler fails.
+    Result: the library. Raises `EnvironmentFault` if the header cannot be read or the compiler fails.
     """
     sources = Path(csrc) if csrc is not None else csrc_dir()
     abi = abi or abi_of(cc, include_dirs)
@@ -142,10 +115,7 @@ def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
 def include_dirs_of(mpicc: str) -> list[str]:
     """Folders that a compiler wrapper searches for headers.
 
-    Raises
-    ------
-    EnvironmentFault
-        If there is no such command or it does not tell.
+    Raises `EnvironmentFault` if there is no such command or it does not tell.
     """
     for question in ("--showme:compile", "-show"):
         try:

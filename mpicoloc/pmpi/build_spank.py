@@ -10,10 +10,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpicoloc.core import messages
+from mpicoloc import messages
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import build_shim
+from mpicoloc.pmpi import build_shim, paths
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
 _PARTS = ("plugin.c", "command.c", "levels.c", "notes.c", "settings.c", "task.c")
@@ -25,26 +24,8 @@ def build(
 ) -> tuple[Path, Path]:
     """Compile both into the folder of the preloaded libraries, and note the interpreter beside them.
 
-    Parameters
-    ----------
-    folder : path
-        Where ``libmpicoloc-<abi>.so`` lie: `CHOOSER` takes them from its own folder.
-    python : str
-        Interpreter with which the plugin closes jobs.
-    include : str, optional
-        Folder that has ``slurm/spank.h``; default: the compiler's own.
-    cflags : sequence of str
-        Added at the end of the compiler's flags.
-
-    Returns
-    -------
-    tuple of Path
-        Plugin and chooser.
-
-    Raises
-    ------
-    EnvironmentFault
-        If Slurm's headers are missing or the compiler fails.
+    Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
+    fails.
     """
     csrc = build_shim.csrc_dir()
     sources = csrc / "spank"
@@ -75,10 +56,7 @@ def find() -> str | None:
 def plugstack_line(words: str | None) -> str | None:
     """The plugin's path and its options for plugstack.conf; None, with a note, if it was not built.
 
-    Raises
-    ------
-    EnvironmentFault
-        If options are given for a plugin that was not built.
+    Raises `EnvironmentFault` if options are given for a plugin that was not built.
     """
     plugin = find()
     if plugin is None and words is not None:

@@ -57,15 +57,7 @@ def __getattr__(name: str) -> int:
 def dtype(name: str) -> np.dtype[Any]:
     """NumPy dtype of a C type of the contract; char arrays become byte strings.
 
-    Parameters
-    ----------
-    name : str
-        As in the header, for example "mc_segment".
-
-    Returns
-    -------
-    numpy.dtype
-        Same size, same offsets.
+    Result: same size, same offsets.
     """
     return _dtype_of(ffi.typeof(name))
 
@@ -127,10 +119,7 @@ def board_path() -> str:
 def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
 
-    Raises
-    ------
-    DataError
-        If it is no board, or cannot be read.
+    Raises `DataError` if it is no board, or cannot be read.
     """
     n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
     if n < 0:
@@ -181,20 +170,8 @@ def n_untraced(key: str) -> int:
 def map_file(path: str | os.PathLike[str]) -> np.void:
     """A segment, node file or board as it is now and as it changes, read-only.
 
-    Parameters
-    ----------
-    path : str or path
-        Its ending (.seg, .node, .board) tells which.
-
-    Returns
-    -------
-    numpy.void
-        One record of the file's struct.
-
-    Raises
-    ------
-    DataError
-        If the file is not one of ours, or of another version.
+    Result: one record of the file's struct. Raises `DataError` if the file is not one of ours, or of another
+    version.
     """
     with shared_files.open_shared(path, is_own=False) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -207,12 +184,8 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
     Reading, unlike mapping, leaves them unallocated, so it works in a folder without room (no SIGBUS), and
     for a board that somebody shortens meanwhile. Only a board may be another user's.
 
-    Raises
-    ------
-    DataError
-        If the file is not one of ours, or of another version.
-    OSError
-        If it cannot be read, or is another user's.
+    Raises `DataError` if the file is not one of ours, or of another version. Raises `OSError` if it cannot be
+    read, or is another user's.
     """
     with shared_files.open_shared(path, is_own=not os.fspath(path).endswith(".board")) as file:
         return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
@@ -226,10 +199,7 @@ def read_segment(
     The trace is empty where the node agent writes it to a file, or without `has_events`. Reading, unlike
     mapping, leaves the holes of the sparse file unallocated, and what is zero takes no memory here either.
 
-    Raises
-    ------
-    DataError
-        If the file is not a segment of this version.
+    Raises `DataError` if the file is not a segment of this version.
     """
     import numpy as np
 
@@ -309,15 +279,6 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
 
     In this order nothing stays where the end of the ranks is that of all processes, as in a container: those
     who wait have mapped the files.
-
-    Parameters
-    ----------
-    key : str
-        Names the job's files.
-    state : int
-        MC_PROFILE_WRITTEN or MC_PROFILE_FAILED.
-    complaint : str
-        Why it is not where the job said; rank 0 prints it.
     """
     segments, nodes = segment_paths(key), [shm_path(key, "node")]
     mapped = [(path, _mapped(path)) for path in (*nodes, *segments)]

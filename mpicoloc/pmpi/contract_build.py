@@ -50,20 +50,7 @@ def declarations(header: Path = HEADER) -> str:
 
 
 def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None = None) -> cffi.FFI:
-    """An FFI ready to compile.
-
-    Parameters
-    ----------
-    include_dirs : tuple of str
-        Folders with generated headers (options_gen.h), which come before what an earlier build left in
-        csrc/.
-    sources : tuple of str, optional
-        C files relative to the project root; by default those the contract's functions need.
-
-    Returns
-    -------
-    cffi.FFI
-    """
+    """An FFI ready to compile."""
     if sources is None:
         sources = tuple(str(path.relative_to(ROOT)) for path in c_files(CSRC, AGENT))
     ffi = cffi.FFI()
@@ -84,10 +71,7 @@ def builder(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None 
 def compile_in_place(include_dirs: tuple[str, ...] = ()) -> Path:
     """Compile the extension by hand and put it beside the package's other modules.
 
-    Returns
-    -------
-    Path
-        The extension.
+    Result: the extension.
     """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")

@@ -91,10 +91,7 @@ class Agent:
 def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
     """The agent of job `key` for the time of a with block; None if the job is over and its files are gone.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the board or the node file cannot be opened.
+    Raises `EnvironmentFault` if the board or the node file cannot be opened.
     """
     out = ffi.new("mc_agent **")
     # The keeper is the agent where there is one; its own session wakes it sooner than this process can wake.

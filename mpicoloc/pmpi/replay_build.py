@@ -24,17 +24,6 @@ def builder(flags: Sequence[str] = FLAGS, csrc: Path = CSRC) -> cffi.FFI:
 
     All C files become one: the loop calls across them some ten million times a second, and not every compiler
     that builds wheels optimises across files.
-
-    Parameters
-    ----------
-    flags : sequence of str
-        For the compiler.
-    csrc : Path
-        The C sources.
-
-    Returns
-    -------
-    cffi.FFI
     """
     ffi = cffi.FFI()
     ffi.cdef(declarations(HEADER))
@@ -51,10 +40,7 @@ def builder(flags: Sequence[str] = FLAGS, csrc: Path = CSRC) -> cffi.FFI:
 def compile_in_place(flags: Sequence[str] = FLAGS) -> Path:
     """Compile the extension by hand and put it beside the package's other modules.
 
-    Returns
-    -------
-    Path
-        The extension.
+    Result: the extension.
     """
     with tempfile.TemporaryDirectory() as folder:
         return install_extension(builder(flags), "_replay", folder)

@@ -15,19 +15,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
     """Open a file, unbuffered, that another user may have put there; as `mc_shm_open` does.
 
-    Parameters
-    ----------
-    path : str or path
-        No link is followed, and a pipe or a file under a lease keeps nobody waiting.
-    flags : int
-        Of `os.open`. What O_CREAT makes is private to the user.
-    is_own : bool
-        It must be this user's.
-
-    Raises
-    ------
-    OSError
-        As of `os.open`; also if it is no regular file, or another user's.
+    Raises `OSError` as of `os.open`; also if it is no regular file, or another user's.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     status = os.fstat(handle)

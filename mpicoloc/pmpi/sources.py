@@ -20,17 +20,5 @@ CALLS = "guest/calls/calls.toml"
 
 
 def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
-    """C files of these folders of csrc/, sorted.
-
-    Parameters
-    ----------
-    csrc : path
-        The C sources.
-    folders : sequence of str
-        Names of folders in it; those below them count as well.
-
-    Returns
-    -------
-    list of Path
-    """
+    """C files of these folders of csrc/, sorted."""
     return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))

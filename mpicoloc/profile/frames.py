@@ -16,9 +16,9 @@ from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
-from mpicoloc.profile.assembly.symbolize import Place, offset_in, resolve
-from mpicoloc.trace import sums, trace, trace_clocks
-from mpicoloc.trace.trace import Trace
+from mpicoloc.profile.symbolize import Place, offset_in, resolve
+from mpicoloc.trace import clock_correction, reader, sums
+from mpicoloc.trace.reader import Trace
 
 
 def frame(array: Table) -> pd.DataFrame:
@@ -206,7 +206,7 @@ class Frames:
     @property
     def is_traced(self) -> bool:
         """Whether there is a `trace`."""
-        return bool(self._path) and os.path.isdir(trace.folder_of(self._path))
+        return bool(self._path) and os.path.isdir(reader.folder_of(self._path))
 
     @functools.cached_property
     def trace(self) -> Trace:
@@ -219,7 +219,7 @@ class Frames:
         DataError
             If the profile has no such trace beside it.
         """
-        return trace_clocks.aligned(trace.read(self._path, self.profile))
+        return clock_correction.aligned(reader.read(self._path, self.profile))
 
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:

@@ -11,12 +11,14 @@ import dataclasses
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from dataclasses import MISSING, Field, fields
+from typing import Any, BinaryIO, TypeVar
 
 import h5py
 import numpy as np
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import checked_value
 from mpicoloc.core.profile import (
     SCHEMA_VERSION,
     Interference,
@@ -30,9 +32,62 @@ from mpicoloc.core.profile import (
 )
 from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.profile import facts, rows
-from mpicoloc.profile.assembly import checkpoint_files
-from mpicoloc.profile.rows import own
+from mpicoloc.profile import checkpoints, rows
+from mpicoloc.profile.rows import own, write_text
+
+_UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
+_MAX_BYTES = 1 << 20
+
+Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, MeterResult, Estimate, Network, NetworkLevel)
+
+
+def write_facts(group: h5py.Group, facts: Any) -> None:
+    """One scalar attribute per field; a field that is None was not measured and has no attribute."""
+    for field in fields(facts):
+        value = getattr(facts, field.name)
+        if value is None or isinstance(value, Estimate | tuple):
+            continue
+        if isinstance(value, str):
+            write_text(group, field.name, value)
+        else:
+            group.attrs[field.name] = value
+        unit = next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), None)
+        if unit:
+            write_text(group, f"{field.name}.unit", unit)
+
+
+def read_facts(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:
+    """The dataclass that `write` was given; fields in `given` are not looked for.
+
+    Raises `LookupError`, `ValueError`, `TypeError`, `OverflowError` if one that has no default is missing, or
+    is of another type.
+    """
+    values = {field.name: _attribute(group, field) for field in fields(kind) if field.name not in given}
+    return kind(**{name: value for name, value in values.items() if value is not MISSING}, **given)
+
+
+def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
+    name = field.name.encode()
+    if not h5py.h5a.exists(group.id, name):
+        if str(field.type).endswith("| None"):
+            return None
+        if field.default is MISSING:
+            raise KeyError(f"{group.name} has no attribute {field.name}")
+        return MISSING
+    return checked_value(field, _scalar(h5py.h5a.open(group.id, name)), group)
+
+
+def _scalar(attribute: h5py.h5a.AttrID) -> Any:
+    """The value of an attribute, by h5py's lower half: the upper one takes three times as long."""
+    if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
+        raise ValueError(f"{attribute.name!r} is no single value")
+    cell = np.empty((), attribute.dtype)
+    attribute.read(cell)
+    value = cell[()]
+    if isinstance(value, bytes | str):
+        return text(value).rstrip("\0")
+    return value.item() if isinstance(value, np.generic) else value
+
 
 FORMAT = "mpicoloc profile"
 TABLES = tuple(COLUMNS)
@@ -71,10 +126,7 @@ def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None 
 def replace(path: str, content: bytes) -> None:
     """Put a file of that content in the place of `path`, with the owner and mode of what is there.
 
-    Raises
-    ------
-    EnvironmentFault
-        As of `write`.
+    Raises `EnvironmentFault` as of `write`.
     """
     _put(path, content, lambda handle: _dress(handle, path))
 
@@ -168,31 +220,31 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
     file.attrs["schema_version"] = profile.schema_version
     file.attrs["partial"] = int(profile.partial)
     file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
-    facts.write(file.create_group("job"), profile.job)
-    facts.write(file.create_group("mpi"), profile.mpi)
+    write_facts(file.create_group("job"), profile.job)
+    write_facts(file.create_group("mpi"), profile.mpi)
     _write_interference(file.create_group("interference"), profile.interference)
     if profile.price is not None:
-        facts.write(file.create_group("price"), profile.price)
+        write_facts(file.create_group("price"), profile.price)
     if profile.network is not None:
         network = file.create_group("network")
-        facts.write(network, profile.network)
+        write_facts(network, profile.network)
         for row in profile.network.levels:
-            facts.write(network.create_group(f"L{row.level}"), row)
+            write_facts(network.create_group(f"L{row.level}"), row)
     for name, array in profile.tables.items():
         rows.write(file, name, array)
 
 
 def _write_interference(group: h5py.Group, found: Interference) -> None:
-    facts.write(group, found)
+    write_facts(group, found)
     if found.slowdown is not None:
-        facts.write(group.create_group("slowdown"), found.slowdown)
+        write_facts(group.create_group("slowdown"), found.slowdown)
     for estimate in found.alternatives:
-        facts.write(group.require_group("alternatives").create_group(estimate.method), estimate)
+        write_facts(group.require_group("alternatives").create_group(estimate.method), estimate)
     for result in found.meters:
         of_meter = group.require_group("meters").create_group(result.meter)
-        facts.write(of_meter, result)
+        write_facts(of_meter, result)
         if result.slowdown is not None:
-            facts.write(of_meter.create_group("slowdown"), result.slowdown)
+            write_facts(of_meter.create_group("slowdown"), result.slowdown)
 
 
 def read(
@@ -248,7 +300,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
         # A pipe in a user's folder must not keep a site's script waiting.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except FileNotFoundError as error:
-        what = checkpoint_files.remedy(path) or "a job writes its profile at MPI_Finalize"
+        what = checkpoints.remedy(path) or "a job writes its profile at MPI_Finalize"
         raise DataError(f"no such file: {path}; {what}") from error
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
@@ -260,17 +312,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def opened(path: str, content: Content | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
-    """The file as HDF5; whatever breaks inside the block is the file's damage.
-
-    Parameters
-    ----------
-    path : str
-        Where it lies; for messages only when `content` is given.
-    content : bytes or file, optional
-        The file in memory, or opened before.
-    is_changed : bool
-        The copy in memory may be written to.
-    """
+    """The file as HDF5; whatever breaks inside the block is the file's damage."""
     if not _is_hdf5(path, content):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
@@ -316,11 +358,11 @@ def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
         # A history reads none of them, of thousands of files.
         rows.check_total(file)
     return Profile(
-        job=facts.read(own(file, "job"), Job),
+        job=read_facts(own(file, "job"), Job),
         tables={name: rows.read(file, name) for name in tables},
-        mpi=facts.read(own(file, "mpi"), MpiSummary),
+        mpi=read_facts(own(file, "mpi"), MpiSummary),
         interference=_read_interference(own(file, "interference")),
-        price=facts.read(own(file, "price"), Price) if "price" in file else None,
+        price=read_facts(own(file, "price"), Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
         notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
         network=_read_network(own(file, "network")) if "network" in file else None,
@@ -330,20 +372,20 @@ def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
 def _read_interference(group: h5py.Group) -> Interference:
     beside = own(group, "alternatives") if "alternatives" in group else {}
     meters = own(group, "meters") if "meters" in group else {}
-    return facts.read(
+    return read_facts(
         group,
         Interference,
         slowdown=_read_slowdown(group),
-        alternatives=tuple(facts.read(own(beside, name), Estimate) for name in beside),
+        alternatives=tuple(read_facts(own(beside, name), Estimate) for name in beside),
         meters=tuple(
-            facts.read(own(meters, name), MeterResult, slowdown=_read_slowdown(own(meters, name)))
+            read_facts(own(meters, name), MeterResult, slowdown=_read_slowdown(own(meters, name)))
             for name in meters
         ),
     )
 
 
 def _read_slowdown(group: h5py.Group) -> Estimate | None:
-    return facts.read(own(group, "slowdown"), Estimate) if "slowdown" in group else None
+    return read_facts(own(group, "slowdown"), Estimate) if "slowdown" in group else None
 
 
 def read_table(path: str, name: str, content: Content | None = None) -> Table:
@@ -353,6 +395,6 @@ def read_table(path: str, name: str, content: Content | None = None) -> Table:
 
 
 def _read_network(group: h5py.Group) -> Network:
-    found = facts.read(group, Network, levels=())
-    levels = tuple(facts.read(own(group, f"L{i}"), NetworkLevel) for i in range(found.n_levels))
+    found = read_facts(group, Network, levels=())
+    levels = tuple(read_facts(own(group, f"L{i}"), NetworkLevel) for i in range(found.n_levels))
     return dataclasses.replace(found, levels=levels)

@@ -10,15 +10,74 @@ import operator
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, BinaryIO, TypeAlias
 
 import pandas as pd
+from rich.markup import escape
 
 from mpicoloc.core.profile import SCHEMA_VERSION, Profile
 from mpicoloc.core.progress import steps
+from mpicoloc.core.tables import printable
+from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.parallel import Answer, parallel_map
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+_COMMAND_LETTERS = 40
+_TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "run delay", "fair SU")
+_LESSER = ("nodes", "95 %", "command", "fair SU", "ranks", "began", "run delay")
+_RUN_DELAY = (
+    "run delay: part of the time that the ranks were ready to run but had no processor; without a co-runner "
+    "under mpicoloc no slowdown has it"
+)
+
+
+def show(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of `profile.history.history`, a line for each that could be read."""
+    known = [job for job in jobs if job["trouble"] is None]
+    table = Listing(counted(len(known), "job"), _TITLES, names=("job", "command"), lesser=_LESSER)
+    for job in known:
+        table.add_row(*map(escape, _cells(job)))
+    if any(_run_delay(job) for job in known):
+        table.caption = _RUN_DELAY
+    console().print(table)
+
+
+def _when(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s).isoformat(" ", "minutes")
+    except (OverflowError, OSError, ValueError):  # of a stranger's profile
+        return "?"
+
+
+def _run_delay(job: Mapping[str, Any]) -> str:
+    """The part of its time that a job lost, where no slowdown tells of it."""
+    names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s")
+    frac = processor.notable_run_delay_frac(*(job[name] for name in names))
+    return "" if frac is None else f"{frac:.0%}"
+
+
+def _cells(job: Mapping[str, Any]) -> list[str]:
+    is_known = job["slowdown"] is not None
+    interval = f"{job['slowdown_low']:.2f} to {job['slowdown_high']:.2f}" if is_known else ""
+    is_alone = job["slowdown_method"] == processor.ALONE
+    return [
+        _when(job["start_unix_s"]),
+        printable(job["job"]) + (" (partial)" if job["partial"] else ""),
+        printable(job["command"])[:_COMMAND_LETTERS],
+        f"{job['n_ranks']:,.0f}",
+        f"{job['n_nodes']:,.0f}",
+        seconds(job["wall_s"]),
+        "1" if is_alone else f"{job['slowdown']:.3f}" if is_known else "-",
+        "no co-runner" if is_alone else interval,
+        _run_delay(job),
+        "-" if job["fair_su"] is None else f"{job['fair_su']:.4g}",
+    ]
+
 
 Jobs: TypeAlias = pd.DataFrame
 COLUMNS = {
@@ -79,24 +138,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     What was read once is kept in an index in the user's folder for caches, so that the next call reads only
     profiles that are new or have changed.
 
-    Parameters
-    ----------
-    folder : path
-        Where profiles lie, in folders below it too.
-
-    Returns
-    -------
-    DataFrame
-        Columns `path` (from the folder), `job`, `command`, ... as in a profile; what was not measured is
-        missing (None or NaN). `trouble` says why a file could not be read, and is None for the others.
-        ``attrs["note"]`` says if the index was damaged, or cannot be kept, else None.
-
-    Raises
-    ------
-    DataError
-        If there is no such folder.
-    EnvironmentFault
-        If the system refuses to list it.
+    Raises `DataError` if there is no such folder. Raises `EnvironmentFault` if the system refuses to list it.
     """
     root = _root(folder)
     rows, note = _changed_rows(root, dict(_files(root)), {})
@@ -114,28 +156,7 @@ def changes(
 ) -> tuple[list[dict[str, Any]], set[str], str | None]:
     """What has changed below a folder since the last call with the same `seen`.
 
-    Parameters
-    ----------
-    folder : path
-    seen : dict of str to str
-        At first empty; what the folder was like, made as it is now.
-    names : collection of str
-        Columns that are wanted.
-
-    Returns
-    -------
-    rows : list of dict
-        Of profiles that are new or others now and can be read; `names`, and `path`, which here opens the file
-        whatever bytes are in its name, and `owner`, the number of the file's user.
-    changed : set of str
-        Paths that are new, others, or no longer there.
-    note : str or None
-        As of `history`.
-
-    Raises
-    ------
-    DataError, EnvironmentFault
-        As of `history`.
+    Raises `DataError`, `EnvironmentFault` as of `history`.
     """
     root = _root(folder)
     there = dict(_files(root))

@@ -25,22 +25,7 @@ was made to sleep, which takes no processor time."""
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
-    """What `work` answers for each of the files, as they come.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        The files.
-    work : callable
-        Done with a path and the open file in another process, as of `apart.apart`; its answer must be JSON.
-
-    Yields
-    ------
-    path : str
-    answer : dict or MpicolocError
-        The error that `work` raised; a `DataError` where the process did not survive the file, an
-        `EnvironmentFault` where it gave no answer within `ANSWER_S`.
-    """
+    """What `work` answers for each of the files, as they come."""
     n_processes = max(1, min(len(os.sched_getaffinity(0)), len(paths) // 8))
     shares = [paths[i::n_processes] for i in range(n_processes)]
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as open_pipes:

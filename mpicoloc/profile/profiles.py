@@ -14,7 +14,7 @@ from mpicoloc.core.profile import OnDemand, Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, dtype
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.profile import hdf5, profile_ipc, rows
+from mpicoloc.profile import hdf5, pipe, rows
 from mpicoloc.profile.sandbox import Pieces, run_in_child
 
 AT_ONCE_BYTES = 1 << 20
@@ -28,29 +28,16 @@ _SIZE_BYTES = 8
 def read(path: str | os.PathLike[str]) -> Profile:
     """Read the profile in `path`: its facts and small tables now, each large one when it is first used.
 
-    Parameters
-    ----------
-    path : path
-        A file that a job wrote.
-
-    Returns
-    -------
-    Profile
-
-    Raises
-    ------
-    DataError
-        If there is no such file, it is damaged or foreign, or of another schema version. Of a table that
-        is damaged, or of a file that is another one by then: when the table is used.
-    EnvironmentFault
-        If the system refuses to open it.
+    Raises `DataError` if there is no such file, it is damaged or foreign, or of another schema version. Of a
+    table that is damaged, or of a file that is another one by then: when the table is used. Raises
+    `EnvironmentFault` if the system refuses to open it.
     """
     named = os.fspath(path)
     # The process may have gone elsewhere when a table is asked for.
     file = os.path.abspath(named)
     first = _stamp(file)
     with stage(f"reading {named}"), hdf5.readable(named) as raw:
-        profile, more = run_in_child(named, lambda: _at_once(named, raw), profile_ipc.unpack, files=[raw])
+        profile, more = run_in_child(named, lambda: _at_once(named, raw), pipe.unpack, files=[raw])
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
@@ -68,21 +55,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
 
 
 def read_facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
-    """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time.
-
-    Parameters
-    ----------
-    paths : iterable of str
-        Those that are no profiles are left out.
-    uid : int
-        The user.
-    memory_bytes : int, optional
-        As of `run_in_child`.
-
-    Yields
-    ------
-    Profile
-    """
+    """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time."""
     for batch in _batches(paths):
         try:
             yield from _facts_of(batch, uid, memory_bytes)
@@ -107,14 +80,14 @@ def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
 def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | None) -> list[Profile]:
     def work() -> Iterator[bytes]:
         for path, content in batch:
-            piece = b"".join(profile_ipc.pack(hdf5.read(path, content, ()), {}))
+            piece = b"".join(pipe.pack(hdf5.read(path, content, ()), {}))
             yield len(piece).to_bytes(_SIZE_BYTES, "little") + piece
 
     def read(answer: memoryview) -> list[Profile]:
         found = []
         while answer:
             end = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "little")
-            found.append(profile_ipc.unpack(answer[_SIZE_BYTES:end])[0])
+            found.append(pipe.unpack(answer[_SIZE_BYTES:end])[0])
             answer = answer[end:]
         return found
 
@@ -126,7 +99,7 @@ def _at_once(path: str, raw: BinaryIO) -> Pieces:
     with hdf5.opened(path, raw) as file:
         small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
         gaps = list(rows.gaps(file, [name for name in hdf5.TABLES if name not in small]))
-    return profile_ipc.pack(hdf5.read(path, raw, small), {"tables": small, "gaps": gaps})
+    return pipe.pack(hdf5.read(path, raw, small), {"tables": small, "gaps": gaps})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
 import numpy as np
 
 from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, table, text
-from mpicoloc.profile import migrations
-from mpicoloc.profile.attributes import write_text
+
+# What tables of earlier versions say, in the columns of this one.
+#
+# A column that an earlier version did not have is empty, unless there is a row here. How the layout may
+# change:
+# docs/explain/architecture.md, "The layout of profiles".
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A column that is taken from another one where it is missing; `note` tells what differs, if anything."""
+
+    source: str
+    note: str = ""
+
+
+MOVED: Mapping[str, Mapping[str, Moved]] = {
+    "call_sites": {
+        # Until calls that return at once were timed by sampling, every call was timed.
+        "n_timed": Moved("n"),
+        "sent_bytes": Moved(
+            "bytes", "bytes of call_sites are those of both directions, and stand in sent_bytes"
+        ),
+    },
+}
+"""By table and column."""
+
+
+def migrated(name: str, found: Collection[str]) -> dict[str, Moved]:
+    """The columns of table `name` that are missing among those found, and can be had from another one."""
+    rules = MOVED.get(name, {}).items()
+    return {column: rule for column, rule in rules if column not in found and rule.source in found}
+
+
+# Text as an attribute of HDF5, by h5py's lower half: the upper one takes six times as long.
+#
+# A profile has some 400 of them, units and meanings, and a job waits in MPI_Finalize until they are written.
+
+
+def write_text(owner: h5py.HLObject, name: str, words: str) -> None:
+    """Give `owner` an attribute that it does not have yet: text of fixed length, which every reader knows."""
+    value = np.array(words.encode() or b"\0", dtype=np.bytes_)
+    attribute = h5py.h5a.create(owner.id, name.encode(), _type_of(value.itemsize), _scalar())
+    attribute.write(value)
+
+
+@functools.cache
+def _scalar() -> h5py.h5s.SpaceID:
+    return h5py.h5s.create(h5py.h5s.SCALAR)
+
+
+@functools.cache
+def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
+    return h5py.h5t.py_create(np.dtype(f"S{n_bytes}"), logical=True)
+
 
 MAX_BYTES = 1 << 32
 """Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
@@ -57,10 +112,7 @@ def read(file: h5py.File, name: str) -> Table:
     A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are. What an earlier
     version had under another name is taken from there.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If it is no table, too large, or has a number that is none.
+    Raises `ValueError`, `TypeError` if it is no table, too large, or has a number that is none.
     """
     if name not in file:
         return table(name)
@@ -68,7 +120,7 @@ def read(file: h5py.File, name: str) -> Table:
     found = set(dataset.dtype.names or ())
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))
-    moved = migrations.moved(name, found)
+    moved = migrated(name, found)
     for column in COLUMNS[name]:
         source = moved[column.name].source if column.name in moved else column.name
         if source in found:
@@ -81,10 +133,7 @@ def read(file: h5py.File, name: str) -> Table:
 def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The values of a column, if a profile may have them.
 
-    Raises
-    ------
-    ValueError
-        If they are of another type, or one of them is no number.
+    Raises `ValueError` if they are of another type, or one of them is no number.
     """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
         raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
@@ -97,12 +146,8 @@ def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray
 def own(group: h5py.Group, name: str) -> Any:
     """A member of a group, if the file itself has it.
 
-    Raises
-    ------
-    ValueError
-        If it is a link, which may lead to another file: one that only the reader may read, or a pipe.
-    LookupError
-        If there is none.
+    Raises `ValueError` if it is a link, which may lead to another file: one that only the reader may read, or
+    a pipe. Raises `LookupError` if there is none.
     """
     if name in group and group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
         raise ValueError(f"{printable(group.name.rstrip('/'))}/{name} is a link, which no profile has")
@@ -145,10 +190,7 @@ def _check_filters(dataset: h5py.Dataset, name: str) -> None:
 def n_bytes(file: h5py.File, name: str) -> int:
     """Size of table `name` in memory, as the file has it; 0: it has none.
 
-    Raises
-    ------
-    ValueError
-        As of `read`.
+    Raises `ValueError` as of `read`.
     """
     if name not in file:
         return 0
@@ -159,10 +201,7 @@ def n_bytes(file: h5py.File, name: str) -> int:
 def check_total(file: h5py.File) -> None:
     """See to it that all tables together are no more than `MAX_BYTES`.
 
-    Raises
-    ------
-    ValueError
-        If they are; also as of `read`.
+    Raises `ValueError` if they are; also as of `read`.
     """
     total = sum(n_bytes(file, name) for name in COLUMNS)
     if total > MAX_BYTES:
@@ -172,10 +211,7 @@ def check_total(file: h5py.File) -> None:
 def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
     """In words: tables and columns that the file should have and does not, or has beyond those known here.
 
-    Raises
-    ------
-    ValueError
-        If one of the names is the table of ranks, and it is missing: no profile is without.
+    Raises `ValueError` if one of the names is the table of ranks, and it is missing: no profile is without.
     """
     missing = [name for name in names if name not in file]
     if "ranks" in missing:
@@ -186,7 +222,7 @@ def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
         if name in missing:
             continue
         found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]
-        moved = migrations.moved(name, found)
+        moved = migrated(name, found)
         absent = [column for column in wanted if column not in found and column not in moved]
         if absent:
             yield f"of an earlier version, in which {name} had no columns {_some(absent)}"

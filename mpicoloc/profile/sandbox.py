@@ -60,32 +60,8 @@ def run_in_child(
 ) -> T:
     """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
 
-    Parameters
-    ----------
-    path : str
-        The file, for messages.
-    work : callable
-        Done in the process of its own; its answer, in pieces.
-    read : callable
-        Done here with all of the answer, which it must not trust.
-    files : iterable of file
-        What `work` reads beside memory: nothing else stays open.
-    uid : int
-        Where this process is root's, the other becomes that user, in no group, before it begins (nobody in
-        the place of root); it can neither write files nor start processes. Others have no rights to give up.
-    keeps_rights : bool
-        For what parses nothing of anybody else.
-    most_bytes : int
-        Longest answer.
-    memory_bytes : int, optional
-        Most memory that the process may take beside what it has at its begin; default: `MEMORY_BYTES`.
-
-    Raises
-    ------
-    DataError
-        If the process did not live to the end of it, or its answer is none.
-    EnvironmentFault
-        If it cannot give up its rights.
+    Raises `DataError` if the process did not live to the end of it, or its answer is none. Raises
+    `EnvironmentFault` if it cannot give up its rights.
     """
     reader, writer = os.pipe()
     with contextlib.suppress(OSError):  # a user may have too many of them

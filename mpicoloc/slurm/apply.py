@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
+from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.schedule import assignment, sharing_plan
-from mpicoloc.slurm import client, slurm_command
+from mpicoloc.pairing import assignment, sharing_plan
+from mpicoloc.slurm import client, command
 
 
 @dataclass
@@ -55,25 +55,12 @@ def apply_action(
 ) -> int | None:
     """Change the jobs of an action in Slurm and log it.
 
-    Parameters
-    ----------
-    pauses_s : sequence of float
-        A controller that does not answer is asked again after each of these, s. The queue may have changed by
-        then, so a caller with more actions takes a new snapshot instead.
-
-    Returns
-    -------
-    int or None
-        Number of the job that Slurm refused to change; None if it made all changes.
-
-    Raises
-    ------
-    slurm_command.ControllerAway
-        If it does not answer.
+    Result: number of the job that Slurm refused to change; None if it made all changes. Raises
+    `slurm_command.ControllerAway` if it does not answer.
     """
     try:
         change_jobs(action, now, partitions, pauses_s)
-    except slurm_command.ControllerAway as error:
+    except command.ControllerAway as error:
         audit.add(now.now_s, "not said", **action_fields(action), error=str(error))
         raise
     except UpdateRefused as error:
@@ -100,12 +87,7 @@ def change_jobs(
     A leader that already runs may need a longer time limit as well. It gets that first, so that a service
     which is killed in between harms nobody, and loses it again if Slurm refuses its partner.
 
-    Raises
-    ------
-    UpdateRefused
-        If Slurm refuses.
-    slurm_command.ControllerAway
-        If it does not answer.
+    Raises `UpdateRefused` if Slurm refuses. Raises `slurm_command.ControllerAway` if it does not answer.
     """
     jobs = {job.id: job for job in now.jobs}
     if isinstance(action, sharing_plan.Release):
@@ -139,7 +121,7 @@ def _minutes(limit_s: float) -> str:
 def _update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float]) -> None:
     try:
         client.update(job, changes, pauses_s)
-    except slurm_command.ControllerAway:
+    except command.ControllerAway:
         raise
     except EnvironmentFault as error:
         raise UpdateRefused(job, error) from None
@@ -179,23 +161,14 @@ def release_jobs(
 ) -> list[sharing_plan.Release]:
     """Undo the changes of all waiting jobs, or of those that wait for the nodes `names`.
 
-    Returns
-    -------
-    list of Release
-        What was undone.
-
-    Raises
-    ------
-    EnvironmentFault
-        If Slurm does not answer, or refuses to change a job; the others are changed.
-    UsageError
-        If it has no partitions of these names.
+    Result: what was undone. Raises `EnvironmentFault` if Slurm does not answer, or refuses to change a job;
+    the others are changed. Raises `UsageError` if it has no partitions of these names.
     """
     now = client.snapshot()
     if missing := _missing_partitions(now, partitions):
         raise UsageError(missing[0])
     given = [
-        (action, apply_action(action, now, partitions, audit, slurm_command.PAUSES_S))
+        (action, apply_action(action, now, partitions, audit, command.PAUSES_S))
         for action in sharing_plan.released(now, names)
     ]
     if refused := [str(job) for _, job in given if job is not None]:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpicoloc.bill import job_charges
+from mpicoloc.bill.job_charges import JobCharge
 from mpicoloc.core.step_record import StepRecord
-from mpicoloc.ledger import ledger_job
-from mpicoloc.ledger.ledger_job import JobCharge
 
 
 @dataclass(frozen=True)
@@ -105,5 +105,5 @@ class ChargedJob:
                 min(paid.cpu_s, script.n_cpus * max(end_s - paid.start_unix_s, 0.0)), 3
             )
             for paid in self.by_hand
-            if ledger_job.is_within(paid.start_unix_s, script)
+            if job_charges.is_within(paid.start_unix_s, script)
         }

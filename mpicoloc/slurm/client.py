@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpicoloc.core.batch import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.batch_system import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
-from mpicoloc.slurm import slurm_command
+from mpicoloc.slurm import command as slurm_command
 
 _DOWN = {"down", "unknown", "error", "future", "invalid"}
 _NOT_FOR_JOBS = {
@@ -40,19 +40,8 @@ def snapshot(
 ) -> Snapshot:
     """The jobs, the nodes and the partitions now.
 
-    Parameters
-    ----------
-    clock : callable
-        Seconds since 1970.
-    pauses_s : sequence of float
-        A controller that does not answer is asked again after each of these, s.
-
-    Raises
-    ------
-    EnvironmentFault
-        If there is no Slurm, or its controller does not answer.
-    DataError
-        If the answer is not understood.
+    Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer. Raises `DataError` if
+    the answer is not understood.
     """
     jobs = _read_json("squeue", "jobs", pauses_s)
     nodes = _read_json("sinfo", "nodes", pauses_s)
@@ -89,10 +78,7 @@ def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
 def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, str]:
     """What ``scontrol show config`` says, by name.
 
-    Raises
-    ------
-    EnvironmentFault
-        If there is no Slurm, or its controller does not answer.
+    Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer.
     """
     lines = slurm_command.run(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
@@ -112,10 +98,7 @@ def parsed(
     Versions differ: numbers of 23.02 and later are ``{"set": ..., "infinite": ..., "number": ...}``, and
     states are lists. `has_memory`: jobs get only as much memory as they ask for.
 
-    Raises
-    ------
-    DataError
-        If something is missing or of another kind: another version of Slurm.
+    Raises `DataError` if something is missing or of another kind: another version of Slurm.
     """
     try:
         found = tuple(_job(row, has_memory) for row in _rows(jobs, "jobs"))
@@ -130,20 +113,8 @@ def parsed(
 def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
     """Change a job, as ``scontrol update`` does.
 
-    Parameters
-    ----------
-    job : int
-    changes : mapping of str to str
-        Fields by Slurm's names; an empty text takes away what was there.
-    pauses_s : sequence of float
-        A controller that does not answer is asked again after each of these, s.
-
-    Raises
-    ------
-    slurm_command.ControllerAway
-        If the controller does not answer.
-    EnvironmentFault
-        If Slurm refuses: the job has ended or begun, or the caller is no operator.
+    Raises `slurm_command.ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if
+    Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
     slurm_command.run(
         ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],

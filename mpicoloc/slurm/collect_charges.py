@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpicoloc.core import messages, service_units
+from mpicoloc import messages
+from mpicoloc.bill import charges as bill_charges
+from mpicoloc.bill import job_charges
+from mpicoloc.bill import spool as ledger_spool
+from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, is_name
+from mpicoloc.bill.price import Tariff
+from mpicoloc.bill.spool import Standing
+from mpicoloc.core import service_units
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused
-from mpicoloc.ledger import charges, ledger_job, ledger_spool
-from mpicoloc.ledger.ledger import Charge, Ledger, Overtaken, Stamp, is_name
-from mpicoloc.ledger.ledger_spool import Standing
-from mpicoloc.pricing.price import Tariff
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile
 from mpicoloc.slurm import step_price
@@ -161,7 +164,7 @@ def _charge_step(step: Step, terms: Terms, books: _Books) -> tuple[Result | str,
         if charge is not None:
             step_price.check_by_hand(charge, sealed.record, job)
     except MpicolocError as error:
-        result, code = charges.refused(step.file, None, error)
+        result, code = bill_charges.refused(step.file, None, error)
         if sealed or isinstance(error, EnvironmentFault):
             books.held.add(step.start)
     else:
@@ -179,9 +182,9 @@ def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Book
     account, charge = case
     file = str(charge.facts["file"])
     if books.is_dry:
-        result, code = charges.entry(file, charge, "would be charged", None), 0
+        result, code = bill_charges.entry(file, charge, "would be charged", None), 0
     else:
-        result, code = charges.post(books.ledger, account, (file, charge), books.stamp)
+        result, code = bill_charges.post(books.ledger, account, (file, charge), books.stamp)
     if code:
         books.held.add(step.start)
         return result, code
@@ -205,7 +208,7 @@ def _late_profile(step: Step, found: list[Standing]) -> Result | str:
                 f"transaction {number}: after `mpicoloc ledger refund {number} --release` it is charged by it"
             )
             late = {"reason": reason, "job": step.job, "account": paid.posting.account}
-            return charges.entry(step.profile, None, "late", paid.posting) | late
+            return bill_charges.entry(step.profile, None, "late", paid.posting) | late
     return _KNOWN
 
 
@@ -252,7 +255,7 @@ def _charges_of_job(step: Step, record: StepRecord, terms: Terms, books: _Books)
     if run not in books.jobs:
         if not books.is_dry:
             books.jobs.clear()
-        paid = ledger_job.of_number(books.ledger, str(record.job))
+        paid = job_charges.of_number(books.ledger, str(record.job))
         known, found = set[int](), ChargedJob(paid.n_turns)
         for other, cpu_s, number in _earlier_charges(step, record, terms, books.ledger):
             known.add(number)
@@ -285,7 +288,7 @@ def _print_outcome(result: Result, *, quiet: bool) -> None:
     """Print one line for a step."""
     file, reason = printable(result["file"]), printable(result["reason"] or "")
     if result["status"] not in ("late", "would be charged"):
-        charges.print_outcome(result["account"], result, quiet=quiet)
+        bill_charges.print_outcome(result["account"], result, quiet=quiet)
     elif quiet:
         return
     elif result["status"] == "late":

@@ -15,17 +15,17 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpicoloc.campaign.training_sets import read_runs
-from mpicoloc.core.batch import BatchJob
+from mpicoloc.core.batch_system import BatchJob
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.features import JobFeatures, program_name
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError
+from mpicoloc.pairing import pair_history, steps
+from mpicoloc.pairing.features import job_features
+from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
-from mpicoloc.slowdown import pair_history, steps
-from mpicoloc.slowdown.features import job_features, program_name
 
 N_RUNS = 5
 """The last jobs of a kind that count."""
@@ -94,10 +94,7 @@ class ProfileHistory:
     def update(self, running: Container[str] = ()) -> None:
         """Read new profiles, except those of the jobs `running`, whose steps are not complete.
 
-        Raises
-        ------
-        DataError, EnvironmentFault
-            As of `profile.history.changes`.
+        Raises `DataError`, `EnvironmentFault` as of `profile.history.changes`.
         """
         rows, changed, note = history.changes(self.folder, self._seen, COLUMNS)
         self.notes = {"index": note} if note else {}

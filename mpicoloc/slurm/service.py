@@ -17,13 +17,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.batch import PENDING, BatchJob, Snapshot
+from mpicoloc.core import slowdown
+from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.schedule import policies, sharing_plan
-from mpicoloc.schedule.assignment import own_limit_s
-from mpicoloc.schedule.queue import Queue, Room
-from mpicoloc.slowdown import pair_history, slowdown
+from mpicoloc.pairing import pair_history, policies, sharing_plan
+from mpicoloc.pairing.assignment import own_limit_s
+from mpicoloc.pairing.queue import Queue, Room
 from mpicoloc.slurm import apply, client
 from mpicoloc.slurm.job_history import Kind, ProfileHistory
 
@@ -236,18 +236,9 @@ def run_once(
 ) -> list[sharing_plan.Action]:
     """One round: take a snapshot, decide, change the jobs unless `is_dry`, and log.
 
-    Returns
-    -------
-    list of Action
-        Actions that earlier rounds did not have.
-
-    Raises
-    ------
-    EnvironmentFault
-        If Slurm does not answer. A refused change of one job is logged; that job is tried again after
-        `EXCLUDED_S`.
-    DataError
-        If its answer or the folder of profiles is not understood.
+    Result: actions that earlier rounds did not have. Raises `EnvironmentFault` if Slurm does not answer. A
+    refused change of one job is logged; that job is tried again after `EXCLUDED_S`. Raises `DataError` if its
+    answer or the folder of profiles is not understood.
     """
     state = LoopState() if state is None else state
     now = client.snapshot(clock)

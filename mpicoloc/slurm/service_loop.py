@@ -4,20 +4,62 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
+import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
-from mpicoloc.campaign import model_file
-from mpicoloc.core import messages
-from mpicoloc.errors import MpicolocError, UsageError
-from mpicoloc.schedule import blossom
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Action, Partitions
-from mpicoloc.slurm import apply, client, service, service_lock
+from mpicoloc import messages
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.pairing import blossom, model_file
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Action, Partitions
+from mpicoloc.slurm import apply, client, service
 from mpicoloc.slurm.apply import AuditLog
 from mpicoloc.slurm.job_history import ProfileHistory
 from mpicoloc.slurm.service import ServiceSettings
+
+_HELD: list[TextIO] = []
+
+
+def _close_locks() -> None:
+    for file in _HELD:
+        file.close()
+
+
+# A child that reads a profile may hang and outlive the service; it must not keep the lock.
+os.register_at_fork(after_in_child=_close_locks)
+
+
+@contextlib.contextmanager
+def hold_lock(partitions: Partitions) -> Iterator[None]:
+    """Hold the lock of these partitions; the system lets go of it when the process ends.
+
+    Without a place for the lock, or on a file system without locks, there is none.
+
+    Raises `EnvironmentFault` if another service holds it.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    words = "\0".join((os.environ.get("SLURM_CONF", ""), partitions.alone, partitions.shared))
+    name = f"pair-{hashlib.sha256(words.encode(errors='surrogateescape')).hexdigest()[:16]}.lock"
+    path = os.path.join(cache, "mpicoloc", name)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            file = stack.enter_context(open(path, "a", encoding="utf-8"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise EnvironmentFault(
+                    f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
+                    f"({path} is locked): end it first, or look with --dry-run"
+                ) from None
+            _HELD.append(file)
+            stack.callback(_HELD.remove, file)
+        yield
+
 
 Show = Callable[[Action], None]
 
@@ -25,10 +67,7 @@ Show = Callable[[Action], None]
 def settings(partitions: Partitions, rules: Rules, model_path: str | None) -> ServiceSettings:
     """Settings of a service with these rules and the model of a file.
 
-    Raises
-    ------
-    UsageError
-        If the service cannot decide by these rules.
+    Raises `UsageError` if the service cannot decide by these rules.
     """
     if model_path is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
@@ -45,10 +84,7 @@ def settings(partitions: Partitions, rules: Rules, model_path: str | None) -> Se
 def partitions(alone: str, shared: str) -> Partitions:
     """The two queues.
 
-    Raises
-    ------
-    UsageError
-        If they are one.
+    Raises `UsageError` if they are one.
     """
     if alone == shared:
         raise UsageError(f"--alone and --shared are both {alone}: jobs must have nodes of their own in one")
@@ -58,12 +94,10 @@ def partitions(alone: str, shared: str) -> Partitions:
 def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
     """Look until the process ends, or once. A service that changes jobs is the only one of its partitions.
 
-    Raises
-    ------
-    MpicolocError
-        What stopped the only look; of several looks each trouble is reported and the next one tries again.
+    Raises `MpicolocError` what stopped the only look; of several looks each trouble is reported and the next
+    one tries again.
     """
-    lock = contextlib.nullcontext() if pairing.is_dry else service_lock.hold_lock(pairing.how.partitions)
+    lock = contextlib.nullcontext() if pairing.is_dry else hold_lock(pairing.how.partitions)
     with lock:
         while True:
             try:

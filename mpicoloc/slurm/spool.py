@@ -6,10 +6,10 @@ import os
 import re
 from dataclasses import dataclass
 
+from mpicoloc.bill import spool
+from mpicoloc.bill.ledger import Ledger
 from mpicoloc.core.step_record import SCRIPTS
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.ledger import ledger_spool
-from mpicoloc.ledger.ledger import Ledger
 
 PROFILE, RECORD = ".h5", ".json"
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
@@ -69,16 +69,13 @@ class Spool:
 def scan(folder: str, ledger: Ledger) -> Spool:
     """List the steps in a spool.
 
-    Raises
-    ------
-    EnvironmentFault
-        If it cannot be read.
+    Raises `EnvironmentFault` if it cannot be read.
     """
     profiles, records = _stems(folder)
     stems = list(profiles | records)
-    paid = ledger_spool.settled(ledger, [stem + PROFILE for stem in stems])
+    paid = spool.settled(ledger, [stem + PROFILE for stem in stems])
     rest = [stem for stem in stems if stem + PROFILE not in paid]
-    in_full = ledger_spool.settled(ledger, [stem + RECORD for stem in rest if stem in records])
+    in_full = spool.settled(ledger, [stem + RECORD for stem in rest if stem in records])
     steps = [
         Step(folder, stem, stem in profiles, stem in records, stem + RECORD in in_full)
         for stem in rest

@@ -66,12 +66,8 @@ def paths(spool: str, job: int | None = None) -> list[str]:
 def read(path: str) -> StepNote | None:
     """The note in a file; None: it is gone, as its record was made.
 
-    Raises
-    ------
-    DataError
-        If it is no note, or one of another version, or not root's.
-    EnvironmentFault
-        If it cannot be read.
+    Raises `DataError` if it is no note, or one of another version, or not root's. Raises `EnvironmentFault`
+    if it cannot be read.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -101,10 +97,7 @@ def read(path: str) -> StepNote | None:
 def mark(spool: str, job: int) -> None:
     """Mark a job for its epilog (``mn_has`` in C), which writes the record of the job itself.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the folder refuses.
+    Raises `EnvironmentFault` if the folder refuses.
     """
     path = mark_path(spool, job)
     try:
@@ -143,10 +136,7 @@ def mark_path(spool: str, job: int | str) -> str:
 def remove(path: str) -> None:
     """Remove a note whose step has its record.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the folder refuses.
+    Raises `EnvironmentFault` if the folder refuses.
     """
     try:
         with contextlib.suppress(FileNotFoundError):

@@ -7,15 +7,15 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mpicoloc.bill import charges, job_charges, spool
+from mpicoloc.bill.job_charges import JobCharge
+from mpicoloc.bill.ledger import Charge, Ledger
+from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
 from mpicoloc.core import service_units
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.step_record import StepRecord
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, Refused
-from mpicoloc.ledger import charges, ledger_job, ledger_spool
-from mpicoloc.ledger.ledger import Charge, Ledger
-from mpicoloc.ledger.ledger_job import JobCharge
-from mpicoloc.pricing.price import Tariff, bill, slowdown_of_run
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import KeyFile, Snapshot
 from mpicoloc.slurm import step_record
@@ -77,10 +77,8 @@ class _Evidence:
 def record_of(step: Step, terms: Terms) -> Sealed:
     """Slurm's record of a step, checked.
 
-    Raises
-    ------
-    Refused, DataError, EnvironmentFault
-        If there is none, it is not the site's or of another step, is damaged, or cannot be read.
+    Raises `Refused`, `DataError`, `EnvironmentFault` if there is none, it is not the site's or of another
+    step, is damaged, or cannot be read.
     """
     found = step_record.read(step.record)
     if found is None:
@@ -104,19 +102,7 @@ def is_young(step: Step, terms: Terms) -> bool:
 def charge(step: Step, sealed: Sealed, job: ChargedJob, terms: Terms, ledger: Ledger) -> Charge | None:
     """The charge of a step; None: it may still get a good profile.
 
-    Parameters
-    ----------
-    step, sealed : Step, Sealed
-        The step and its record, checked.
-    job : ChargedJob
-        What was charged of its job.
-    terms, ledger : Terms, Ledger
-        By what, and where.
-
-    Raises
-    ------
-    UsageError, EnvironmentFault
-        If the site's price function fails, or the profile cannot be read.
+    Raises `UsageError`, `EnvironmentFault` if the site's price function fails, or the profile cannot be read.
     """
     profile, lacks = "none", "it left no profile"
     if os.path.lexists(step.profile):
@@ -167,7 +153,7 @@ def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
             f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
             "it is of another run"
         )
-    for before in ledger_spool.standing(ledger, digests=[taken.digest]):
+    for before in spool.standing(ledger, digests=[taken.digest]):
         run, number = before.facts.get("run", record.run), before.posting.transaction
         if run != record.run:
             raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
@@ -215,16 +201,13 @@ def check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
 
     A script pays for what was not.
 
-    Raises
-    ------
-    Refused
-        If it was.
+    Raises `Refused` if it was.
     """
     start_s = charge.facts["start_unix_s"] or 0.0
     step = JobCharge(0, str(record.job), start_s, charge.digest, record.cpu_s, record)
     for paid in job.by_hand:
-        is_new = paid.start_unix_s and record.is_script and not ledger_job.is_same_run(paid, step)
-        if ledger_job.is_paid(paid, step) and not is_new:
+        is_new = paid.start_unix_s and record.is_script and not job_charges.is_same_run(paid, step)
+        if job_charges.is_paid(paid, step) and not is_new:
             raise Refused(
                 f"step {record.name} was charged by hand as transaction {paid.transaction}: refund that, or "
                 "move the step's files out of the spool"

@@ -58,10 +58,7 @@ def paths(spool: str, job: int) -> list[str]:
 def write(path: str, record: StepRecord, key: Key) -> bool:
     """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
 
-    Raises
-    ------
-    EnvironmentFault
-        If the folder or disk refuses.
+    Raises `EnvironmentFault` if the folder or disk refuses.
     """
     text = json.dumps(sealed(record, key), indent=1, allow_nan=False) + "\n"
     try:
@@ -94,12 +91,8 @@ def sealed(record: StepRecord, key: Key) -> dict[str, Any]:
 def read(path: str) -> Sealed | None:
     """The record in a file; None: there is no such file.
 
-    Raises
-    ------
-    DataError
-        If it is no record, or one of another version.
-    EnvironmentFault
-        If it cannot be read.
+    Raises `DataError` if it is no record, or one of another version. Raises `EnvironmentFault` if it cannot
+    be read.
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

@@ -97,19 +97,6 @@ class Alignment:
 def align(clocks: Sequence[Clock], messages: Messages) -> Alignment:
     """Correct clocks so that no message is received before it is sent.
 
-    Parameters
-    ----------
-    clocks : sequence of Clock
-        What is known of each node's; the first one is the common clock.
-    messages : mapping
-        The i-th send and the i-th receive of each array belong together.
-
-    Returns
-    -------
-    Alignment
-
-    Notes
-    -----
     Duda et al. 1987 and Rabenseifner 1997; see the module.
     """
     n_before, worst_before_ns = _early(clocks, messages)

@@ -18,12 +18,7 @@ _OF_CALLS = ("n", "n_timed", "sent_bytes", "recv_bytes", "time_ns")
 def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows that are equal in all of these columns.
 
-    Returns
-    -------
-    order : ndarray of int, shape (n_rows,)
-        The rows, those of a group behind each other; groups are in the order of the columns' values.
-    start : ndarray of int, shape (n_groups,)
-        Where each group begins in `order`; its first row is the first one in the table.
+    Shapes: `order` (n_rows,), `start` (n_groups,).
     """
     group = np.zeros(len(columns[0]), np.intp)
     for column in columns:

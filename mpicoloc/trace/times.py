@@ -15,7 +15,7 @@ from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import recorded
 from mpicoloc.network.traffic.job_traffic import collective_of
-from mpicoloc.trace.trace_file import folder_of
+from mpicoloc.trace.node_file import folder_of
 
 MOST_TRACE_BYTES = 1 << 26
 """Four million events or so, which take some seconds."""
@@ -25,16 +25,7 @@ _CALL_COLUMNS = ("kind", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
-    """What `read` finds in a profile's trace, or in words why there is nothing to draw.
-
-    Parameters
-    ----------
-    read : callable
-        `timed_messages` or `all_calls`.
-    file : str or None
-        Where the profile was read, beside which a trace of every call may stand.
-    profile : Profile
-    """
+    """What `read` finds in a profile's trace, or in words why there is nothing to draw."""
     if len(profile.tables["events"]):
         return read(file or "", profile)
     if file is None or not has_all_calls(file):
@@ -52,17 +43,14 @@ def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profi
 def timed_messages(file: str, profile: Profile) -> TimedMessages:
     """The messages of a profile's trace, or of the trace of every call beside it.
 
-    Raises
-    ------
-    DataError
-        If there is neither, or it is damaged.
+    Raises `DataError` if there is neither, or it is damaged.
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
         return recorded.timed_messages(profile)
     # Imported here: pandas takes long, and most profiles have no such trace.
-    from mpicoloc.trace import trace, trace_clocks
+    from mpicoloc.trace import clock_correction, reader
 
-    messages = trace_clocks.aligned(trace.read(file, profile)).messages()
+    messages = clock_correction.aligned(reader.read(file, profile)).messages()
     rows = messages[messages["message"].isin(["sent", "put", "got"]) & (messages["peer"] >= 0)]
     is_got = (rows["message"] == "got").to_numpy()
     own, peer, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
@@ -74,10 +62,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
 def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
     """Collective calls of the same trace, with what each moved; `by_call` as of `JobTraffic`.
 
-    Raises
-    ------
-    DataError
-        If the trace is damaged.
+    Raises `DataError` if the trace is damaged.
     """
     rows = all_calls(file, profile, lambda name: collective_of(name) in by_call)
     return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
@@ -88,16 +73,13 @@ def all_calls(
 ) -> recorded.CallRows:
     """The calls of the same trace; of one of every call only those of functions that are wanted.
 
-    Raises
-    ------
-    DataError
-        If the trace is damaged.
+    Raises `DataError` if the trace is damaged.
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
         return recorded.call_rows(profile)
-    from mpicoloc.trace import trace, trace_clocks
+    from mpicoloc.trace import clock_correction, reader
 
-    found = trace_clocks.aligned(trace.read(file, profile))
+    found = clock_correction.aligned(reader.read(file, profile))
     is_kept = np.array([is_wanted(name) for name in found.names])
     columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
     for frame in found.frames():

@@ -13,9 +13,9 @@ import bubbled_jobs
 import jobs
 import pytest
 
+from mpicoloc.bubble.production import why_none
 from mpicoloc.cli import main
 from mpicoloc.core.tables import VERDICTS
-from mpicoloc.measure.production_bubbles import why_none
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 120

@@ -10,11 +10,11 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc.campaign import campaign as campaign_folder
-from mpicoloc.campaign import campaign_file, pair_runner
-from mpicoloc.campaign.campaign_file import Experiment, Program
-from mpicoloc.coordinator import init_barrier
 from mpicoloc.errors import DataError
+from mpicoloc.job import init_barrier
+from mpicoloc.pairing import campaign as campaign_folder
+from mpicoloc.pairing import campaign_file, pair_runner
+from mpicoloc.pairing.campaign_file import Experiment, Program
 from mpicoloc.pmpi import contract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

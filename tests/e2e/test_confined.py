@@ -13,8 +13,8 @@ import bubbled_jobs
 import jobs
 import pytest
 
+from mpicoloc.bubble.production import why_none
 from mpicoloc.core.tables import VERDICTS
-from mpicoloc.measure.production_bubbles import why_none
 
 CPUSETS, CPU = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup/cpu")
 SHARES = 50_000

@@ -7,8 +7,8 @@ import sys
 import jobs
 import pytest
 
-from mpicoloc.checkup import hardware_counters
-from mpicoloc.launch import paths
+from mpicoloc.job import check
+from mpicoloc.pmpi import paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
@@ -19,7 +19,7 @@ CORUN_FEW, CORUN_MANY = 1.3, 3.0
 
 @pytest.fixture(scope="module")
 def mpi(tmp_path_factory):
-    number = hardware_counters.open_counter()
+    number = check.open_counter()
     if number:
         pytest.skip(f"no hardware counters: {os.strerror(number)}")
     for name in ("mpich", "openmpi"):

@@ -18,7 +18,7 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import agent, control, placing
-from mpicoloc.network.load import routing, utilisation
+from mpicoloc.network import routing, utilisation
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.profile import hdf5

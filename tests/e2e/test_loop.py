@@ -14,7 +14,7 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc.launch import paths
+from mpicoloc.pmpi import paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 

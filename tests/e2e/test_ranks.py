@@ -16,8 +16,7 @@ N_RANKS = 2
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 def test_pytest_under_mpirun_and_under_mpicoloc(tmp_path, shm_dir):
-    from mpicoloc.coordinator import launcher
-    from mpicoloc.launch import target
+    from mpicoloc.job import launcher, target
 
     found = target.find([sys.executable], os.environ)
     mpirun = launcher.find(found.abi, found.libmpi, found.file).path

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpicoloc
-from mpicoloc.trace import trace
+from mpicoloc.trace import reader
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 _made = {}
@@ -102,7 +102,7 @@ def test_what_was_written_when_a_node_dies_can_be_read(start, mpi, tmp_path, shm
     for pid in (keeper, *(int(segment["pid"]) for segment in segments)):
         os.kill(pid, signal.SIGKILL)
     job.kill()
-    found = trace.read_folder(path.parent)
+    found = reader.read_folder(path.parent)
     frame = found.frame()
     assert set(frame["rank"]) == {0, 1} and "MPI_Waitall" in set(frame["call"])
     assert len(frame) > 10_000

@@ -34,7 +34,7 @@ from mpicoloc.cli.main import main as mpicoloc  # noqa: E402
 from mpicoloc.core.profile import Network, NetworkLevel  # noqa: E402
 from mpicoloc.core.tables import table  # noqa: E402
 from mpicoloc.profile import hdf5, sandbox  # noqa: E402
-from mpicoloc.trace import trace_file  # noqa: E402
+from mpicoloc.trace import node_file  # noqa: E402
 
 LIMIT_S = 100
 MEMORY_BYTES = 1 << 30
@@ -82,15 +82,15 @@ def sound_profile():
 
 def sound_trace(folder):
     """The trace of the same job, a file for each node."""
-    sent, received = traces.SEND | trace_file.SENT, traces.RECV | trace_file.RECEIVED
-    more = traces.WAITALL | trace_file.RECEIVED | trace_file.MESSAGE
+    sent, received = traces.SEND | node_file.SENT, traces.RECV | node_file.RECEIVED
+    more = traces.WAITALL | node_file.RECEIVED | node_file.MESSAGE
     blocks = (
         traces.events(
             0, [1100, 1300, 2100], [50, 500, 7], [8, 64, 0], [1, 1, -1], [sent, received, traces.BARRIER],
         ),
         traces.events(
             1, [1000, 1500, 1500, 3000], [400, 0, 9, 1], [8, 16, 16, 0], [0, 0, 0, -1],
-            [received, more, traces.WAITALL | trace_file.RECEIVED, traces.BARRIER], [5, 6, 6, 7],
+            [received, more, traces.WAITALL | node_file.RECEIVED, traces.BARRIER], [5, 6, 6, 7],
         ),
     )  # fmt: skip
     folder.mkdir()

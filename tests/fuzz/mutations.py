@@ -310,12 +310,12 @@ def mutate_trace(rng, path):
 
 def _split(content):
     """The blocks of a file: head and payload of each."""
-    from mpicoloc.trace import trace_file
+    from mpicoloc.trace import node_file
 
     at, found = 0, []
-    while at + trace_file.BLOCK.itemsize <= len(content):
-        head = np.frombuffer(content, trace_file.BLOCK, 1, at)[0].copy()
-        begin = at + trace_file.BLOCK.itemsize
+    while at + node_file.BLOCK.itemsize <= len(content):
+        head = np.frombuffer(content, node_file.BLOCK, 1, at)[0].copy()
+        begin = at + node_file.BLOCK.itemsize
         at = begin + int(head["size_bytes"])
         found.append((head, bytearray(content[begin:at])))
     return found

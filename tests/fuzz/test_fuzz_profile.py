@@ -14,7 +14,7 @@ import traces
 
 from mpicoloc.errors import DataError
 from mpicoloc.profile import frames, hdf5, parallel, profiles, rows, sandbox
-from mpicoloc.trace import trace, trace_clocks, trace_file
+from mpicoloc.trace import clock_correction, node_file, reader
 
 N_FILES = 40
 
@@ -138,24 +138,24 @@ def test_a_damaged_index_of_a_folder_is_made_anew_and_told_once(folder, seed, ca
 
 def test_no_more_of_a_trace_is_kept_than_is_stated(folder, monkeypatch):
     """Blocks of no bytes that claim many events, messages whose call never comes, and many messages."""
-    of_nobody = traces.SEND | trace_file.SENT | trace_file.MESSAGE
-    n = trace_file.MAX_EVENTS
+    of_nobody = traces.SEND | node_file.SENT | node_file.MESSAGE
+    n = node_file.MAX_EVENTS
     block = traces.events(0, [1] * n, [0] * n, [0] * n, [1] * n, [of_nobody] * n, widths=(0, 0, 0, 0))
     file = folder / "traced.trace" / "0.mct"
     assert len(block) < 200
     file.write_bytes(traces.head(hostname=b"n1") + traces.names() + 8 * block)
-    monkeypatch.setattr(trace, "MAX_MESSAGES_OF_A_CALL", 4 * n)
+    monkeypatch.setattr(reader, "MAX_MESSAGES_OF_A_CALL", 4 * n)
     with pytest.raises(DataError, match="131,072 messages of one call"):
-        trace.read_folder("traced.trace").messages()
-    monkeypatch.setattr(trace_file, "MAX_BLOCKS", 7)
+        reader.read_folder("traced.trace").messages()
+    monkeypatch.setattr(node_file, "MAX_BLOCKS", 7)
     with pytest.raises(DataError, match="more than any trace"):
-        trace.read_folder("traced.trace")
+        reader.read_folder("traced.trace")
 
 
 def test_clocks_of_more_messages_than_fit_are_left_as_they_are(folder, monkeypatch):
     before = frames.open_profile("traced.h5").trace
     assert before.alignment is not None
-    monkeypatch.setattr(trace_clocks, "MAX_MESSAGES", 0)
+    monkeypatch.setattr(clock_correction, "MAX_MESSAGES", 0)
     found = frames.open_profile("traced.h5").trace
     assert found.alignment is None and "not corrected" in found.notes[-1]
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import once
 from shimlab import source_file
 
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import build_shim
+from mpicoloc.pmpi import build_shim, paths
 from mpicoloc.profile import hdf5
 
 LIMIT_S = 90

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import once
 
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import build_shim, contract
+from mpicoloc.pmpi import build_shim, contract, paths
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"

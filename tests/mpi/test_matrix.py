@@ -6,7 +6,7 @@ import pytest
 import shimlab
 
 from mpicoloc.pmpi import contract
-from mpicoloc.profile.assembly import calls, collective_tables
+from mpicoloc.profile import collect
 
 pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 D = 8
@@ -15,15 +15,15 @@ D = 8
 @pytest.fixture
 def recorded(family, preloaded):
     segments = preloaded(family.compile("groups.c"), n_ranks=4)
-    names = calls.names(str(family.shim), [])
+    names = collect.call_names(str(family.shim), [])
     lanes = [(rank, segment["lanes"][0]) for rank, segment in segments.items()]
     overflow = sum(int(lane["collectives"][0]["n"]) for _, lane in lanes)
     runs = defaultdict(list)
-    for row in collective_tables.groups(list(segments.values())):
+    for row in collect.groups(list(segments.values())):
         runs[int(row["group"])] += [int(row["first"] + i * row["stride"]) for i in range(row["n"])]
     return (
-        collective_tables.collectives(lanes, lambda call: names[call].encode()),
-        collective_tables.parts(lanes),
+        collect.collectives(lanes, lambda call: names[call].encode()),
+        collect.parts(lanes),
         runs,
         overflow,
     )
@@ -86,7 +86,7 @@ def test_as_many_groups_as_there_is_room_for_are_told_in_their_order(make_mpi, s
     assert len(made) == n_made and len(set(made)) > contract.MC_N_MEMBERS
     segments = shimlab.segments(shm_dir)
     runs = defaultdict(list)
-    for row in collective_tables.groups(list(segments.values())):
+    for row in collect.groups(list(segments.values())):
         runs[int(row["group"])] += [int(row["first"] + i * row["stride"]) for i in range(row["n"])]
     told = {tuple(ranks) for ranks in runs.values()}
     assert told < set(made) and len(told) == len(runs) == contract.MC_N_MEMBERS

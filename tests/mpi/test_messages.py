@@ -20,9 +20,9 @@ from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
-from mpicoloc.profile.assembly import calls as call_names
-from mpicoloc.profile.assembly.collect import collect
-from mpicoloc.profile.assembly.merge import merge
+from mpicoloc.profile import collect as call_names
+from mpicoloc.profile.collect import collect
+from mpicoloc.profile.merge import merge
 
 pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 SIZES = (1, 3, 20, 100, 700, 3000, 9000)
@@ -159,7 +159,7 @@ def expected(name, how, call):
 
 def profile_here(shm_dir, family, n_ranks, monkeypatch):
     """The traffic of the job that ran with its shared memory there, by its profile."""
-    read_names = call_names.names
+    read_names = call_names.call_names
     monkeypatch.setattr(call_names, "names", lambda _, notes: read_names(str(family.shim), notes))
     ranks = sorted((int(path.suffixes[-2][1:]), path.name.split(".")[1]) for path in shm_dir.glob("*.seg"))
     # where MPICH takes each rank for a node of its own, each names its job's files by itself

@@ -7,7 +7,7 @@ import pytest
 
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import TimedMessages
-from mpicoloc.network.load import sharing, utilisation, windows
+from mpicoloc.network import sharing, utilisation, windows
 from mpicoloc.network.topology import placements, xgft
 
 GBIT_BPS = 1e9 / 8

@@ -6,11 +6,11 @@ five of them strongly, as programs that each use all cores do; predictions scatt
 
 import numpy as np
 import pytest
+from simulated_deployment import LEVELS, Programs, draw, draw_level, normalised
 
 from mpicoloc.errors import UsageError
-from mpicoloc.schedule.deployment import LEVELS, Programs, draw, draw_level, normalised
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.queue import Queue
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.queue import Queue
 
 SHARED, DI, GREEDY, BLOSSOM = (Rules(name) for name in ("fifo-shared", "di", "greedy", "blossom"))
 N_PROGRAMS = 32

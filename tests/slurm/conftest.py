@@ -10,8 +10,7 @@ import pytest
 from slurm_jobs import Cluster, is_possible, jobs
 
 from mpicoloc.lab import slurm_cluster, slurm_files
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import build_spank
+from mpicoloc.pmpi import build_spank, paths
 from mpicoloc.slurm import client
 
 HERE = Path(__file__).resolve().parent

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from slurm_jobs import is_possible
 
+from mpicoloc.batch import machine
+from mpicoloc.batch import order as batch_orders
+from mpicoloc.batch.allocation import registry
+from mpicoloc.batch.slurm_plan import plan
+from mpicoloc.batch.slurm_plan.demand import Demand
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.hostlist import expand
-from mpicoloc.schedule.batch import allocation, machine
-from mpicoloc.schedule.batch import order as batch_orders
-from mpicoloc.schedule.batch.slurm_plan import plan
-from mpicoloc.schedule.batch.slurm_plan.demand import Demand
 
 pytestmark = [
     pytest.mark.e2e,
@@ -126,7 +127,7 @@ def test_slurm_gives_jobs_the_nodes_that_the_simulation_gives_them(lab, name):
     uses, simulated, real = np.zeros(N_NODES, np.uint8), {}, {}
     for job, n_nodes in STEPS:
         if n_nodes:
-            nodes, _ = allocation.named(name).choose(LAB, uses, n_nodes)
+            nodes, _ = registry.named(name).choose(LAB, uses, n_nodes)
             uses[nodes], simulated[job] = 1, nodes.tolist()
             real[job] = lab.begin(job, n_nodes)
         else:

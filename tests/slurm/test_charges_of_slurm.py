@@ -3,8 +3,8 @@
 import jobs
 import pytest
 
+from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
-from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.profile import signature
 from mpicoloc.slurm import step_note, step_record
 

@@ -16,9 +16,9 @@ import sample
 from slurm_jobs import LIMIT_S, daemon
 
 from mpicoloc.lab import slurm_files
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
 from mpicoloc.slurm import apply, client
 from mpicoloc.slurm import service as pairing
 

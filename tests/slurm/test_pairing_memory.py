@@ -11,9 +11,9 @@ import sample
 from slurm_jobs import Cluster, is_possible
 
 from mpicoloc.lab import slurm_cluster
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Partitions
 from mpicoloc.slurm import apply, client, service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]

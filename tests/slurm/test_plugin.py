@@ -11,10 +11,10 @@ import jobs
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.batch import PENDING, BatchJob
+from mpicoloc.core.batch_system import PENDING, BatchJob
+from mpicoloc.pairing.features import run_of
 from mpicoloc.profile import hdf5
-from mpicoloc.report.summary import summary
-from mpicoloc.slowdown.features import run_of
+from mpicoloc.profile.summary import summary
 from mpicoloc.slurm import service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

@@ -12,10 +12,9 @@ import pytest
 import slurm_jobs  # noqa: F401 it makes the next ones importable
 from pages import LAB, ROOT, of_cluster
 
-from mpicoloc.campaign import model_file, training_sets
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.slowdown import steps
-from mpicoloc.slowdown.training.problem import MIN_PROGRAMS, MIN_ROWS
+from mpicoloc.pairing import model_file, steps, training_sets
+from mpicoloc.pairing.training.problem import MIN_PROGRAMS, MIN_ROWS
 from mpicoloc.slurm import client
 
 sys.path.insert(0, str(ROOT / "examples" / "slurm-day"))

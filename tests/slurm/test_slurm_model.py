@@ -33,7 +33,7 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compared(page):
     """What was measured of the program that came later, and what is predicted."""
-    from mpicoloc.campaign import model_file, training_file
+    from mpicoloc.pairing import model_file, training_file
 
     folder, _ = page
     model = model_file.read(folder / "slowdowns.model")

@@ -13,9 +13,9 @@ import jobs
 import pytest
 from slurm_jobs import LIMIT_S, is_possible
 
+from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
 from mpicoloc.lab import slurm_cluster, slurm_files
-from mpicoloc.ledger.ledger import Ledger
 from mpicoloc.pmpi import build_spank
 from mpicoloc.profile import hdf5, signature
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mpicoloc.bubble import calibration_file
+from mpicoloc.bubble.calibration import BubbleSetting, Calibration
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
-from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 MIN_COUNTED = 6
 """Shutters with counts, of which nearly all have bubbles."""

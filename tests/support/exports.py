@@ -6,9 +6,9 @@ import traces
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly.complete import complete
 from mpicoloc.profile.frames import Frames
-from mpicoloc.trace import trace_file
+from mpicoloc.profile.merge import complete
+from mpicoloc.trace import node_file
 
 HOSTILE = "a\"b'c\\d\n<script>alert(1)</script>\t{}:,;%s\u2028é"
 
@@ -30,7 +30,7 @@ def ring_of(path, n_ranks, n_rounds, n_nodes=4, ahead_ns=0):
     i_node = np.arange(n_ranks) // n_own
     nodes = {"hostname": [f"n{i}" for i in range(n_nodes)]}
     calls = np.tile(
-        [traces.SEND | trace_file.SENT, traces.RECV | trace_file.RECEIVED, traces.BARRIER], n_rounds
+        [traces.SEND | node_file.SENT, traces.RECV | node_file.RECEIVED, traces.BARRIER], n_rounds
     )
     begins = 1000 + 10_000 * np.arange(n_rounds)[:, None] + [0, 3000, 6000]
     n_events = np.full(n_ranks, 3 * n_rounds)
@@ -44,7 +44,7 @@ def ring_of(path, n_ranks, n_rounds, n_nodes=4, ahead_ns=0):
             peers = np.tile([(rank + 1) % n_ranks, (rank - 1) % n_ranks, -1], n_rounds)
             n_bytes = np.tile([8 + rank % 3, 8 + (rank - 1) % n_ranks % 3, 0], n_rounds)
             columns = (begins.ravel() + rank + ahead_ns * (node > 0), 2000, n_bytes, peers, calls)
-            for i in range(0, len(peers), trace_file.MAX_EVENTS):
-                part = slice(i, i + trace_file.MAX_EVENTS)
+            for i in range(0, len(peers), node_file.MAX_EVENTS):
+                part = slice(i, i + node_file.MAX_EVENTS)
                 content.append(traces.events(rank, *(np.broadcast_to(c, len(peers))[part] for c in columns)))
         (folder / f"{node}.mct").write_bytes(b"".join(content))

@@ -13,10 +13,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc.coordinator import warm_writer
 from mpicoloc.errors import DataError
-from mpicoloc.launch import elf, paths
-from mpicoloc.pmpi import build_shim, contract
+from mpicoloc.job import warm_writer
+from mpicoloc.pmpi import build_shim, contract, elf, paths
 from mpicoloc.profile import hdf5
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "programs"
@@ -179,7 +178,7 @@ def coordinator_of(segment):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             is_coordinator = (
-                b"mpicoloc.coordinator.coordinator" in (folder / "cmdline").read_bytes()
+                b"mpicoloc.job.coordinator" in (folder / "cmdline").read_bytes()
                 and (folder / "comm").read_text().strip() != warm_writer.COMMAND_NAME
             )
             if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):

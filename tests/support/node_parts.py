@@ -3,7 +3,7 @@
 import sample
 
 from mpicoloc.core.tables import COLUMNS, table
-from mpicoloc.profile.assembly.node_part import NodePart, pack
+from mpicoloc.profile.node_part import NodePart, pack
 
 START_S = 1.7e9
 
@@ -36,8 +36,8 @@ def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
 
 WRITE = """
 import sys
-from mpicoloc.profile.assembly import assemble
-from mpicoloc.profile.assembly.node_part import unpack
+from mpicoloc.profile import assemble
+from mpicoloc.profile.node_part import unpack
 assemble.write([unpack(open(sys.argv[1], "rb").read())])
 print(*sys.modules)
 """

@@ -14,8 +14,7 @@ import jobs
 
 from mpicoloc.errors import DataError
 from mpicoloc.lab import agent, control, server
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import contract
+from mpicoloc.pmpi import contract, paths
 
 CLOCK_STEP_S = 5000
 """Node i was booted so much longer ago than node i - 1."""
@@ -91,7 +90,7 @@ class Cluster:
         def find():
             for pid in self.processes_on(name):
                 with contextlib.suppress(OSError):
-                    is_one = b"mpicoloc.coordinator.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                    is_one = b"mpicoloc.job.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
                     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
                     if is_one and f"MPICOLOC_JOB_ID={job_id}".encode() in environ:
                         return pid

@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 
-from mpicoloc.network.replay.programs.operations import ABSOLUTE, ANY, SHIFT, XOR, Operation
+from mpicoloc.replay.native import ABSOLUTE, ANY, SHIFT, XOR, Operation
 
 
 class Deadlock(Exception):

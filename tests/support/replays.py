@@ -3,10 +3,10 @@
 import numpy as np
 
 from mpicoloc.core.topology import Topology
-from mpicoloc.network.qos.demand import Demands
-from mpicoloc.network.replay import fabrics, native
-from mpicoloc.network.replay.job import Job, Settings
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.replay import fabrics, native
+from mpicoloc.replay.job import Job, Settings
+from mpicoloc.replay.qos.demand import Demands
 
 BPS = 1.25e9  # 800 ps a byte
 PACKET = 2000

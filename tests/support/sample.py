@@ -8,7 +8,7 @@ from renewal import simulate
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import Table, table
-from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.merge import complete
 
 S = 10**9
 

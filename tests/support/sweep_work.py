@@ -5,7 +5,7 @@ import sys
 import time
 
 from mpicoloc.errors import DataError
-from mpicoloc.sweep import pool, sweep
+from mpicoloc.job import pool, sweep
 
 
 def square(x):

@@ -7,28 +7,28 @@ import zlib
 
 import numpy as np
 
-from mpicoloc.trace import trace_file
+from mpicoloc.trace import node_file
 
 NAMES = ["", "MPI_Send", "MPI_Recv", "MPI_Waitall", "MPI_Barrier"]
 SEND, RECV, WAITALL, BARRIER = range(1, 5)
 
 
-def block(kind, payload, version=trace_file.VERSION):
+def block(kind, payload, version=node_file.VERSION):
     payload += bytes(-len(payload) % 8)
-    head = np.array((trace_file.MAGIC, version, kind, len(payload), zlib.crc32(payload)), trace_file.BLOCK)
+    head = np.array((node_file.MAGIC, version, kind, len(payload), zlib.crc32(payload)), node_file.BLOCK)
     return head.tobytes() + payload
 
 
 def head(job_id=b"42", hostname=b"n1", n_ranks=2, t_init=1000, start_ns=1_700_000_000 * 10**9):
     return block(
-        trace_file.HEAD,
-        np.array((job_id, hostname, n_ranks, 1, start_ns, t_init), trace_file.FILE_HEAD).tobytes(),
+        node_file.HEAD,
+        np.array((job_id, hostname, n_ranks, 1, start_ns, t_init), node_file.FILE_HEAD).tobytes(),
     )
 
 
 def names():
     text = json.dumps(NAMES).encode()
-    return block(trace_file.CALLS, text + b" " * (-len(text) % 8))
+    return block(node_file.CALLS, text + b" " * (-len(text) % 8))
 
 
 def _column(values, width):
@@ -44,13 +44,13 @@ def payload(rank, t_ns, duration_ns, n_bytes, peer, call, i_site=None, widths=(3
     t = np.asarray(t_ns, np.int64)
     steps = np.diff(t, prepend=t[0])
     t_step = min(int(steps.min()), 0)
-    kinds = np.zeros(len(t), trace_file.KIND)
+    kinds = np.zeros(len(t), node_file.KIND)
     kinds["peer"], kinds["call"], kinds["i_site"] = peer, call, 0 if i_site is None else i_site
     kinds, kind = np.unique(kinds, return_inverse=True)
     given = (np.broadcast_to(values, t.shape) for values in (duration_ns, n_bytes))
     columns = [(steps - t_step).astype(np.uint64), *given, kind]
     parts = [_column(values, width) for values, width in zip(columns, widths, strict=True)]
-    chunk = np.zeros((), trace_file.CHUNK)
+    chunk = np.zeros((), node_file.CHUNK)
     chunk["rank"], chunk["n"], chunk["n_kinds"] = rank, len(t), len(kinds)
     chunk["t_first"], chunk["t_min"], chunk["t_max"], chunk["t_step"] = t[0], t.min(), t.max(), t_step
     chunk["columns"] = [part[0] for part in parts]
@@ -58,4 +58,4 @@ def payload(rank, t_ns, duration_ns, n_bytes, peer, call, i_site=None, widths=(3
 
 
 def events(*arguments, **options):
-    return block(trace_file.EVENTS, payload(*arguments, **options))
+    return block(node_file.EVENTS, payload(*arguments, **options))

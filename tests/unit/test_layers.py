@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from mpicoloc.cli import main
+
 PACKAGE = Path(__file__).resolve().parents[2] / "mpicoloc"
-N_FILES_MAX = 20
-BASE = "errors config record pricings counters number_lists extras"
-"""Files at the top of the package, which every room may import."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """One row of the picture.
+    """One row of the picture: a folder, or a file of it that stands lower than its folder.
 
     `imports` are rooms of the package, `libraries` what it may import besides the standard library, `owns`
     those that no other room imports. `is_pure`: it touches no file, process, clock or global random state.
@@ -29,50 +28,65 @@ class Room:
     is_pure: bool = False
 
 
-_DATA = "core pmpi measure pricing network launch"
-_FILES = f"{_DATA} profile trace ledger slowdown schedule"
+BASE = "errors messages config core core/record core/number_lists core/counters"
+_PRICES = "bill/price bill/pricings"
+_ESTIMATES = "bubble/calibration bubble/turns bubble/shutters bubble/production"
+_FLAGS = "cli/helping cli/memory cli/drawn"
+_PROFILES = f"{BASE} pmpi measure network show {_PRICES} {_ESTIMATES}"
+_VERBS = f"{_PROFILES} profile trace network/files {_FLAGS}"
+_JOBS = f"{_VERBS} trace/export network/figures network/flags network/terminal job"
+_DECIDE = f"{_JOBS} bubble replay pairing place"
+_NUMBERS = "numpy scipy"
+_DRAWN = "numpy scipy pandas rich matplotlib markupsafe pyarrow"
+"""What a subject's own tables, figures and pages are made with, by way of `show`."""
 ROOMS = {
     "errors": Room(),
-    "record": Room(),
-    "quick_start": Room(),
+    "messages": Room("errors"),
     "regions": Room(),
-    "counters": Room("record"),
-    "extras": Room("errors"),
-    "pricings": Room("errors"),
-    "number_lists": Room(""),
-    "config": Room("errors record pricings counters number_lists"),
-    "core": Room(BASE, libraries="numpy"),
-    "launch": Room(BASE),
-    "pmpi": Room(f"{BASE} core launch", libraries="numpy", owns="cffi pycparser"),
-    "measure": Room(f"{BASE} core", libraries="numpy scipy", is_pure=True),
-    "pricing": Room(f"{BASE} core", libraries="numpy scipy", is_pure=True),
-    "network": Room(f"{BASE} core", libraries="numpy", owns="yaml", is_pure=True),
-    "slowdown": Room(f"{BASE} core network", libraries="numpy scipy", is_pure=True),
-    "slowdown/training": Room(
-        f"{BASE} core network slowdown",
-        libraries="numpy scipy",
-        owns="sklearn optuna threadpoolctl",
-        is_pure=True,
+    "core/record": Room(),
+    "core/number_lists": Room(),
+    "core/counters": Room("core/record"),
+    "bill/pricings": Room("errors"),
+    "config": Room("errors core/record core/number_lists core/counters bill/pricings"),
+    "core": Room("errors core/record core/number_lists core/counters", libraries="numpy"),
+    "pmpi": Room(BASE, libraries="numpy", owns="cffi pycparser"),
+    "measure": Room(BASE, libraries=_NUMBERS, is_pure=True),
+    "network": Room(BASE, libraries=_NUMBERS, owns="yaml", is_pure=True),
+    "show": Room(BASE, libraries=_DRAWN, owns="jinja2"),
+    # Parts of two subjects that every profile has: its price, and what bubbles in its shutters say.
+    "bill/price": Room(f"{BASE} bill/pricings", libraries=_NUMBERS, is_pure=True),
+    **dict.fromkeys(
+        _ESTIMATES.split(), Room(f"{BASE} measure {_ESTIMATES}", libraries=_NUMBERS, is_pure=True)
     ),
-    "schedule": Room(
-        f"{BASE} core network slowdown", libraries="numpy scipy", owns="rustworkx", is_pure=True
+    "profile": Room(f"{_PROFILES} trace {_FLAGS}", libraries=_DRAWN, owns="h5py"),
+    "trace": Room(_PROFILES, libraries="numpy pandas"),
+    "network/files": Room(f"{_PROFILES} profile trace", libraries="numpy"),
+    "network/figures": Room(_PROFILES, libraries=_DRAWN),
+    "network/terminal": Room(f"{_PROFILES} profile", libraries=_DRAWN),
+    "network/flags": Room(_VERBS, libraries="numpy"),
+    "trace/export": Room(_VERBS, libraries=f"{_DRAWN} otf2"),
+    "job": Room(_VERBS, libraries=_DRAWN, owns="mpi4py"),
+    "replay": Room(_JOBS, libraries=f"{_DRAWN} otf2"),
+    "bubble": Room(f"{_JOBS} replay", libraries=_DRAWN),
+    "pairing": Room(f"{_JOBS} bubble replay", libraries=_DRAWN, owns="rustworkx"),
+    "pairing/training": Room(
+        f"{BASE} network pairing", libraries=_NUMBERS, owns="sklearn optuna threadpoolctl", is_pure=True
     ),
-    "profile": Room(f"{BASE} {_DATA} trace", libraries="numpy pandas otf2", owns="h5py"),
-    "trace": Room(f"{BASE} {_DATA}", libraries="numpy pandas"),
-    "ledger": Room(f"{BASE} {_DATA} profile", owns="sqlalchemy"),
-    "coordinator": Room(f"{BASE} {_DATA} profile trace", libraries="numpy", owns="mpi4py"),
-    "checkup": Room(f"{BASE} core pmpi launch coordinator"),
-    "bubble": Room(f"{BASE} {_DATA} profile trace coordinator", libraries="numpy"),
-    "sweep": Room(f"{BASE} core launch coordinator"),
-    "campaign": Room(f"{BASE} {_FILES} slowdown/training coordinator sweep", libraries="numpy"),
-    "slurm": Room(f"{BASE} {_FILES} campaign coordinator", libraries="numpy"),
-    "lab": Room(f"{BASE} {_FILES}", libraries="numpy"),
-    "report": Room(
-        f"{BASE} {_FILES}", libraries="numpy otf2", owns="matplotlib jinja2 markupsafe rich pyarrow"
-    ),
+    "pairing/fit_model": Room("messages profile pairing pairing/training core errors", libraries="numpy"),
+    "place": Room(f"{_JOBS} bubble replay pairing", libraries=_DRAWN),
+    "batch": Room(_DECIDE, libraries=_DRAWN),
+    "bill": Room(_JOBS, libraries=_DRAWN, owns="sqlalchemy"),
+    "slurm": Room(f"{_DECIDE} batch bill", libraries="numpy"),
+    "lab": Room(f"{_DECIDE} batch bill", libraries="numpy"),
+    # What several verbs share.
+    "cli/helping": Room(BASE),
+    "cli/memory": Room(f"{BASE} profile"),
+    "cli/drawn": Room(f"{BASE} show"),
 }
-DOORS = {"cli", "wrap", "__init__", "__main__"}
-"""What people and programs call: they may import anything."""
+"""Rooms of docs/explain/architecture.md: folders, and files of a folder that stand apart from it."""
+VERBS = {module.replace(".", "/") for module in main.MODULES.values()}
+DOORS = {"cli", "wrap", "__init__", "__main__", *VERBS}
+"""What people and programs call: they may import anything, and nothing imports them but `cli.main`."""
 OWNERS = {library: room for room, row in ROOMS.items() for library in row.owns.split()}
 FILES = sorted(PACKAGE.rglob("*.py"))
 IMPURE = {"os", "time", "random", "subprocess", "socket", "pathlib", "tempfile"}
@@ -80,7 +94,7 @@ IMPURE = {"os", "time", "random", "subprocess", "socket", "pathlib", "tempfile"}
 
 def room_of(words):
     """The room of a module, which is given by its words below the package."""
-    for n in (2, 1):
+    for n in range(len(words), 0, -1):
         name = "/".join(words[:n])
         if name in ROOMS or name in DOORS:
             return name
@@ -143,18 +157,15 @@ def mistakes(rule):
 
 def test_every_folder_is_a_room():
     """A new folder gets a row in the table, where everybody sees what it may import."""
-    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    files = {path.stem for path in PACKAGE.glob("*.py")}
-    assert folders | files == {name for name in ROOMS if "/" not in name} | DOORS
+    homes = {path: home(path) for path in FILES}
+    assert not [str(path) for path, room in homes.items() if room is None and path.name != "__init__.py"]
+    for room in ROOMS:
+        assert (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").exists(), f"no {room}"
 
 
-def test_no_folder_is_too_full_to_be_read():
-    full = {
-        str(folder.relative_to(PACKAGE)): n
-        for folder in {path.parent for path in FILES}
-        if (n := len(list(folder.glob("*.py")))) > N_FILES_MAX
-    }
-    assert not full
+def test_every_verb_stands_in_its_subject():
+    assert all((PACKAGE / f"{verb}.py").exists() for verb in VERBS)
+    assert {verb for verb in VERBS if verb.startswith("cli/")} == {"cli/completion"}
 
 
 @pytest.mark.parametrize("rule", [wrong_arrow, wrong_library, impurity], ids=lambda rule: rule.__name__)
@@ -164,10 +175,10 @@ def test_imports_follow_the_table(rule):
 
 
 def test_what_the_table_forbids_is_found():
-    assert wrong_arrow("core", "mpicoloc.report.page") and not wrong_arrow("report", "mpicoloc.core.tables")
+    assert wrong_arrow("core", "mpicoloc.profile.page") and not wrong_arrow("profile", "mpicoloc.core.tables")
     assert wrong_library("core", "h5py") and wrong_library("core", "scipy.stats")
     assert not wrong_library("core", "numpy")
-    assert impurity("schedule", "time") and not impurity("slurm", "time")
+    assert impurity("measure", "time") and not impurity("slurm", "time")
 
 
 def test_wrap_starts_quickly():

@@ -3,11 +3,11 @@
 import numpy as np
 
 from mpicoloc.core.features import JobFeatures
-from mpicoloc.slowdown import intervals
-from mpicoloc.slowdown.features import FEATURES
-from mpicoloc.slowdown.fitted import FittedModel
-from mpicoloc.slowdown.slowdown import pair_slowdowns
-from mpicoloc.slowdown.training import regressors
+from mpicoloc.core.slowdown import pair_slowdowns
+from mpicoloc.pairing import intervals
+from mpicoloc.pairing.features import FEATURES
+from mpicoloc.pairing.fitted import FittedModel
+from mpicoloc.pairing.training import regressors
 
 N_PROGRAMS, N_FEATURES = 32, 24
 NAMES = tuple(FEATURES)[:N_FEATURES]

@@ -78,10 +78,7 @@ class Fabric:
 def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
     """Placement of ranks on hosts with these names, which are looked up as by `host_finder`.
 
-    Raises
-    ------
-    DataError
-        If a name is unknown to the fabric, or the fabric knows no names.
+    Raises `DataError` if a name is unknown to the fabric, or the fabric knows no names.
     """
     host = host_finder(fabric)
     return Placement(np.array([host(name, rank) for rank, name in enumerate(hostnames)], dtype=np.int64))
@@ -93,10 +90,7 @@ def host_finder(fabric: Fabric) -> Callable[..., int]:
     A host has the whole name; if there is none, it is the only one with the same name up to the first dot.
     Addresses are compared as a whole only.
 
-    Raises
-    ------
-    DataError
-        If the fabric has no names; the function raises it for a name that the fabric lacks.
+    Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
     """
     if not fabric.host_names:
         raise DataError(f"{fabric.topology}: its hosts have no names: give a placement, or a file with names")
@@ -138,18 +132,8 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     First-level switches may have fewer hosts than others; everything else must be complete. Parallel links
     between two nodes count as one with the sum of their capacities, which must be equal on the whole level.
 
-    Parameters
-    ----------
-    graph : Graph
-    capacity_bps : float or sequence of float
-        Of links without capacity in the graph: one number, or one for each level, hosts' links first.
-
-    Raises
-    ------
-    UsageError
-        If there are not as many capacities as levels.
-    DataError
-        If it is no XGFT, with the first link, node or level that does not fit.
+    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if it is no XGFT,
+    with the first link, node or level that does not fit.
     """
     level_of = _levels(graph)
     wiring = _Wiring(graph, level_of)

@@ -23,17 +23,7 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 def expand(text: str, where: str) -> list[str]:
     """Names in a hostlist, in its order.
 
-    Parameters
-    ----------
-    text : str
-        Names with commas between; ``[..]`` holds numbers and ranges, whose leading zeros stay.
-    where : str
-        File and line, for messages.
-
-    Raises
-    ------
-    DataError
-        If a bracket or range is wrong, or there are more than `MAX_NAMES` names.
+    Raises `DataError` if a bracket or range is wrong, or there are more than `MAX_NAMES` names.
     """
     names: list[str] = []
     for item in _items(text, where):

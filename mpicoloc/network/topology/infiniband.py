@@ -106,17 +106,7 @@ def parse(text: str, source: str) -> Graph:
     A host's name is the first word of its description if no other host has it, else the whole description if
     that is unique, else its GUID. Reduction units inside switches are left out.
 
-    Parameters
-    ----------
-    text : str
-        The output of ``ibnetdiscover``.
-    source : str
-        Name of the file, for messages.
-
-    Raises
-    ------
-    DataError
-        With the line, if the text cannot be read, is cut off or contradicts itself.
+    Raises `DataError` with the line, if the text cannot be read, is cut off or contradicts itself.
     """
     nodes = _nodes(text, source)
     for name in [name for name, node in nodes.items() if node.kind != "Switch" and _IN_SWITCH in node.title]:

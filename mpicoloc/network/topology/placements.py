@@ -22,24 +22,7 @@ def regular(
 
     Switches with fewer than k hosts are skipped.
 
-    Parameters
-    ----------
-    topology : Topology
-    n_ranks : int
-        Ranks of the job; they fill one host after the other.
-    per_switch : int
-        The k of Fk.
-    ranks_per_host : int
-        Ranks on each host.
-    free : ndarray of int, optional
-        The hosts to choose from, in ascending order; default: all.
-
-    Raises
-    ------
-    UsageError
-        If k is 0 or above the hosts of a switch.
-    DataError
-        If the job does not fit.
+    Raises `UsageError` if k is 0 or above the hosts of a switch. Raises `DataError` if the job does not fit.
     """
     if not 1 <= per_switch <= topology.m[0]:
         raise UsageError(
@@ -75,10 +58,7 @@ def scattered(
 ) -> Placement:
     """Random fragmentation RF: hosts drawn evenly from those that are free, in random order.
 
-    Raises
-    ------
-    DataError
-        If the job does not fit.
+    Raises `DataError` if the job does not fit.
     """
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
     n_free = topology.n_hosts if free is None else len(free)
@@ -100,12 +80,7 @@ def by_name(
 ) -> Placement:
     """The placement with a name like F8 or RF, on hosts of `free`, in ascending order (default: all).
 
-    Raises
-    ------
-    UsageError
-        If the name is unknown.
-    DataError
-        If the job does not fit.
+    Raises `UsageError` if the name is unknown. Raises `DataError` if the job does not fit.
     """
     word = name.strip().upper()
     if word == "RF":
@@ -124,20 +99,7 @@ def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
 def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
     """The placement in a file: one host for each rank, by number or name, in the order of ranks.
 
-    Parameters
-    ----------
-    text : str
-        Hosts between blanks, commas or line ends; brackets as in Slurm's hostlists; ``#`` begins a comment.
-    source : str
-        Name of the file, for messages.
-    fabric : Fabric
-    n_ranks : int
-        Ranks of the job.
-
-    Raises
-    ------
-    DataError
-        If there are not as many hosts as ranks, or the topology lacks one.
+    Raises `DataError` if there are not as many hosts as ranks, or the topology lacks one.
     """
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
     rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]

@@ -5,17 +5,112 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mpicoloc import extras
+from mpicoloc import errors
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology import infiniband, topology_conf, xgft
+from mpicoloc.network.topology import infiniband, xgft
 from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.network.topology.xgft import shown
+
+_PAIR = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
+_KEYS = {"switchname", "switches", "nodes", "linkspeed"}
+
+
+def parse(text: str, source: str) -> Graph:
+    """Switches and hosts of a ``topology.conf``.
+
+    Slurm requires a single path between two switches, so most files have one switch for all roots, and lack
+    the number of up-links. ``LinkSpeed`` has no unit and is not used.
+
+    Raises `DataError` with the line, if the file cannot be read or contradicts itself.
+    """
+    children: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
+    hosts: dict[str, None] = {}
+    for number, line in _lines(text):
+        where = f"{source}, line {number}"
+        switch, below, leaves = _row(line, where)
+        if switch in children:
+            raise DataError(f"{where}: switch {shown(switch)} is described twice: join the two lines")
+        children[switch], places[switch] = [*below, *leaves], where
+        hosts.update(dict.fromkeys(leaves))
+    if not children:
+        raise DataError(f"{source}: no line with SwitchName=: is it a topology.conf of topology/tree?")
+    _check_names(children, hosts, places)
+    return _graph(children, hosts)
+
+
+def _check_names(
+    children: Mapping[str, Sequence[str]], hosts: Container[str], places: Mapping[str, str]
+) -> None:
+    for switch, below in children.items():
+        for child in below:
+            if child not in children and child not in hosts:
+                raise DataError(
+                    f"{places[switch]}: {shown(child)}, below switch {shown(switch)}, has no line: add one"
+                )
+            if child in children and child in hosts:
+                raise DataError(
+                    f"{places[child]}: {shown(child)} is both a switch and a host: give one another name"
+                )
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Lines with their numbers, without comments and empty lines; a final backslash continues a line."""
+    lines: list[tuple[int, str]] = []
+    start, joined = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not joined:
+            start = number
+        joined += line.split("#", 1)[0].rstrip()
+        if joined.endswith("\\"):
+            joined = joined[:-1]
+            continue
+        if joined.strip():
+            lines.append((start, joined.strip()))
+        joined = ""
+    return [*lines, (start, joined.strip())] if joined.strip() else lines
+
+
+def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
+    """The switch of a line, the switches below it, and its hosts."""
+    values: dict[str, str] = {}
+    for match in _PAIR.finditer(line):
+        key = match.group(1).lower()
+        if key not in _KEYS:
+            raise DataError(
+                f"{where}: {shown(match.group(1))} is no key of topology/tree: only SwitchName, Switches, "
+                "Nodes and LinkSpeed are read"
+            )
+        if key in values:
+            raise DataError(f"{where}: {shown(match.group(1))} is given twice: join the two with a comma")
+        values[key] = match.group(2)
+    if _PAIR.sub("", line).strip() or "switchname" not in values:
+        raise DataError(f"{where}: {shown(line)} is not of the form SwitchName=s0 Nodes=n[0-15]")
+    names = expand(values["switchname"], where)
+    if len(names) != 1:
+        raise DataError(f"{where}: SwitchName must be one name, got {shown(values['switchname'])}")
+    below, leaves = (expand(values[key], where) if key in values else [] for key in ("switches", "nodes"))
+    if bool(below) == bool(leaves):
+        raise DataError(f"{where}: switch {shown(names[0])} must have Switches= or Nodes=, one of them")
+    return names[0], below, leaves
+
+
+def _graph(children: dict[str, list[str]], hosts: dict[str, None]) -> Graph:
+    """The graph with links in both directions; those to parents are in the order of the lines."""
+    ports: dict[str, list[tuple[str, None]]] = {node: [] for node in (*children, *hosts)}
+    for switch, below in children.items():
+        ports[switch].extend((child, None) for child in dict.fromkeys(below))
+    for switch, below in children.items():
+        for child in dict.fromkeys(below):
+            ports[child].append((switch, None))
+    return Graph(tuple(hosts), {node: tuple(row) for node, row in ports.items()}, {})
+
 
 _RATE = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*((?:[KMGT]i|[kMGT])?)(bit|B)(?:/s|ps)?\s*", re.ASCII
@@ -28,10 +123,7 @@ _YAML_KEYS = {"topology", "link_rate", "hosts"}
 def rate_bps(text: str) -> float:
     """Bytes/s of a rate that a user wrote with its unit, like ``10 Gbit/s`` or ``1.25 GiB/s``.
 
-    Raises
-    ------
-    UsageError
-        If there is no number above 0, or no unit.
+    Raises `UsageError` if there is no number above 0, or no unit.
     """
     match = _RATE.fullmatch(text[:80])
     value = float(match.group(1)) * _PREFIX[match.group(2)] if match else 0.0
@@ -45,26 +137,9 @@ def rate_bps(text: str) -> float:
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     """The topology that a text describes in any known form.
 
-    Parameters
-    ----------
-    text : str
-        A notation, or the contents of a file.
-    source : str
-        Where it is from, for messages.
-    capacity_bps : float or sequence of float
-        Bytes/s of links that have no rate in the text: one number, or one for each level, hosts' links first.
-
-    Returns
-    -------
-    Fabric
-        With the hosts' names, if the text has them.
-
-    Raises
-    ------
-    UsageError
-        If a notation is wrong, or there are not as many capacities as levels.
-    DataError
-        If the text has no known form, is damaged, or describes a network that is no XGFT.
+    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is wrong, or there
+    are not as many capacities as levels. Raises `DataError` if the text has no known form, is damaged, or
+    describes a network that is no XGFT.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
@@ -72,7 +147,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
         topology = xgft.parse(" ".join(lines), capacity_bps)
         return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     if any(line.lower().startswith("switchname") for line in lines):
-        found = _recognised(topology_conf.parse(text, source), source, capacity_bps)
+        found = _recognised(parse(text, source), source, capacity_bps)
         return replace(found, assumes_up_links=set(found.topology.w[1:]) == {1})
     if infiniband.is_output("\n".join(lines)):
         return _recognised(infiniband.parse(text, source), source, capacity_bps)
@@ -96,19 +171,7 @@ def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]
 def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
     """`read`, with link rates and up-links as a user writes them.
 
-    Parameters
-    ----------
-    text, source : str
-        As of `read`.
-    link_rate : str
-        One rate, or one for each level, separated by commas.
-    up_links : str or None
-        w1 to wh separated by commas, instead of those in the text.
-
-    Raises
-    ------
-    UsageError, DataError
-        As of `read`, `rate_bps` and `with_up_links`.
+    Raises `UsageError`, `DataError` as of `read`, `rate_bps` and `with_up_links`.
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
@@ -123,10 +186,7 @@ def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None)
 def whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers above 0, separated by commas.
 
-    Raises
-    ------
-    UsageError
-        If a word is no such number.
+    Raises `UsageError` if a word is no such number.
     """
     words = text.split(",")
     for word in words:
@@ -138,10 +198,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
 def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     """The same tree with other numbers of up-links, which Slurm's files lack.
 
-    Raises
-    ------
-    UsageError
-        If there are not `height` numbers, or one is out of range.
+    Raises `UsageError` if there are not `height` numbers, or one is out of range.
     """
     topology = fabric.topology
     try:
@@ -154,9 +211,9 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
 
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     try:
-        from mpicoloc.network import yaml_mapping
+        from mpicoloc.network.topology import yaml_mapping
     except ModuleNotFoundError as error:
-        fault = extras.missing_extra(error, f"{source}, a topology in YAML,")
+        fault = errors.missing_extra(error, f"{source}, a topology in YAML,")
         raise fault or error from error
     data = yaml_mapping.load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):

@@ -11,12 +11,7 @@ Ints = NDArray[np.int64]
 def rooted_blocks(n_bytes: Ints, root: int) -> tuple[Ints, int]:
     """Parts of a gather or scatter, whose root has the whole and its own part; and the root.
 
-    Parameters
-    ----------
-    n_bytes : ndarray of int, shape (n_ranks,)
-        Bytes that each rank gave to the call and took from it, together.
-    root : int
-        Of the call; -1: not known, so the rank with the most.
+    Shapes: `n_bytes` (n_ranks,).
     """
     root = root if root >= 0 else int(n_bytes.argmax())
     parts = n_bytes.copy()

@@ -64,25 +64,7 @@ def job_traffic(
 ) -> JobTraffic:
     """Traffic between the ranks of a job.
 
-    Parameters
-    ----------
-    tables : mapping
-        Tables of its profile: ``peers``, ``collectives``, ``parts``, ``groups``, ``ranks``.
-    n_ranks : int
-        Ranks of the job.
-    mpi_library : str
-        The library's version string.
-    hosts : array_like of int, shape (n_ranks,), optional
-        Host of each rank, on which the messages of some algorithms depend; None: where the job ran.
-
-    Returns
-    -------
-    JobTraffic
-
-    Raises
-    ------
-    DataError
-        If there are not as many hosts as ranks.
+    Shapes: `hosts` (n_ranks,). Raises `DataError` if there are not as many hosts as ranks.
     """
     library, notes = library_of(mpi_library)
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)

@@ -83,10 +83,7 @@ class MPICH:
     def algorithm(self, call: Collective) -> str:
         """Name of the algorithm that the library chooses among ranks on different nodes.
 
-        Raises
-        ------
-        DataError
-            If the collective is unknown.
+        Raises `DataError` if the collective is unknown.
         """
         if call.name == "bcast":
             return _bcast_algorithm(call)

@@ -24,10 +24,7 @@ _GETS = re.compile(r"MPI_R?get(_c)?", re.IGNORECASE)
 def hostnames(profile: Profile) -> list[str]:
     """Name of the node of each rank.
 
-    Raises
-    ------
-    DataError
-        If the node of a rank is unknown.
+    Raises `DataError` if the node of a rank is unknown.
     """
     ranks = np.sort(profile.tables["ranks"], order="rank")
     names = [text(row["hostname"]) for row in profile.tables["nodes"]]
@@ -43,10 +40,7 @@ def timed_messages(profile: Profile) -> TimedMessages:
 
     Times are those of the first node's clock.
 
-    Raises
-    ------
-    DataError
-        If the profile has no trace.
+    Raises `DataError` if the profile has no trace.
     """
     events = profile.tables["events"]
     if not len(events):
@@ -102,16 +96,6 @@ def timed_calls(
 
     The bytes that a rank sends in calls of one function are divided among these calls in proportion to their
     buffers. The part of calls that the trace lost is left out.
-
-    Parameters
-    ----------
-    rows : CallRows
-    by_call : mapping of str to Rounds
-        As in `JobTraffic`.
-    call_sites : ndarray
-        Table of the profile, which counts all calls.
-    n_ranks : int
-        Ranks of the job.
     """
     kinds = np.array([collective_of(name) for name in rows.names], dtype=object)[rows.kind]
     n_counted = {name: np.zeros(n_ranks) for name in by_call}

@@ -22,9 +22,9 @@ SIZES_KIB = range(4, 65, 4)
 WRITE = """
 import os, sys
 sys.path[:0] = sys.argv[1].split(os.pathsep)
-import sample
+import sample  # noqa: E402
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.profile import hdf5
+from mpicoloc.profile import hdf5  # noqa: E402
 
 profile = sample.profile(n_shutters=300)
 for size in sys.argv[3:]:

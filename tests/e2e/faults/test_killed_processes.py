@@ -13,7 +13,7 @@ import jobs
 import pytest
 
 from mpicoloc.core.tables import VERDICTS
-from mpicoloc.launch import paths
+from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * jobs.LIMIT_S + 20)]
@@ -233,9 +233,9 @@ def writers(shm_dir):
     own = f"MPICOLOC_SHM_DIR={shm_dir}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"mpicoloc.profile.assembly.assemble" in (folder / "cmdline").read_bytes().split(
-                b"\0"
-            ) and own in (folder / "environ").read_bytes().split(b"\0"):
+            if b"mpicoloc.profile.assemble" in (folder / "cmdline").read_bytes().split(b"\0") and own in (
+                folder / "environ"
+            ).read_bytes().split(b"\0"):
                 yield int(folder.name)
         except OSError:
             continue

@@ -10,9 +10,8 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc.coordinator import live
-from mpicoloc.launch import paths
-from mpicoloc.pmpi import contract
+from mpicoloc.job import live
+from mpicoloc.pmpi import contract, paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]

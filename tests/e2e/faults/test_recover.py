@@ -13,8 +13,8 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly.collect import collect
-from mpicoloc.profile.assembly.merge import merge
+from mpicoloc.profile.collect import collect
+from mpicoloc.profile.merge import merge
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 60)]
 LONG_S = 100
@@ -52,9 +52,9 @@ def hurry(tmp_path):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"mpicoloc.profile.assembly.checkpoint" in words and out in (
-                folder / "environ"
-            ).read_bytes().split(b"\0"):
+            if b"mpicoloc.profile.checkpoints" in words and out in (folder / "environ").read_bytes().split(
+                b"\0"
+            ):
                 (folder / "autogroup").write_text("0")
                 os.sched_setscheduler(int(folder.name), os.SCHED_OTHER, os.sched_param(0))
 

@@ -8,8 +8,8 @@ import pytest
 from subnet import NEEDED, Subnet
 
 from mpicoloc.cli.main import main
-from mpicoloc.network.load import routing
-from mpicoloc.network.topology import forwarding, infiniband, readers, xgft
+from mpicoloc.network import files, routing
+from mpicoloc.network.topology import infiniband, readers, xgft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
@@ -97,7 +97,7 @@ def test_packets_go_as_a_subnet_manager_routes_them(subnet, tmp_path, capsys, ta
     assert (theirs["routing"], ours["routing"]) == ("tables", "d-mod-k")
     assert theirs["n_packet_hops"] == ours["n_packet_hops"]
     fabric = readers.read((tmp_path / "net.txt").read_text(), "net", 7.0)
-    next_nodes = forwarding.parse(
+    next_nodes = files.parse(
         text, "tables", fabric, infiniband.wiring((tmp_path / "net.txt").read_text(), "net")
     )
     first_above = fabric.topology.n_hosts + fabric.topology.n_nodes(1)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from mpicoloc.coordinator import coordinator
+from mpicoloc.job import coordinator
 from mpicoloc.pmpi import contract
 
 KEY = "two"

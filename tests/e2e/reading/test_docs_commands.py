@@ -16,8 +16,8 @@ from mpicoloc.core.tables import table
 from mpicoloc.errors import MpicolocError
 from mpicoloc.lab import control, slurm_cluster
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly.complete import complete
-from mpicoloc.report.summary import summary
+from mpicoloc.profile.merge import complete
+from mpicoloc.profile.summary import summary
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"generated", "_build"} & set(page.parts)]

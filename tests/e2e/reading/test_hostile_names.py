@@ -19,9 +19,9 @@ import pytest
 import terminal
 
 from mpicoloc.cli.main import main
-from mpicoloc.launch import launch_env, paths
-from mpicoloc.profile import profiles
-from mpicoloc.profile.assembly import calls, rank_table
+from mpicoloc.job import launch_env
+from mpicoloc.pmpi import paths
+from mpicoloc.profile import collect, profiles, rank_table
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 NAME = b"</title><script>top.hacked=1</script>'\";DROP TABLE x;--\x1b[2J\x1b]0;t\x07\r\n\xe2\x80\xae\xff\xfe"
@@ -104,7 +104,7 @@ def test_a_process_of_any_name_is_known():
         name, parent, ticks = launch_env._stat(child.pid)
         assert (os.fsencode(name), parent) == (b"\xff) S 1", os.getpid())
         assert rank_table.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
-        assert calls.shim_of(child.pid, "MPICH").endswith(".so")
+        assert collect.shim_of(child.pid, "MPICH").endswith(".so")
         child.stdin.close()
 
 
@@ -116,7 +116,7 @@ def test_a_process_of_any_name_is_known():
 def test_nothing_in_a_terminal_obeys(here, line):
     # Bars move the cursor, and on a loaded machine they come.
     without_bars = (
-        "from mpicoloc.report.terminal import progress; progress.DELAY_S = 600.0; "
+        "from mpicoloc.cli import verbosity; verbosity.DELAY_S = 600.0; "
         f"from mpicoloc.cli.main import main; raise SystemExit(main({line.split()}))"
     )
     shown = terminal.show(sys.executable, "-c", without_bars, columns=160, lines=400)

@@ -16,7 +16,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.tables import frozen
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.profile import hdf5, profiles
-from mpicoloc.profile.recording import programs
+from mpicoloc.replay.programs import profile_programs
 
 pytestmark = pytest.mark.e2e
 TREE = ("--topology", "XGFT(2;2,4;1,1)", "--link-rate", "8Gbit/s", "--placement", "F2")
@@ -38,7 +38,7 @@ def matrix(messages):
 
 def test_every_message_is_sent_and_received(mixed):
     """Sends wait for their receives here, so that no order of the replay can come to a standstill."""
-    job = programs.read(str(mixed))
+    job = profile_programs.read(str(mixed))
     sent = matrix(program_runner.run(job.programs(np.arange(N_RANKS))))
     tables, library = job.profile.tables, job.profile.job.mpi_library
     wanted = job_traffic(tables, N_RANKS, library, np.arange(N_RANKS)).traffic

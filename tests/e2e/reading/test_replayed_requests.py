@@ -8,8 +8,8 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.job_traffic import job_traffic
-from mpicoloc.profile.recording import programs
-from mpicoloc.profile.recording.sources import Choices
+from mpicoloc.replay.programs import profile_programs
+from mpicoloc.replay.programs.sources import Choices
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 N_RANKS, N_TIMES = exported.N_RANKS, 3
@@ -24,7 +24,7 @@ def record(request, tmp_path):
     def run(what, **choices):
         source = jobs.PROGRAMS / "replayed_more.c"
         path = exported.run(tmp_path, source, "all", N_TIMES, what, family=request.param)
-        return programs.read(str(path), Choices(**choices))
+        return profile_programs.read(str(path), Choices(**choices))
 
     return run
 

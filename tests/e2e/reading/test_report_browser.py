@@ -10,8 +10,7 @@ import sample
 
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.core.tables import table
-from mpicoloc.report import page
-from mpicoloc.report.figures import profile
+from mpicoloc.profile import figures, page
 
 pytestmark = [
     pytest.mark.e2e,
@@ -33,7 +32,7 @@ def folder(tmp_path_factory):
     tables = {**made.tables, "events": table("events", events), "nodes": nodes, "corunners": corunners}
     full = replace(made, tables=tables, job=sample.job(command=HOSTILE, id=HOSTILE), notes=(HOSTILE,),
                    network=Network("XGFT(3;4,4,4;1,2,2)", "low", "all", 3, levels))  # fmt: skip
-    text = page.page(full, profile.figures(full))
+    text = page.page(full, figures.figures(full))
     assert text.count("<svg") == 13
     (folder / "page.html").write_text(text)
     (folder / "look.html").write_text(browser.LOOK)

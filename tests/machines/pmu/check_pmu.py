@@ -30,8 +30,7 @@ import test_tally_c  # noqa: E402
 
 from mpicoloc.core.tables import valid_shutters  # noqa: E402
 from mpicoloc.pmpi import build_shim  # noqa: E402
-from mpicoloc.profile import hdf5  # noqa: E402
-from mpicoloc.profile.assembly import assemble, collect  # noqa: E402
+from mpicoloc.profile import assemble, collect, hdf5  # noqa: E402
 
 CC = "aarch64-linux-gnu-gcc"
 N_LOOPS = 50_000

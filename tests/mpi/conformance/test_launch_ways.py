@@ -9,7 +9,7 @@ import conf_runs
 import pytest
 import shimlab
 
-from mpicoloc.launch import paths
+from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import Row, training_set
-from mpicoloc.slowdown.bubbles.model import BubbleModel
 
 CAPACITY = 1.0
 MACHINE = Machine("a processor", 8, 2.0**35)

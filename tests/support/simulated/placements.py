@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import POLICIES, JobRequest, ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.slowdown.bubbles.model import BubbleModel
 
 LEVELS = np.arange(9.0)
 

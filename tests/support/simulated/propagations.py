@@ -65,10 +65,10 @@ computes, as in a sweep without overlap. "messages": little computation between 
 def replayed_job(kind, n_nodes=8):
     """A program on the hosts of a fat-tree: network and placed job."""
     from mpicoloc.core.topology import Topology
-    from mpicoloc.network.replay.experiment import PlacedJob
-    from mpicoloc.network.replay.fabrics import of_fabric
-    from mpicoloc.network.replay.programs.builder import of_each
     from mpicoloc.network.topology.fabric import Fabric
+    from mpicoloc.replay.experiment import PlacedJob
+    from mpicoloc.replay.fabrics import of_fabric
+    from mpicoloc.replay.programs.builder import of_each
 
     network = of_fabric(Fabric(Topology((4, 4), (1, 4), (1e9, 1e9))), "d-mod-k")
     programs = [_rank(kind, rank, n_nodes) for rank in range(n_nodes)]
@@ -76,7 +76,7 @@ def replayed_job(kind, n_nodes=8):
 
 
 def _rank(kind, rank, n_nodes):
-    from mpicoloc.network.replay.programs.builder import ProgramBuilder
+    from mpicoloc.replay.programs.builder import ProgramBuilder
 
     builder = ProgramBuilder()
     left, right = (rank - 1) % n_nodes, (rank + 1) % n_nodes
@@ -108,7 +108,7 @@ def single_node_curve(kind, top, n_pressures=8):
 
 def replayed_times(kind, top, n_pressures=8, n_nodes=8):
     """The matrix T of a replayed program, every setting simulated."""
-    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_profile
+    from mpicoloc.bubble.replayed_runs import replayed_profile
 
     profile = replayed_profile(*replayed_job(kind, n_nodes), single_node_curve(kind, top, n_pressures))
     base_s = profile(0, 0)
@@ -118,6 +118,6 @@ def replayed_times(kind, top, n_pressures=8, n_nodes=8):
 
 def replayed_uneven_of(kind, top, n_nodes):
     """Slowdown of a replayed program with a bubble of its own level on each node."""
-    from mpicoloc.slowdown.bubbles.replayed_runs import replayed_uneven
+    from mpicoloc.bubble.replayed_runs import replayed_uneven
 
     return replayed_uneven(*replayed_job(kind, n_nodes), single_node_curve(kind, top))

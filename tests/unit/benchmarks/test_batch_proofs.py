@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import ROOT
 
+from mpicoloc.batch import engine, machine, order
+from mpicoloc.batch.allocation import registry
+from mpicoloc.batch.logs import job_log, swf
 from mpicoloc.core.topology import Topology
-from mpicoloc.schedule.batch import allocation, engine, machine, order
-from mpicoloc.schedule.batch.logs import job_log, swf
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 
@@ -55,7 +56,7 @@ def workload(rows):
 
 
 def begins_s(work, next_job):
-    run = easy_of_accasim.LateSimulation(work, MACHINE, next_job, allocation.named("first-available"))
+    run = easy_of_accasim.LateSimulation(work, MACHINE, next_job, registry.named("first-available"))
     return run.run().start_s.tolist()
 
 
@@ -77,7 +78,7 @@ def test_what_each_rule_of_accasim_changes(rule):
 )
 def test_without_any_of_these_rules_it_is_easy(jobs):
     work = workload(sorted(jobs))
-    schedule = engine.simulate(work, MACHINE, order.named("easy"), allocation.named("first-available"))
+    schedule = engine.simulate(work, MACHINE, order.named("easy"), registry.named("first-available"))
     assert begins_s(work, easy_of_accasim.Easy(())) == schedule.start_s.tolist()
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.bubble import calibrate, calibration_file
+from mpicoloc.bubble.calibration import BubbleSetting, Calibration
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.measure.calibration import BubbleSetting, Calibration
 
 SIZES = st.lists(st.integers(1, 2**40), min_size=8, max_size=8)
 RATES = st.lists(st.floats(0, 1e12), min_size=9, max_size=9)

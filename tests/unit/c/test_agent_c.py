@@ -191,7 +191,7 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     extra = {"MPICOLOC_PYTHON": writer, "WRITER_CODE": code, "WRITER_LOG": str(log), "PMI_RANK": "0",
              "MPICOLOC_METER": meter, "WRITER_DIES": "nobody"}  # fmt: skip
     said = _run(keeper_program, shm, scenario, **extra)
-    assert log.read_text() == f"-P -m mpicoloc.profile.assembly.assemble {arguments} preload= pmi= n=1\n"
+    assert log.read_text() == f"-P -m mpicoloc.profile.assemble {arguments} preload= pmi= n=1\n"
     assert {"mpicoloc.k.0.seg", "mpicoloc.k.node"} <= set(Path(f"{log}.files").read_text().split())
     assert said == complaint
     assert not list(shm.iterdir())
@@ -200,9 +200,9 @@ def test_keeper_has_the_profile_written_and_cleans_up(
 @pytest.mark.parametrize(
     ("scenario", "dies", "runs", "end"),
     [
-        ("dying", "assemble", ["assemble k", "assemble k", "checkpoint k --last"],
+        ("dying", "assemble", ["assemble k", "assemble k", "checkpoints k --last"],
          "; `mpicoloc recover OUT` makes one of what it left"),
-        ("dead", "", 2 * ["assemble k", "assemble k", "checkpoint k --last"],
+        ("dead", "", 2 * ["assemble k", "assemble k", "checkpoints k --last"],
          "; OUT is tried again when the ranks have ended"),
     ],
 )  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_writer_that_is_killed_leaves_a_part_or_is_tried_again(
     said = _run(keeper_program, shm, scenario, MPICOLOC_PYTHON=writer, WRITER_CODE="0", WRITER_LOG=str(log),
                 WRITER_DIES=dies, MPICOLOC_METER="burst", MPICOLOC_OUT=out)  # fmt: skip
     found = [line.partition(" preload=")[0] for line in log.read_text().splitlines()]
-    assert found == [f"-P -m mpicoloc.profile.assembly.{run}" for run in runs]
+    assert found == [f"-P -m mpicoloc.profile.{run}" for run in runs]
     assert said == (
         "mpicoloc: no profile was written: its writer was killed twice (signal 9, for want of memory?)"
         + end.replace("OUT", out) + "\n"

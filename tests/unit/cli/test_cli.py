@@ -10,7 +10,7 @@ import pytest
 from mpicoloc import config
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
-from mpicoloc.launch import wrap
+from mpicoloc.job import wrap
 
 
 def mpicoloc(*argv, **kwargs):
@@ -94,7 +94,7 @@ def test_unknown_mpi_names_the_remedy(linked, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     # An installation whose library for that MPI is missing.
     (tmp_path / "sitecustomize.py").write_text(
-        "import mpicoloc.launch.paths as p\np.find_shim = lambda abi: None\n"
+        "import mpicoloc.pmpi.paths as p\np.find_shim = lambda abi: None\n"
     )
     for argv in (["preload", app], ["run", "-n", "1", app]):
         assert_one_line(mpicoloc(*argv, env=env), 4, "mpicoloc build --mpicc")
@@ -139,7 +139,8 @@ def test_a_bad_variable_is_refused(name, value):
 
 def test_a_pricing_of_the_sites_own_is_accepted(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "from mpicoloc import pricings\npricings.register('half', lambda rate_su, *times_s: rate_su / 2)\n"
+        "from mpicoloc.bill import pricings\n"
+        "pricings.register('half', lambda rate_su, *times_s: rate_su / 2)\n"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     assert_one_line(mpicoloc("run", "-n", "1", "--pricing", "half", "/bin/ls", env=env), 2, "links no MPI")
@@ -282,7 +283,7 @@ def test_version():
 
 
 def test_options_end_where_the_application_begins():
-    from mpicoloc.cli.measure import run
+    from mpicoloc.job import run
 
     parser = cli.build_parser("run")[0]
     argv = run.prepare_argv(["-n", "2", "--trace", "env", "-in", "x", "--trace", "-n", "9", "--bogus"])
@@ -292,8 +293,8 @@ def test_options_end_where_the_application_begins():
 
 
 def test_trace_takes_the_word_all():
-    from mpicoloc.cli import job_flags
-    from mpicoloc.cli.measure import run
+    from mpicoloc.job import flags as job_flags
+    from mpicoloc.job import run
 
     for words in (["--trace", "all"], ["--trace=all"]):
         assert job_flags.split_own([*words, "-n", "2", "all", "all"], ["-n"]) == len(words) + 2
@@ -302,6 +303,6 @@ def test_trace_takes_the_word_all():
 
 @pytest.mark.parametrize("words", [["--trace", "500"], ["--trace=500"]])
 def test_trace_takes_a_number(words):
-    from mpicoloc.cli.measure import run
+    from mpicoloc.job import run
 
     assert run.prepare_argv([*words, "-n", "2", "lmp", "7"]) == ["--trace=500", "-n", "2", "lmp", "7"]

@@ -7,9 +7,9 @@ import pytest
 import terminal
 
 from mpicoloc import config
+from mpicoloc.cli import completion
 from mpicoloc.cli import main as cli
-from mpicoloc.cli.site import completion
-from mpicoloc.report.export import formats
+from mpicoloc.trace.export import formats
 
 BASH = """
 source ./script

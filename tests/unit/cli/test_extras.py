@@ -12,7 +12,7 @@ import node_parts
 import pytest
 import sample
 
-from mpicoloc import extras
+from mpicoloc import errors
 from mpicoloc.profile import hdf5
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ sys.exit(main())
 WRITE = f"""{ABSENT}
 del sys.argv[1]
 {node_parts.WRITE}"""
-ALL = {library for libraries in extras.LIBRARIES.values() for library in libraries}
+ALL = {library for libraries in errors.LIBRARIES.values() for library in libraries}
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ def test_the_table_is_what_the_extras_install():
     def names(lines):
         return {re.split(r"[\[>= ;]", line)[0].lower() for line in lines}
 
-    for extra, libraries in extras.LIBRARIES.items():
+    for extra, libraries in errors.LIBRARIES.items():
         of_libraries = {name.lower() for library in libraries for name in distributions[library]}
         assert of_libraries - {"markupsafe"} == names(declared[extra]) - {"mpicoloc"}, extra
     everything = re.search(r"mpicoloc\[(.*)\]", declared["all"][0])[1].split(",")
-    assert sorted(everything) == sorted(set(extras.LIBRARIES) - {"all"})
+    assert sorted(everything) == sorted(set(errors.LIBRARIES) - {"all"})
 
 
 def test_the_core_is_small():

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.live import Counts, LiveJob
+from mpicoloc.job import live
+from mpicoloc.job.live import Counts, LiveJob
 from mpicoloc.profile import hdf5
-from mpicoloc.report.terminal import live
-from mpicoloc.report.terminal.listing import Listing
+from mpicoloc.show.listing import Listing
 
 NETWORK = ["--topology", "XGFT(2;4,4;1,2)", "--placement", "F1", "--placement", "F1"]
 CALLS = [

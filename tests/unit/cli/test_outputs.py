@@ -8,7 +8,7 @@ import sample
 from mpicoloc.cli.main import main
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5
-from mpicoloc.report.export import outputs
+from mpicoloc.show import outputs
 
 
 @pytest.fixture

@@ -9,18 +9,19 @@ import pytest
 import sample
 import terminal
 
+from mpicoloc import messages
 from mpicoloc.cli import main as cli
-from mpicoloc.cli.measure import run
-from mpicoloc.core import messages, progress
+from mpicoloc.cli.verbosity import DELAY_S, Watch
+from mpicoloc.core import progress
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.job import run
 from mpicoloc.pmpi import build_shim
 from mpicoloc.profile import hdf5
-from mpicoloc.report.terminal.progress import DELAY_S, Watch
 
 SLOW = """
 import sys, time
 from mpicoloc.cli import verbosity
-from mpicoloc.core import messages
+from mpicoloc import messages
 from mpicoloc.core.progress import count, stage, steps
 with verbosity.at(int(sys.argv[1]), "slow"):
     for i in steps(range(20), "reading", unit="profiles"):
@@ -205,8 +206,7 @@ def test_history_shows_how_many_are_read(tmp_path, profile):
         Path(tmp_path / "many" / f"{i}.h5").write_bytes(content)
     words = ["history", str(tmp_path / "many"), "--last", "1"]
     at_once = (
-        "from mpicoloc.report.terminal import progress; progress.DELAY_S = 0.0; "
-        "from mpicoloc.cli.main import main"
+        "from mpicoloc.cli import verbosity; verbosity.DELAY_S = 0.0; from mpicoloc.cli.main import main"
     )
     shown = terminal.show(
         *(sys.executable, "-c", f"{at_once}; raise SystemExit(main({words}))"),

@@ -82,7 +82,7 @@ def test_readme_and_docs_name_only_pages_that_exist():
 
 
 def test_every_feature_is_in_the_reference(generated):
-    from mpicoloc.slowdown import quantities
+    from mpicoloc.pairing import quantities
 
     for quantity in quantities.QUANTITIES:
         assert f"`{quantity.name}`" in generated["features"]

@@ -13,7 +13,7 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.lab import agent, control, placing, plan, server
-from mpicoloc.network.load import routing
+from mpicoloc.network import routing
 from mpicoloc.network.topology import readers, xgft
 
 TREE = plan.topology("XGFT(2;4,2;1,2)", "1Gbit")

@@ -10,7 +10,7 @@ from mpicoloc.core.tables import table
 from mpicoloc.measure import burst
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.estimate import burst_cycles, valid_windows
-from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.merge import complete
 
 
 def test_all_groups_give_what_the_profile_has():

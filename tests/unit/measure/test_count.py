@@ -15,12 +15,11 @@ from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.burst import Matched
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.count_paces import instants
-from mpicoloc.measure.count_weights import steadiest
+from mpicoloc.measure.count_paces import instants, steadiest
 from mpicoloc.measure.estimate import MUCH_WIDER, best_of, counting_frac, interference
-from mpicoloc.profile import hdf5, profile_ipc
-from mpicoloc.profile.assembly.complete import complete
-from mpicoloc.report.summary import summary
+from mpicoloc.profile import hdf5, pipe
+from mpicoloc.profile.merge import complete
+from mpicoloc.profile.summary import summary
 
 LONG = {"visit_s": 4.0, "period_s": 2.0}
 # name: program, largest mean error
@@ -326,7 +325,7 @@ def test_the_meters_results_survive_storage(tmp_path):
     by_name = sorted(profile.interference.meters, key=lambda one: one.meter)
     assert sorted(again.interference.meters, key=lambda one: one.meter) == by_name
     assert again.tables["counts"].tobytes() == tables["counts"].tobytes()
-    sent, _ = profile_ipc.unpack(memoryview(b"".join(bytes(part) for part in profile_ipc.pack(profile, {}))))
+    sent, _ = pipe.unpack(memoryview(b"".join(bytes(part) for part in pipe.pack(profile, {}))))
     assert sent.interference.meters == profile.interference.meters
     meters = summary(again)["interference"]["meters"]
     assert set(meters["count"]) == {"value", "low", "high", "n"}

@@ -10,7 +10,7 @@ from loops import Program, simulate
 
 from mpicoloc.core.tables import BEFORE_WINDOWS
 from mpicoloc.measure import count
-from mpicoloc.measure.count_corun import MIN_SHUTTERS, steadied
+from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, steadied
 from mpicoloc.measure.count_paces import crowded, paces
 
 ALWAYS = 2.0
@@ -73,7 +73,7 @@ def test_bytes_that_do_not_go_with_the_pace_change_nothing():
 
 
 def test_few_shutters_or_none_with_known_bytes_change_nothing():
-    for n_shutters, has_bytes in ((MIN_SHUTTERS - 1, True), (24, False)):
+    for n_shutters, has_bytes in ((MIN_CORUN_SHUTTERS - 1, True), (24, False)):
         found = paces_of(np.random.default_rng(5), n_shutters, has_bytes=has_bytes)
         assert (steadied(found).before == found.before).all()
 

@@ -7,7 +7,7 @@ from renewal import simulate
 
 from mpicoloc.core.tables import table
 from mpicoloc.measure.estimate import interference
-from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.merge import complete
 
 JOB_S = 60.0
 

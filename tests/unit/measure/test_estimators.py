@@ -10,7 +10,7 @@ from mpicoloc.measure import ipc
 from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
 from mpicoloc.measure.estimate import interference
 from mpicoloc.pmpi import contract
-from mpicoloc.profile.assembly.complete import complete
+from mpicoloc.profile.merge import complete
 
 
 def rng(seed=0):

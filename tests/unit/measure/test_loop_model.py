@@ -13,8 +13,8 @@ from rich.console import Console
 from mpicoloc.core.tables import table
 from mpicoloc.measure import loop
 from mpicoloc.measure.estimate import interference
-from mpicoloc.profile.assembly.complete import complete
-from mpicoloc.report.terminal.profile_tables import show
+from mpicoloc.profile.merge import complete
+from mpicoloc.profile.terminal import show
 
 
 def counted(rng, *, slowdown, rate=1000.0, n=60, solo_s=0.0024, around_s=0.019, entry=0x1440, i_node=0):

@@ -1,9 +1,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shutter_cost import paused_frac, stretch
 
 from mpicoloc.errors import UsageError
-from mpicoloc.measure.shutter_cost import paused_frac, stretch
 
 
 @given(n=st.integers(1, 64), duration_s=st.floats(1e-4, 0.4), gap_s=st.floats(0.01, 10))

@@ -7,9 +7,9 @@ import pytest
 from replays import tree
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.load import routing
-from mpicoloc.network.replay import fabrics
-from mpicoloc.network.topology import forwarding, infiniband, readers, xgft
+from mpicoloc.network import files, routing
+from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.replay import fabrics
 
 TOPOLOGY = xgft.parse("XGFT(2;4,2;1,2)", 1e9)
 DISCOVERED = infiniband.write(TOPOLOGY)
@@ -35,7 +35,7 @@ def dumped(mark=":"):
 
 
 def parse(text):
-    return forwarding.parse(text, "tables", FABRIC, infiniband.wiring(DISCOVERED, "net"))
+    return files.parse(text, "tables", FABRIC, infiniband.wiring(DISCOVERED, "net"))
 
 
 @pytest.mark.parametrize("mark", [":", "#"])
@@ -43,7 +43,7 @@ def test_tables_of_d_mod_k_are_its_routes(mark):
     """Every packet goes over the links that d-mod-k would choose."""
     from replays import flow
 
-    from mpicoloc.network.replay.simulate import simulate
+    from mpicoloc.replay.simulate import simulate
 
     network = tree(TOPOLOGY.m, TOPOLOGY.w)
     fixed = fabrics.with_next_nodes(network, parse(dumped(mark)))
@@ -98,4 +98,4 @@ def test_hosts_of_one_description_are_told_apart_by_the_guids_of_their_ports():
     assert text.count("node HCA-1") == TOPOLOGY.n_hosts
     fabric, wiring = readers.read(text, "net", 1e9), infiniband.wiring(text, "net")
     tables = re.sub(r"'h\d+'", "'node HCA-1'", dumped())
-    assert np.array_equal(forwarding.parse(tables, "tables", fabric, wiring), parse(dumped()))
+    assert np.array_equal(files.parse(tables, "tables", fabric, wiring), parse(dumped()))

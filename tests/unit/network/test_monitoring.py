@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import monitoring
+from mpicoloc.network import files
 
 HEAD = "# POINT TO POINT\n"
 ONE = HEAD + "E\t0\t1\t80 bytes\t2 msgs sent\t0,0,2\nI\t0\t1\t8 bytes\t1 msgs sent\n# OSC\n"
@@ -19,26 +19,26 @@ def rows(traffic):
 
 
 def test_messages_of_all_kinds_add_up():
-    found = monitoring.read([("a", ONE), ("b", TWO + "# COLLECTIVES\nC\t1\t0\t99 bytes\t1 msgs sent\n")], 3)
+    found = files.read([("a", ONE), ("b", TWO + "# COLLECTIVES\nC\t1\t0\t99 bytes\t1 msgs sent\n")], 3)
     assert rows(found) == [(0, 1, 97, 6), (1, 0, 5, 1), (1, 2, 7, 1)]
 
 
 def test_the_rank_after_the_jobs_is_the_coordinator():
-    assert rows(monitoring.read([("a", ONE), ("b", TWO)], 2)) == [(0, 1, 97, 6), (1, 0, 5, 1)]
+    assert rows(files.read([("a", ONE), ("b", TWO)], 2)) == [(0, 1, 97, 6), (1, 0, 5, 1)]
     with pytest.raises(DataError, match="rank 2, the job has 1"):
-        monitoring.read([("b", TWO)], 1)
+        files.read([("b", TWO)], 1)
 
 
 def test_other_files_are_refused():
     with pytest.raises(DataError, match="x is no file"):
-        monitoring.read([("x", "E\t0\t1\t80 bytes")], 2)
+        files.read([("x", "E\t0\t1\t80 bytes")], 2)
     with pytest.raises(DataError, match="x, line 2: expected"):
-        monitoring.read([("x", HEAD + "E\t0\tone\t80 bytes")], 2)
+        files.read([("x", HEAD + "E\t0\tone\t80 bytes")], 2)
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     try:
-        assert monitoring.read([("x", HEAD + text)], 5).n_ranks == 5
+        assert files.read([("x", HEAD + text)], 5).n_ranks == 5
     except DataError as error:
         assert "x, line" in str(error) or "the job has 5" in str(error)

@@ -9,7 +9,7 @@ from trees import QUICK
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network.topology import infiniband, placements, readers, topology_conf, xgft
+from mpicoloc.network.topology import infiniband, placements, readers, xgft
 from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
 from mpicoloc.network.topology.hostlist import expand
 
@@ -57,7 +57,7 @@ def test_hosts_of_a_file_are_told_with_its_line():
 
 @pytest.mark.parametrize("rates", [[1.0], [1.0, 2.0, 3.0]])
 def test_as_many_rates_as_levels(rates):
-    graph = topology_conf.parse(SLURM, "f")
+    graph = readers.parse(SLURM, "f")
     with pytest.raises(UsageError, match="give one per level"):
         recognise(graph, rates)
     assert recognise(graph, [1.0, 2.0]).topology.capacity_bps == (1.0, 2.0)
@@ -276,7 +276,7 @@ LINES = st.sampled_from([*REAL.splitlines(), *SLURM.splitlines(), *YAML.splitlin
 def test_any_text_is_a_topology_or_refused_in_one_line(text):
     for read in (
         lambda: readers.read(text, "f", 1e9),
-        lambda: topology_conf.parse(text, "f"),
+        lambda: readers.parse(text, "f"),
         lambda: infiniband.parse(text, "f"),
         lambda: expand(text, "f"),
         lambda: readers.rate_bps(text),

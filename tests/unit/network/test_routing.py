@@ -8,7 +8,7 @@ from trees import QUICK, topologies
 
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network.load import routing
+from mpicoloc.network import routing
 from mpicoloc.network.topology import xgft
 
 SMALL = Topology((4, 2, 3), (1, 2, 2), (1e9,) * 3)

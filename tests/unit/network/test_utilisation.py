@@ -10,7 +10,7 @@ from mpicoloc.core.profile import NetworkLevel
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.load import routing, sharing, utilisation
+from mpicoloc.network import routing, sharing, utilisation
 from mpicoloc.network.topology import placements, xgft
 
 TREE = xgft.parse("XGFT(2;4,2;1,2)", [1e9, 2e9])

@@ -7,7 +7,7 @@ from mpicoloc.core.tables import table
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, TimedMessages, Traffic
 from mpicoloc.errors import DataError
-from mpicoloc.network.load import utilisation, windows
+from mpicoloc.network import utilisation, windows
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import recorded
 

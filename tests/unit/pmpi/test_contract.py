@@ -9,7 +9,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.trace import trace_file
+from mpicoloc.trace import node_file
 
 ffi = contract.ffi
 STRUCTS = [name for name in ffi.list_types()[0] if name != "mc_agent"]  # which is opaque
@@ -160,7 +160,7 @@ def test_bits_of_events_in_files_are_those_of_the_contract():
     """The file's format is fixed by its own version: other bits in the contract need a translation there."""
     names = ("SENT", "RECEIVED", "MESSAGE", "ONE_SIDED", "CALL", "SITE", "LANE_SHIFT")
     for name in names:
-        assert getattr(trace_file, name) == getattr(contract, f"MC_EVENT_{name}"), name
+        assert getattr(node_file, name) == getattr(contract, f"MC_EVENT_{name}"), name
     event = contract.dtype("mc_event")
-    tail = [event.fields[name][1] - event.fields["peer"][1] for name in trace_file.KIND.names]
-    assert tail == [trace_file.KIND.fields[name][1] for name in trace_file.KIND.names]
+    tail = [event.fields[name][1] - event.fields["peer"][1] for name in node_file.KIND.names]
+    assert tail == [node_file.KIND.fields[name][1] for name in node_file.KIND.names]

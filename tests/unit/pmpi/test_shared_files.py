@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from rank_files import KEY, write_node, write_rank
 
-from mpicoloc.checkup import job_files
-from mpicoloc.coordinator import init_barrier, live
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.launch import elf
-from mpicoloc.pmpi import contract, shared_files
-from mpicoloc.profile.assembly import checkpoint
-from mpicoloc.profile.assembly.collect import CHECKPOINT_TROUBLE, collect
+from mpicoloc.job import check, init_barrier, live
+from mpicoloc.pmpi import contract, elf, shared_files
+from mpicoloc.profile import checkpoints
+from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 STRANGER = 54321
 """A number that no account has."""
@@ -76,7 +74,7 @@ def test_what_is_made_is_private(folder):
 @pytest.mark.parametrize("put", [fifo, link, os.mkdir])
 def test_check_and_top_say_so_of_a_board(folder, put):
     put(contract.board_path())
-    finding = job_files.board()
+    finding = check.board()
     assert finding.state == "fail"
     assert contract.board_path() in finding.text
     assert finding.remedy.startswith(f"user {os.geteuid()} or root")
@@ -90,7 +88,7 @@ def test_names_on_the_board_do_not_reach_the_terminal_as_they_are(folder):
     board["size_bytes"] = board.nbytes
     board["slots"]["owner"][0, 3], board["slots"]["job_id"][0, 3] = 1, b"\x1b[31mred\nline"
     Path(contract.board_path()).write_bytes(board.tobytes())
-    assert job_files.board().text == "1 jobs on this node: ?[31mred?line"
+    assert check.board().text == "1 jobs on this node: ?[31mred?line"
 
 
 @as_root
@@ -112,7 +110,7 @@ def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder):
     for what in ("log", "init", "init-probe", CHECKPOINT_TROUBLE):
         fifo(contract.shm_path(KEY, what))
     announcement = contract.shm_path(KEY, "init")
-    assert checkpoint.main([KEY]) == 4
+    assert checkpoints.main([KEY]) == 4
     assert init_barrier.announced(announcement) == [("init", 0)]
     init_barrier.Record(announcement).begin(0)
     assert init_barrier.wait_for_init(KEY, announcement, 1)

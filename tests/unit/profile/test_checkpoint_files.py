@@ -14,13 +14,10 @@ from node_parts import START_S, part
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.profile import hdf5
-from mpicoloc.profile.assembly import checkpoint_files, peer_nodes, recover
-from mpicoloc.profile.assembly.checkpoint import save
-from mpicoloc.profile.assembly.checkpoint_files import MAGIC
-from mpicoloc.profile.assembly.merge import merge
-from mpicoloc.profile.assembly.node_part import NodePart, pack
-from mpicoloc.trace import bundle
+from mpicoloc.profile import bundle, checkpoints, hdf5, peer_nodes, recover
+from mpicoloc.profile.checkpoints import MAGIC, save
+from mpicoloc.profile.merge import merge
+from mpicoloc.profile.node_part import NodePart, pack
 
 
 @pytest.fixture
@@ -115,7 +112,7 @@ def test_a_copy_that_fails_leaves_the_one_before(out):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        checkpoint_files.write(str(out), 0, broken())
+        checkpoints.write(str(out), 0, broken())
     assert os.listdir(out.with_suffix(".parts")) == ["0.part"]
     assert Path(path).read_bytes() == before
 
@@ -160,12 +157,12 @@ def test_a_damaged_part_is_one_line(out, content, capsys):
 
 
 def test_a_part_that_unfolds_is_refused(out, monkeypatch):
-    monkeypatch.setattr(checkpoint_files, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpoints, "MAX_BYTES", 1 << 20)
     path = save(part(0, out=out), START_S)
     with open(path, "wb") as file:
         file.write(MAGIC + zlib.compress(bytes(1 << 24)))
     with pytest.raises(DataError, match="damaged"):
-        checkpoint_files.read(path)
+        checkpoints.read(path)
 
 
 def test_a_number_that_is_none_is_refused(out):

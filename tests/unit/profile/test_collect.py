@@ -10,10 +10,11 @@ from rank_files import KEY, S, lane, write_node, write_rank
 from mpicoloc.core.tables import VERDICTS
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.profile.assembly import assemble, calls
-from mpicoloc.profile.assembly.collect import collect
-from mpicoloc.profile.assembly.merge import merge
-from mpicoloc.profile.assembly.node_part import pack, unpack
+from mpicoloc.profile import assemble
+from mpicoloc.profile import collect as collect_module
+from mpicoloc.profile.collect import collect
+from mpicoloc.profile.merge import merge
+from mpicoloc.profile.node_part import pack, unpack
 
 NAMES = ["", "MPI_Allreduce", "MPI_Recv", "MPI_Send"]
 
@@ -25,7 +26,7 @@ def shared_memory(monkeypatch, tmp_path):
     monkeypatch.setenv("MPICOLOC_SHM_DIR", str(shm))
     for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS", "MPICOLOC_RATE_SU", "MPICOLOC_PRICING"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(calls, "names", lambda shim, notes: dict(enumerate(NAMES)))
+    monkeypatch.setattr(collect_module, "call_names", lambda shim, notes: dict(enumerate(NAMES)))
     return shm
 
 
@@ -297,13 +298,13 @@ def test_a_misspelt_variable_is_noted_in_the_profile(monkeypatch, tmp_path):
 
 def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
     """For example a trace that is larger than what is signed."""
-    from mpicoloc.profile import canonical, hdf5, signature
+    from mpicoloc.profile import hdf5, signature
 
     key = tmp_path / "site.key"
     key.write_text("k" * 32)
     key.chmod(0o600)
     monkeypatch.setenv("MPICOLOC_KEY_FILE", str(key))
-    monkeypatch.setattr(canonical, "MAX_BYTES", 100)
+    monkeypatch.setattr(signature, "MAX_CONTENT_BYTES", 100)
     write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
     assert assemble.write([collect(KEY)]) == (str(tmp_path / "p.h5"), "")
     assert any("unsigned: more than" in note for note in hdf5.read(tmp_path / "p.h5").notes)
@@ -338,7 +339,7 @@ def test_what_a_rank_used_is_without_what_came_before_the_end_of_init():
 
 
 def test_a_rank_that_runs_used_what_the_kernel_tells_since_init():
-    from mpicoloc.profile.assembly import machine
+    from mpicoloc.profile import machine
 
     def ticks(pid):
         with open(f"/proc/{pid}/stat") as file:

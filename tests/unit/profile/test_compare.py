@@ -11,8 +11,8 @@ from scipy import stats
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.measure.statistics import compare, compare_all, holm
 from mpicoloc.profile import hdf5
-from mpicoloc.slowdown.statistics import compare, compare_all, holm
 
 TIMES = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=6)
 

@@ -10,8 +10,8 @@ import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.errors import DataError
-from mpicoloc.profile import hdf5, profile_ipc
-from mpicoloc.profile.assembly.job_network import on_network
+from mpicoloc.profile import hdf5, pipe
+from mpicoloc.profile.job_network import on_network
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_file_keeps_it(topology, tmp_path, capsys):
     assert hdf5.read(tmp_path / "p.h5").network == made.network
     levels = mpicoloc.open(tmp_path / "p.h5").network
     assert levels["sent_bytes"].tolist() == [level.sent_bytes for level in made.network.levels]
-    assert profile_ipc.unpack(memoryview(b"".join(profile_ipc.pack(made, {}))))[0].network == made.network
+    assert pipe.unpack(memoryview(b"".join(pipe.pack(made, {}))))[0].network == made.network
     assert main(["show", "--json", str(tmp_path / "p.h5")]) == 0
     told = json.loads(capsys.readouterr().out)["network"]
     assert told["topology"] == "XGFT(2;4,2;1,1)" and told["demand_class"] == "moderate"

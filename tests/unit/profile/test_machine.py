@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.core.tables import table
-from mpicoloc.profile.assembly import machine
+from mpicoloc.profile import machine
 
 
 @pytest.mark.parametrize(

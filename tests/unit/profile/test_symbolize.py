@@ -9,11 +9,11 @@ import sample
 
 from mpicoloc.core.tables import table
 from mpicoloc.errors import UsageError
-from mpicoloc.launch import elf
-from mpicoloc.profile.assembly import symbolize, symbols
-from mpicoloc.profile.assembly.symbolize import Place, resolve
+from mpicoloc.pmpi import elf
+from mpicoloc.profile import sites as profile_sites
+from mpicoloc.profile import symbolize
 from mpicoloc.profile.frames import Frames
-from mpicoloc.report import sites
+from mpicoloc.profile.symbolize import Place, resolve
 
 PROGRAM = """\
 static inline __attribute__((always_inline)) int inlined(int x)
@@ -107,7 +107,7 @@ def returns_of_calls(path):
 def test_symbols_of_damaged_files_name_nothing(tmp_path):
     path, (first, _) = build(tmp_path, ["-g0"])
     whole = path.read_bytes()
-    assert symbols.are_named(str(path), [first, 0, 1 << 63]) == [True, False, False]
+    assert symbolize.are_named(str(path), [first, 0, 1 << 63]) == [True, False, False]
     rng = random.Random(1)
     for _ in range(300):
         broken = bytearray(whole[: rng.choice((len(whole), rng.randrange(4, len(whole))))])
@@ -117,10 +117,10 @@ def test_symbols_of_damaged_files_name_nothing(tmp_path):
                 rng.randrange(256)
             )
         path.write_bytes(broken)
-        assert len(symbols.are_named(str(path), [first, 7])) == 2
+        assert len(symbolize.are_named(str(path), [first, 7])) == 2
     path.write_bytes(b"")
-    assert symbols.are_named(str(path), [first]) == [False]
-    assert symbols.are_named("/nowhere", [first]) == [False]
+    assert symbolize.are_named(str(path), [first]) == [False]
+    assert symbolize.are_named("/nowhere", [first]) == [False]
 
 
 def test_only_the_file_that_the_job_ran_is_asked(tmp_path, monkeypatch):
@@ -187,7 +187,7 @@ def test_calls_in_one_function_are_told_apart(tmp_path):
     }
     tables = {"modules": table("modules", {"path": modules, "build_id": ids})}
     profile = replace(sample.profile(), tables=tables)
-    found = sites.words(profile, table("call_sites", rows))
+    found = profile_sites.words(profile, table("call_sites", rows))
     outer = [f"bare+{offset:#x}" for offset in (first, second)]
     assert [name for name, _ in found] == [
         f"outer {outer[0]}", f"outer {outer[1]}", "inlined calls.c:3", "outer", "outer calls.c:8", "", ""
@@ -195,4 +195,6 @@ def test_calls_in_one_function_are_told_apart(tmp_path):
     assert [offset for _, offset in found[3:]] == [
         outer[0], f"lines+{lines[1][1]:#x}", "?+0x7", "(others)"
     ]  # fmt: skip
-    assert sites.words(profile, table("call_sites", rows), n_looked_up=0) == [("", name) for _, name in found]
+    assert profile_sites.words(profile, table("call_sites", rows), n_looked_up=0) == [
+        ("", name) for _, name in found
+    ]

@@ -3,7 +3,8 @@
 import json
 from dataclasses import asdict
 
-from mpicoloc.slurm import slurm_close, slurm_record
+from mpicoloc.slurm import close
+from mpicoloc.slurm import record as slurm_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
 JOB = {
@@ -42,8 +43,8 @@ def write_note(spool, note):
 
 def squeue(**changes):
     row = JOB | changes
-    cells = [(row[name], slurm_close._WIDTH) for name in slurm_close._FIELDS]
-    cells += [(row["admin_comment"], slurm_close.COMMENT_WIDTH), (row["Account"], slurm_close._WIDTH)]
+    cells = [(row[name], close._WIDTH) for name in close._FIELDS]
+    cells += [(row["admin_comment"], close.COMMENT_WIDTH), (row["Account"], close._WIDTH)]
     return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
 
 
@@ -58,5 +59,5 @@ def squeue_script(folder, script=None, **changes):
 
 def record(told=None, step="0", now_s=1795377604.25):
     job, *of_step = told or [squeue(), STEP]
-    start = slurm_close.parse_start(job, 11, 1000)
+    start = close.parse_start(job, 11, 1000)
     return slurm_record.parse_step(start, (step, *(of_step or [""])), "ada", now_s)

@@ -10,16 +10,16 @@ import pytest
 import sample
 from slurm_programs import answering
 
-from mpicoloc.campaign import model_file
 from mpicoloc.cli.main import main
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
+from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.core.tables import table
+from mpicoloc.pairing import model_file
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Partitions
+from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5, history
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Partitions
-from mpicoloc.slowdown.slowdown import MeasuredTable
-from mpicoloc.slowdown.training.fitting import fit_kind
 from mpicoloc.slurm import client, job_history, service
 
 HOW = service.ServiceSettings(Partitions("whole", "shared"), Rules("blossom", prior_slowdown=1.3), None)

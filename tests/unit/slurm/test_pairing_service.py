@@ -10,17 +10,17 @@ import sample
 from slurm_programs import answering
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.batch import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
+from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_files
+from mpicoloc.pairing.assignment import Assignment
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.assignment import Assignment
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
-from mpicoloc.slowdown.slowdown import MeasuredTable
-from mpicoloc.slurm import apply, service, slurm_command
+from mpicoloc.slurm import apply, command, service
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
@@ -203,7 +203,7 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
     audit = apply.AuditLog(None, pytest.fail)
-    with pytest.raises(slurm_command.ControllerAway):
+    with pytest.raises(command.ControllerAway):
         apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
     assert not (slurm / "said").exists()
     assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None

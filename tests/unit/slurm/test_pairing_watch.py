@@ -14,17 +14,18 @@ import pytest
 import sample
 from slurm_programs import UPDATE, answering
 
-from mpicoloc.campaign import model_file
 from mpicoloc.cli import main
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.pairing import model_file
+from mpicoloc.pairing.assignment import Assignment
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
+from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
-from mpicoloc.schedule.assignment import Assignment
-from mpicoloc.schedule.policies import Rules
-from mpicoloc.schedule.sharing_plan import Commit, Partitions, Release
-from mpicoloc.slowdown.training.fitting import fit_kind
-from mpicoloc.slurm import apply, job_history, service, service_lock, service_loop, slurm_command
+from mpicoloc.slurm import apply, job_history, service, service_loop
+from mpicoloc.slurm import command as slurm_command
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")
@@ -145,11 +146,11 @@ def test_a_model_that_is_fitted_anew_is_read_and_a_damaged_one_is_not(watch, cap
 
 def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(watch.folder / "cache"))
-    with service_lock.hold_lock(Partitions("whole", "shared")):
+    with service_loop.hold_lock(Partitions("whole", "shared")):
         assert watch(n_looks=1) == []
         assert "another `mpicoloc pair --watch` steers whole and shared" in capsys.readouterr().err
         assert watch("--prior-slowdown", "1.3", "--dry-run", n_looks=1)
-        with service_lock.hold_lock(Partitions("others", "shared")):
+        with service_loop.hold_lock(Partitions("others", "shared")):
             pass
     assert len(watch(n_looks=1)) == 4
 
@@ -157,17 +158,17 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
 def test_a_reader_that_outlives_its_service_keeps_no_new_one_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     both = Partitions("whole", "shared")
-    with service_lock.hold_lock(both):
+    with service_loop.hold_lock(both):
         begun, begins = os.pipe()
         reader = os.fork()
         if reader == 0:
             os.write(begins, b"x")
             signal.pause()
         os.read(begun, 1)
-        with pytest.raises(EnvironmentFault), service_lock.hold_lock(both):
+        with pytest.raises(EnvironmentFault), service_loop.hold_lock(both):
             pass
     try:
-        with service_lock.hold_lock(both):
+        with service_loop.hold_lock(both):
             assert os.waitpid(reader, os.WNOHANG) == (0, 0), "it lives"
     finally:
         os.kill(reader, signal.SIGKILL)

@@ -15,12 +15,12 @@ from mpicoloc.cli.main import main
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import hdf5, signature
-from mpicoloc.slurm import slurm_close, slurm_price
+from mpicoloc.slurm import close, close_job
 
 KEY = b"0123456789abcdef0123456789abcdef"
 UID = os.getuid()
 SUBMITTED_S = 1_763_000_000
-START = slurm_close.Start(7, UID, SUBMITTED_S, SUBMITTED_S + 5, True, "7")
+START = close.Start(7, UID, SUBMITTED_S, SUBMITTED_S + 5, True, "7")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def names(found):
 
 def sign(folder, start=START, name="7.0.h5"):
     found = str(folder / "out" / name), start.name(name.split(".")[1])
-    return slurm_close.sign(found, start, KEY, str(folder / "spool"), 1.0)
+    return close.sign(found, start, KEY, str(folder / "spool"), 1.0)
 
 
 def write_anew(folder, name="7.0.h5"):
@@ -58,17 +58,17 @@ def test_profiles_are_found_by_job_owner_and_step(job):
         (job / "out" / name).touch()
     os.symlink(job / "out" / "8.0.h5", job / "out" / "7.1.h5")
     (job / "out" / "7.2.h5").mkdir()
-    found = slurm_close.find_profiles(pattern(job), START)
+    found = close.find_profiles(pattern(job), START)
     assert names(found) == ["7.0.h5", "7.batch.h5"]
-    assert slurm_close.find_profiles(pattern(job), replace(START, uid=UID + 1)) == []
-    assert slurm_close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START) == []
+    assert close.find_profiles(pattern(job), replace(START, uid=UID + 1)) == []
+    assert close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START) == []
     (job / "out" / f"{UID}%7*.0.h5").touch()
-    assert len(slurm_close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START)) == 1
+    assert len(close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START)) == 1
 
 
 def test_what_is_older_than_this_start_is_of_another(job):
     os.utime(job / "out" / "7.0.h5", (0, START.since_unix_s - 1))
-    assert names(slurm_close.find_profiles(pattern(job), START)) == ["7.batch.h5"]
+    assert names(close.find_profiles(pattern(job), START)) == ["7.batch.h5"]
 
 
 def test_what_was_signed_for_one_start_is_not_signed_for_the_next(job):
@@ -82,15 +82,15 @@ def test_what_was_signed_for_one_start_is_not_signed_for_the_next(job):
 
 def test_each_profile_is_signed_once_and_told_together(job):
     spool = str(job / "spool")
-    for found in slurm_close.find_profiles(pattern(job), START):
-        to = slurm_close.sign(found, START, KEY, spool, 1.0)
+    for found in close.find_profiles(pattern(job), START):
+        to = close.sign(found, START, KEY, spool, 1.0)
         assert signature.verify(signature.snapshot(to), KEY).is_good
         os.utime(found[0], (4e9, 4e9))
-        assert slurm_close.sign(found, START, KEY, spool, 2.0) is None, "the user has changed it"
-    assert [os.path.basename(path) for path in slurm_close.signed_profiles(spool, START)] == [
+        assert close.sign(found, START, KEY, spool, 2.0) is None, "the user has changed it"
+    assert [os.path.basename(path) for path in close.signed_profiles(spool, START)] == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
-    told = slurm_price.price_so_far(spool, START)
+    told = close_job.price_so_far(spool, START)
     assert told["n_profiles"] == 2
     assert told["profile_runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
@@ -101,7 +101,7 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
     for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
         assert sign(job, start) is not None
         write_anew(job)
-        assert slurm_price.price_so_far(str(job / "spool"), start)["n_profiles"] == 1
+        assert close_job.price_so_far(str(job / "spool"), start)["n_profiles"] == 1
     assert len(list((job / "spool").glob("*.h5"))) == 3
 
 
@@ -119,10 +119,10 @@ def test_names_in_the_spool_are_by_step_wherever_the_pattern_has_it(tmp_path, ou
         (tmp_path / path).touch()
     out = f"{tmp_path}{out}"
     wanted = {f"{tmp_path}/{path}": START.name(step) for path, step in found.items()}
-    assert dict(slurm_close.find_profiles(out, START)) == wanted
+    assert dict(close.find_profiles(out, START)) == wanted
     assert len(set(wanted.values())) == len(wanted)
     for path, step in found.items():
-        assert slurm_close.profile_path(out, START, step) == f"{tmp_path}/{path}"
+        assert close.profile_path(out, START, step) == f"{tmp_path}/{path}"
 
 
 @pytest.mark.parametrize("out", ["/x/%j.h5", "/x/%j", "/x/%j.%%s.h5", "/%u/%j.s"])
@@ -137,20 +137,20 @@ def test_a_profile_in_a_folder_of_its_users_is_found(tmp_path):
     (tmp_path / str(UID)).mkdir(mode=0o700)
     out = f"{tmp_path}/%u/%j.%s.h5"
     (tmp_path / str(UID) / "7.0.h5").touch()
-    assert names(slurm_close.find_profiles(out, START)) == ["7.0.h5"]
-    assert slurm_close.find_profiles(out, replace(START, uid=UID + 1)) == []
+    assert names(close.find_profiles(out, START)) == ["7.0.h5"]
+    assert close.find_profiles(out, replace(START, uid=UID + 1)) == []
 
 
 def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
     size = (job / "out" / "7.0.h5").stat().st_size
-    monkeypatch.setattr(slurm_close, "MAX_PROFILES", 1)
+    monkeypatch.setattr(close, "MAX_PROFILES", 1)
     assert sign(job)
     with pytest.raises(DataError, match="is not signed: 1 profiles of its job are"):
         sign(job, name="7.batch.h5")
     write_anew(job)
     assert sign(job, replace(START, submitted_unix_s=1)), "another start has room of its own"
-    monkeypatch.setattr(slurm_close, "MAX_PROFILES", 9)
-    monkeypatch.setattr(slurm_close, "MAX_BYTES", 2 * size)
+    monkeypatch.setattr(close, "MAX_PROFILES", 9)
+    monkeypatch.setattr(close, "MAX_BYTES", 2 * size)
     with pytest.raises(DataError, match="of signed profiles of its job"):
         sign(job, name="7.batch.h5")
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_too_large_is_not_even_read(job, monkeypatch):
     large = 200 << 20
     os.truncate(job / "out" / "7.0.h5", large)
     for name, what in (("MAX_BYTES", "of signed profiles of its job"), ("MAX_FILE_BYTES", "has more than")):
-        monkeypatch.setattr(slurm_close, name, large - 1)
+        monkeypatch.setattr(close, name, large - 1)
         tracemalloc.start()
         try:
             with pytest.raises(DataError, match=what):
@@ -175,13 +175,13 @@ def test_what_unfolds_to_more_memory_than_there_is_is_not_signed(job, monkeypatc
     large = replace(large, tables={**large.tables, "events": events}, job=replace(large.job, id="7"))
     hdf5.write(large, job / "out" / "7.1.h5")
     assert (job / "out" / "7.1.h5").stat().st_size < events.nbytes / 50
-    monkeypatch.setattr(slurm_close, "MEMORY_BYTES", events.nbytes // 2)
+    monkeypatch.setattr(close, "MEMORY_BYTES", events.nbytes // 2)
     with pytest.raises(DataError):
         sign(job, name="7.1.h5")
     assert sign(job)
     monkeypatch.undo()
     assert sign(job, name="7.1.h5")
-    assert slurm_price.price_so_far(str(job / "spool"), START)["n_profiles"] == 2
+    assert close_job.price_so_far(str(job / "spool"), START)["n_profiles"] == 2
 
 
 DAY_S = 86400.0
@@ -200,14 +200,14 @@ def test_what_was_half_written_is_removed_later(job):
     for name, age_s in ages_s.items():
         (spool / name).touch()
         os.utime(spool / name, (now_s - age_s,) * 2)
-    slurm_close.sweep(str(spool), now_s)
+    close.sweep(str(spool), now_s)
     gone = {".mpicoloc-a.h5.part", ".mpicoloc-prices-7.1.json"}
     assert {path.name for path in spool.iterdir()} == ages_s.keys() - gone, "a step may run for weeks"
 
 
 def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
     """The job's next step waits for it."""
-    spool, read, as_before = job / "spool", [], slurm_close.read_signed
+    spool, read, as_before = job / "spool", [], close.read_signed
 
     def counted(paths, start):
         read.extend(map(os.path.basename, paths))
@@ -215,18 +215,18 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
 
     def so_far():
         read.clear()
-        return slurm_price.price_so_far(str(spool), START), list(read)
+        return close_job.price_so_far(str(spool), START), list(read)
 
-    monkeypatch.setattr(slurm_close, "read_signed", counted)
+    monkeypatch.setattr(close, "read_signed", counted)
     assert so_far() == (None, [])
     sign(job)
-    first = os.path.basename(slurm_close.signed_profiles(str(spool), START)[0])
-    one = slurm_price.sum_prices([slurm_price.price_of_profile(profile())])
+    first = os.path.basename(close.signed_profiles(str(spool), START)[0])
+    one = close_job.sum_prices([close_job.price_of_profile(profile())])
     assert so_far() == (one, [first])
     assert so_far() == (one, []), "a step without a profile"
     sign(job, name="7.batch.h5")
-    both = slurm_price.sum_prices([slurm_price.price_of_profile(profile())] * 2)
-    second = os.path.basename(slurm_close.signed_profiles(str(spool), START)[1])
+    both = close_job.sum_prices([close_job.price_of_profile(profile())] * 2)
+    second = os.path.basename(close.signed_profiles(str(spool), START)[1])
     assert so_far() == (both, [second])
     os.utime(spool / first, (4e9, 4e9))
     assert so_far() == (both, [first]), "it may be another one"
@@ -235,7 +235,7 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
         assert so_far() == (both, [first, second])
     (spool / second).write_bytes(b"no profile")
     assert so_far()[0] == one
-    slurm_price.remove_cache(str(spool), START)
+    close_job.remove_cache(str(spool), START)
     assert not list(spool.glob(".mpicoloc-prices-*"))
 
 
@@ -246,7 +246,7 @@ def test_a_price_that_slurm_has_is_not_told_again(monkeypatch, tmp_path):
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
     found = [profile(), replace(profile(), price=None)]
-    assert slurm_price.sum_prices(list(map(slurm_price.price_of_profile, found)))["profile_fair_su"] is None
+    assert close_job.sum_prices(list(map(close_job.price_of_profile, found)))["profile_fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):
@@ -279,13 +279,13 @@ PRICE = '{"mpicoloc":{"n_profiles":1}}'
 def squeue(comment, account="(null)", **changes):
     """As squeue prints a job: columns of so many bytes, cut off."""
     row = JOB | changes
-    cells = [(row.get(name, ""), slurm_close._WIDTH) for name in slurm_close._FIELDS]
-    cells += [(comment, slurm_close.COMMENT_WIDTH), (account, slurm_close._WIDTH)]
+    cells = [(row.get(name, ""), close._WIDTH) for name in close._FIELDS]
+    cells += [(comment, close.COMMENT_WIDTH), (account, close._WIDTH)]
     return b"".join(os.fsencode(text)[:width].ljust(width) for text, width in cells) + b"\n"
 
 
 def started(*lines, job=7):
-    return slurm_close.parse_start(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
+    return close.parse_start(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
 
 
 def test_a_long_comment_is_read_whole():
@@ -314,7 +314,7 @@ def told(monkeypatch, folder, comment, **changes):
     scontrol.write_text(f"#!/bin/sh\nprintf '%s' \"$3\" > {folder}/told\n")
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-    assert slurm_price.write_admin_comment(started(squeue(comment, **changes)), {"n_profiles": 2})
+    assert close_job.write_admin_comment(started(squeue(comment, **changes)), {"n_profiles": 2})
     return (folder / "told").read_text().removeprefix("AdminComment=")
 
 
@@ -343,7 +343,7 @@ def test_a_comment_that_may_be_cut_is_not_written_back(monkeypatch, tmp_path):
 
 @given(st.text(alphabet='ab {}":,1\n'), st.text(alphabet='ab {}":,1\n'))
 def test_the_last_price_is_the_only_one_and_all_else_stays(before, after):
-    once = slurm_price.with_price(f"{before} {PRICE} {after}", PRICE)
+    once = close_job.with_price(f"{before} {PRICE} {after}", PRICE)
     assert once == " ".join(filter(None, (before.strip(), PRICE, after.strip())))
     new = json.dumps({"mpicoloc": {"n_profiles": 2}})
-    assert slurm_price.with_price(once, new) == once.replace(PRICE, new)
+    assert close_job.with_price(once, new) == once.replace(PRICE, new)

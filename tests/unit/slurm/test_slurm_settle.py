@@ -10,7 +10,7 @@ from slurm_step import KEY, record, squeue, squeue_script, write_note
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
 from mpicoloc.profile import signature
-from mpicoloc.slurm import slurm_close, slurm_settle, step_note, step_record
+from mpicoloc.slurm import close, settle, step_note, step_record
 from mpicoloc.slurm.step_note import StepNote
 
 STEP = StepNote(11, "0", 1000, 2, 4, 1795377530.0, None)
@@ -37,7 +37,7 @@ def told(tmp_path, monkeypatch, script=None, **changes):
 
 
 def left(spool, key):
-    return list(slurm_settle.settle_all(str(spool), key))
+    return list(settle.settle_all(str(spool), key))
 
 
 def records(spool):
@@ -221,8 +221,8 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
     )
     for note in (STEP, *others):
         write_note(spool, note)
-    start = slurm_close.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
-    assert list(slurm_settle.settle_job(str(spool), start, key, 1795377585.0)) == [
+    start = close.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
+    assert list(settle.settle_job(str(spool), start, key, 1795377585.0)) == [
         f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")
     ]
     assert (records(spool)["0"].ran_s, records(spool)["allocation"].ran_s) == (55.0, 61.0)
@@ -231,10 +231,8 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
 
 def closed(spool, key):
     """What the epilog of job 11 makes."""
-    start = slurm_close.query_start(11, 1000)
-    return [
-        os.path.basename(str(one)) for one in slurm_settle.settle_job(str(spool), start, key, 1795378200.0)
-    ]
+    start = close.query_start(11, 1000)
+    return [os.path.basename(str(one)) for one in settle.settle_job(str(spool), start, key, 1795378200.0)]
 
 
 def test_a_job_without_a_script_has_a_record_of_its_own(spool, key, tmp_path, monkeypatch):

@@ -14,10 +14,10 @@ from traces import BARRIER, RECV, SEND, WAITALL
 from mpicoloc.core.tables import table
 from mpicoloc.errors import DataError
 from mpicoloc.profile import frames, hdf5
-from mpicoloc.trace import trace, trace_clocks, trace_file
+from mpicoloc.trace import clock_correction, node_file, reader
 
-SENT, RECEIVED, MESSAGE = trace_file.SENT, trace_file.RECEIVED, trace_file.MESSAGE
-LANE = 1 << trace_file.LANE_SHIFT
+SENT, RECEIVED, MESSAGE = node_file.SENT, node_file.RECEIVED, node_file.MESSAGE
+LANE = 1 << node_file.LANE_SHIFT
 
 
 def write(folder, *blocks, name="0.mct"):
@@ -43,7 +43,7 @@ def two_ranks(folder):
 
 def test_what_was_written_is_read(tmp_path):
     two_ranks(tmp_path / "x.trace")
-    found = trace.read_folder(tmp_path / "x.trace")
+    found = reader.read_folder(tmp_path / "x.trace")
     assert (found.n_events, found.ranks, found.notes, found.origin_ns) == (6, [0, 1], (), 1000)
     frame = found.frame()
     assert frame["rank"].tolist() == [0, 0, 0, 1, 1, 1]
@@ -65,7 +65,7 @@ def test_what_was_written_is_read(tmp_path):
 
 def test_ranks_and_times_are_chosen(tmp_path):
     two_ranks(tmp_path / "x.trace")
-    found = trace.read_folder(tmp_path / "x.trace")
+    found = reader.read_folder(tmp_path / "x.trace")
     assert found.frame(ranks=[1])["t_ns"].tolist() == [1000, 1500, 3000]
     assert found.frame(begin_s=300e-9, end_s=1.1e-6)["t_ns"].tolist() == [1300, 1500]
     assert found.frame(ranks=[1], begin_s=500e-9)["t_ns"].tolist() == [1500, 3000]
@@ -86,7 +86,7 @@ def test_messages_of_one_call_belong_to_it_across_blocks_and_threads(tmp_path):
         ),
         traces.events(0, [100, 400], [50, 10], [60, 5], [1, 4], [WAITALL | RECEIVED, SEND | SENT], [3, 4]),
     )  # fmt: skip
-    found = trace.read_folder(tmp_path / "x.trace")
+    found = reader.read_folder(tmp_path / "x.trace")
     assert len(found.frame()) == 4
     rows = found.messages().sort_values(["end_ns", "peer"])
     assert rows["peer"].tolist() == [9, 8, 1, 2, 3, 4]
@@ -109,7 +109,7 @@ def test_times_that_step_back_and_columns_of_any_width(tmp_path):
         for width in range(9)
     ]
     write(tmp_path / "x.trace", traces.head(), traces.names(), *blocks)
-    frame = trace.read_folder(tmp_path / "x.trace").frame()
+    frame = reader.read_folder(tmp_path / "x.trace").frame()
     for width in range(9):
         rows = frame[frame["rank"] == width]
         assert (rows["t_ns"] == t).all() and (rows["duration_ns"] == duration).all()
@@ -152,7 +152,7 @@ def test_clocks_of_the_profile_are_applied(tmp_path):
     two_ranks(tmp_path / "x.trace")
     profile = with_profile(tmp_path).profile
     nodes = table("nodes", {"hostname": ["n1"], "clock_offset_s": [1e-7]})
-    found = trace.read(tmp_path / "x.h5", replace(profile, tables={**profile.tables, "nodes": nodes}))
+    found = reader.read(tmp_path / "x.h5", replace(profile, tables={**profile.tables, "nodes": nodes}))
     assert found.frame()["t_ns"].tolist() == [1000, 1200, 2000, 900, 1400, 2900]
     assert found.frame(end_s=0.0)["t_ns"].tolist() == []
 
@@ -162,11 +162,11 @@ def test_what_a_dead_node_left_is_read_and_told(tmp_path, n_lost):
     path = two_ranks(tmp_path / "x.trace")
     content = path.read_bytes()
     path.write_bytes(content[:-n_lost])
-    found = trace.read_folder(tmp_path / "x.trace")
+    found = reader.read_folder(tmp_path / "x.trace")
     assert 3 <= found.n_events < 6 and len(found.frame()) == found.n_events
     assert len(found.notes) == 1 and "not whole" in found.notes[0]
     path.write_bytes(content[:-n_lost] + b"\xff" * n_lost)  # the length is there, the content is not
-    found = trace.read_folder(tmp_path / "x.trace")
+    found = reader.read_folder(tmp_path / "x.trace")
     assert 3 <= found.n_events < 6 and len(found.frame()) == found.n_events
     assert len(found.notes) == 1
 
@@ -174,26 +174,26 @@ def test_what_a_dead_node_left_is_read_and_told(tmp_path, n_lost):
 def test_foreign_files_are_refused(tmp_path):
     folder = tmp_path / "x.trace"
     with pytest.raises(DataError, match="no folder"):
-        trace.read_folder(folder)
+        reader.read_folder(folder)
     folder.mkdir()
     with pytest.raises(DataError, match="no file of a trace"):
-        trace.read_folder(folder)
+        reader.read_folder(folder)
     for content in (b"", b"hello", traces.names(), traces.head()[:100]):
         write(folder, content)
         with pytest.raises(DataError):
-            trace.read_folder(folder)
-    write(folder, traces.block(trace_file.HEAD, bytes(152), version=9))
+            reader.read_folder(folder)
+    write(folder, traces.block(node_file.HEAD, bytes(152), version=9))
     with pytest.raises(DataError, match="version 9"):
-        trace.read_folder(folder)
+        reader.read_folder(folder)
 
 
 def test_a_changed_byte_is_found(tmp_path):
     path = two_ranks(tmp_path / "x.trace")
     content = bytearray(path.read_bytes())
-    content[len(traces.head() + traces.names()) + 16 + trace_file.CHUNK.itemsize + 3] ^= 1
+    content[len(traces.head() + traces.names()) + 16 + node_file.CHUNK.itemsize + 3] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match="damaged at byte"):
-        trace.read_folder(tmp_path / "x.trace").frame()
+        reader.read_folder(tmp_path / "x.trace").frame()
 
 
 def test_hostile_blocks_are_refused_within_a_bound_of_memory(tmp_path):
@@ -210,10 +210,10 @@ def test_hostile_blocks_are_refused_within_a_bound_of_memory(tmp_path):
             tmp_path / "x.trace",
             traces.head(),
             traces.names(),
-            traces.block(trace_file.EVENTS, bytes(content)),
+            traces.block(node_file.EVENTS, bytes(content)),
         )
         try:
-            found = trace.read_folder(tmp_path / "x.trace")
+            found = reader.read_folder(tmp_path / "x.trace")
             found.frame(), found.messages(), found.frame(begin_s=0.0, end_s=1.0)
             n_read += 1
         except DataError:
@@ -255,5 +255,5 @@ def test_a_rank_with_a_hostile_number_costs_no_memory(tmp_path):
     for i, rank in enumerate((2**31 - 1, -(2**31))):
         events = traces.events(rank, [5], [1], [0], [2**31 - 1], SEND | SENT)
         write(tmp_path / "x.trace", traces.head(), events, name=f"{i}.mct")
-    found = trace_clocks.aligned(trace.read_folder(tmp_path / "x.trace"))
+    found = clock_correction.aligned(reader.read_folder(tmp_path / "x.trace"))
     assert len(found.frame()) == 2 and found.alignment.n_messages == 0

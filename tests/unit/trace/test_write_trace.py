@@ -12,7 +12,7 @@ import once
 import pytest
 
 from mpicoloc.pmpi import contract, sources
-from mpicoloc.trace import trace, trace_file
+from mpicoloc.trace import node_file, reader
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (*objects.COMMON, *objects.GATELESS, *sources.c_files(objects.CSRC, ("trace",)))
@@ -46,7 +46,7 @@ def run(program, tmp_path, *arguments, ring=1 << 16):
     assert not list(shm.iterdir())
     n_events, n_dropped = map(int, done.stdout.split())
     folder = tmp_path / "job.trace"
-    return n_events, n_dropped, trace.read_folder(folder) if folder.exists() else None
+    return n_events, n_dropped, reader.read_folder(folder) if folder.exists() else None
 
 
 def calls_by_lane(found):
@@ -125,13 +125,13 @@ def test_a_file_of_another_job_is_replaced(program, tmp_path):
 
 def test_layouts_are_those_of_the_header(program):
     done = subprocess.run([program, "layout"], capture_output=True, text=True, timeout=60, check=True)
-    sizes = [kind.itemsize for kind in (trace_file.BLOCK, trace_file.FILE_HEAD, trace_file.CHUNK)]
-    fields = [trace_file.CHUNK.fields[name][1] for name in ("n", "t_min", "t_step", "columns")]
-    limits = [trace_file.MAGIC, trace_file.VERSION, trace_file.MAX_EVENTS, trace_file.EVENTS]
+    sizes = [kind.itemsize for kind in (node_file.BLOCK, node_file.FILE_HEAD, node_file.CHUNK)]
+    fields = [node_file.CHUNK.fields[name][1] for name in ("n", "t_min", "t_step", "columns")]
+    limits = [node_file.MAGIC, node_file.VERSION, node_file.MAX_EVENTS, node_file.EVENTS]
     assert [int(word) for word in done.stdout.split()] == [*sizes, *fields, *limits]
     bits = {
         name: getattr(contract, f"MC_EVENT_{name}")
         for name in ("SENT", "RECEIVED", "MESSAGE", "ONE_SIDED", "CALL", "SITE")
     }
-    assert bits == {name: getattr(trace_file, name) for name in bits}
-    assert contract.MC_EVENT_LANE_SHIFT == trace_file.LANE_SHIFT
+    assert bits == {name: getattr(node_file, name) for name in bits}
+    assert contract.MC_EVENT_LANE_SHIFT == node_file.LANE_SHIFT

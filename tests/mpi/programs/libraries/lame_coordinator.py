@@ -5,11 +5,11 @@ import sys
 
 from mpi4py import MPI
 
-from mpicoloc.coordinator import coordinator
+from mpicoloc.job import coordinator
 
 os.environ["MPICOLOC_KEY"] = key = "lame"
 if MPI.COMM_WORLD.rank == 1:
-    sys.modules["mpicoloc.profile.assembly.collect"] = None
+    sys.modules["mpicoloc.profile.collect"] = None
 coordinator._guarded(coordinator._write_profile, key, MPI.COMM_WORLD)
 MPI.COMM_WORLD.Barrier()
 # One write: a launcher may put what others write between a line and its end.

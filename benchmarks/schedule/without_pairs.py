@@ -1,0 +1,51 @@
+"""How a model that learns from no pairs compares with those that do, on the same left-out programs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpicoloc.core.slowdown import SlowdownModel
+from mpicoloc.core.training import TrainingSet
+from mpicoloc.errors import DataError
+from mpicoloc.pairing.scores import Predictions, Scores, concatenated, scores_of
+from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS
+from mpicoloc.pairing.training.problem import leave_program_out, problem
+
+
+def scores_without_pairs(training: TrainingSet, model: SlowdownModel, seed: int = 0) -> Scores:
+    """Scores of a model as `fitting` gives them for programs left out.
+
+    Parameters
+    ----------
+    training : TrainingSet
+        Measured pairs.
+    model : SlowdownModel
+        Made without these pairs, such as `bubbles.model.BubbleModel`. As it learns from none, leaving a
+        program out changes nothing of it; what is usual, which R2 is measured against, is that of the other
+        programs, as for all models.
+    seed : int
+        Of the folds.
+
+    Returns
+    -------
+    Scores
+
+    Raises
+    ------
+    DataError
+        If the set is too small, or the model does not know a program.
+    """
+    given = problem(training)
+    found = [
+        model.predict(training.jobs[target], [training.jobs[co_runner]])
+        for target, co_runner in zip(given.target, given.co_runner, strict=True)
+    ]
+    if not found:
+        raise DataError("no pairs to compare with: give a campaign")
+    value, low, high = (np.array([getattr(one, end) for one in found]) for end in ("value", "low", "high"))
+    parts = []
+    for train, test in leave_program_out(given, np.arange(len(value)), MAX_PROGRAM_FOLDS, seed):
+        usual = np.full(len(test), given.mean(train))
+        measured = given.slowdown[test], given.weight[test]
+        parts.append(Predictions(*measured, usual, value[test], low[test], high[test]))
+    return scores_of(concatenated(parts))

@@ -1,0 +1,1 @@
+"""Simulation of a machine's batch system on a log of its jobs: the verb `batch`."""

@@ -1,0 +1,1 @@
+"""Allocations: which nodes a job gets."""

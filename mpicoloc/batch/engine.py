@@ -1,0 +1,317 @@
+"""The event loop: jobs arrive, begin and end; an order chooses which begins, an allocation on which nodes.
+
+A job has work, its run time alone in s, and a speed, 1 unless something slows it down. Its end moves whenever
+its speed changes, so what shares nodes or the network may stretch it while it runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.batch import queue
+from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.view import FREE, Allocation, Nodes, Order, View
+from mpicoloc.core import progress
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_ADVANCE_JOBS = 1000
+"""Jobs between two reports of progress."""
+
+
+class Observer(Protocol):
+    """Is told of each job that begins and ends."""
+
+    def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job has begun on these nodes, in ascending order."""
+
+    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job has ended and left its nodes."""
+
+
+@runtime_checkable
+class Settler(Protocol):
+    """An observer that changes how fast jobs work when all that happens at an instant has happened."""
+
+    def settle(self, simulation: Simulation) -> None:
+        """Jobs have begun and ended, and no time has passed."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What became of each job of a workload.
+
+    Parameters
+    ----------
+    arrival_s, start_s, end_s : ndarray, shape (n,)
+        When the job was submitted, began and ended, s. A job that waits for the end of another arrives later
+        than the log says.
+    """
+
+    arrival_s: Floats
+    start_s: Floats
+    end_s: Floats
+
+    @property
+    def completion_s(self) -> float:
+        """From the first arrival to the last end, s."""
+        return float(self.end_s.max() - self.arrival_s.min())
+
+
+Simulate = Callable[[Workload, Machine, Order, Allocation, Sequence[Observer]], Schedule]
+"""What runs all jobs of a workload, as `simulate` does."""
+
+
+def simulate(
+    workload: Workload,
+    machine: Machine,
+    order: Order,
+    allocation: Allocation,
+    observers: Sequence[Observer] = (),
+) -> Schedule:
+    """Run all jobs of a workload; none is lost, and each has nodes of its own."""
+    return Simulation(workload, machine, order, allocation, observers).run()
+
+
+class Simulation:
+    """One simulation at work; observers may read it, and change speeds with `set_link_delay`.
+
+    A job that works at its own pace takes 1 s for each second of its work. Jobs on its nodes multiply that by
+    a slowdown, and jobs on its links add a delay, s for each second of work. This is the one place where both
+    meet.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        order: Order,
+        allocation: Allocation,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        n = len(workload)
+        self.workload, self.observers, self._order = workload, observers, order
+        self.waiting, self.releases = queue.waiting(), queue.releases()
+        self.view = View(machine, allocation, self.waiting, self.releases)
+        self.nodes: dict[int, Ints] = {}
+        self.schedule = Schedule(*(np.full(n, np.nan) for _ in range(3)))
+        self._work_s: dict[int, float] = {}
+        self._speed: dict[int, float] = {}
+        self._since_s: dict[int, float] = {}
+        self._n_changes: dict[int, int] = {}
+        self.node_slowdown: dict[int, float] = {}
+        self.link_delay: dict[int, float] = {}
+        self.link_lost_s = np.zeros(n)
+        self.repaced: set[int] = set()
+        self._stale: set[int] = set()
+        self._settlers = [one for one in observers if isinstance(one, Settler)]
+        self._ends: list[tuple[float, int, int]] = []
+        self._later: list[tuple[float, int]] = []
+        self._followers = _followers(workload)
+        self._arrivals = np.flatnonzero(workload.log.previous < 0)
+        self._n_arrived = 0
+
+    @property
+    def now_s(self) -> float:
+        """Time of the event that is handled."""
+        return self.view.now_s
+
+    def run(self) -> Schedule:
+        """Handle all events, those of one instant together: ends, then arrivals, then the queue."""
+        n_over, n_told = 0, 0
+        with progress.stage("simulating", len(self.workload), "jobs") as advance:
+            while (now_s := self._next_s()) < np.inf:
+                self.view.now_s = now_s
+                n_over += self._end_jobs()
+                self._admit()
+                if self._stale and self._looks_ahead():
+                    self._expect_again()
+                self._begin_jobs()
+                for settler in self._settlers:
+                    settler.settle(self)
+                if n_over - n_told >= _ADVANCE_JOBS:
+                    advance(n_over - n_told)
+                    n_told = n_over
+            advance(n_over - n_told)
+        assert n_over == len(self.workload), "jobs wait that no event will start"
+        return self.schedule
+
+    def work_left_s(self, job: int) -> float:
+        """Run time alone that a running job still has by its estimate, s."""
+        gone_s = (self.now_s - self._since_s[job]) * self._speed[job]
+        done_s = float(self.workload.log.run_s[job]) - (self._work_s[job] - gone_s)
+        return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
+
+    def set_node_slowdown(self, job: int, slowdown: float) -> None:
+        """Let jobs on its nodes stretch a running job from now on; settlers find it in `repaced`."""
+        self.node_slowdown[job] = slowdown
+        self.repaced.add(job)
+        self.set_speed(job, 1.0 / (slowdown + self.link_delay[job]))
+
+    def set_link_delay(self, job: int, delay: float) -> None:
+        """Let jobs on its links delay a running job from now on."""
+        self.set_speed(job, 1.0 / (self.node_slowdown[job] + delay))
+        self.link_delay[job] = delay
+        self._stale.add(job)
+
+    def set_speed(self, job: int, speed: float) -> None:
+        """Let a running job work faster or slower from now on: work in s of its run alone, per s."""
+        self._work_until_now(job)
+        self._speed[job] = speed
+        self._n_changes[job] += 1
+        self._push_end(job)
+
+    def _work_until_now(self, job: int) -> None:
+        """Count what a job has done since its speed changed, and what that took longer because of links."""
+        done_s = (self.now_s - self._since_s[job]) * self._speed[job]
+        self._work_s[job] -= done_s
+        self._since_s[job] = self.now_s
+        if delay := self.link_delay[job]:
+            self.link_lost_s[job] += done_s * delay
+
+    def _push_end(self, job: int) -> None:
+        end_s = self.now_s + max(self._work_s[job], 0.0) / self._speed[job]
+        heapq.heappush(self._ends, (end_s, job, self._n_changes[job]))
+
+    def _next_s(self) -> float:
+        while self._ends and self._ends[0][2] != self._n_changes.get(self._ends[0][1]):
+            heapq.heappop(self._ends)  # of a job whose speed has changed since
+        times_s = [rows[0][0] for rows in (self._ends, self._later) if rows]
+        if self._n_arrived < len(self._arrivals):
+            times_s.append(float(self.workload.log.submit_s[self._arrivals[self._n_arrived]]))
+        return min(times_s, default=np.inf)
+
+    def _end_jobs(self) -> int:
+        n = 0
+        while self._ends and self._ends[0][0] <= self.now_s:
+            _, job, change = heapq.heappop(self._ends)
+            if change == self._n_changes.get(job):
+                self._end(job)
+                n += 1
+        return n
+
+    def _end(self, job: int) -> None:
+        nodes = self.nodes.pop(job)
+        self._leave(job, nodes)
+        self.schedule.end_s[job] = self.now_s
+        self._work_until_now(job)
+        for column in (self._work_s, self._speed, self._since_s, self._n_changes):
+            del column[job]  # type: ignore[attr-defined]
+        del self.node_slowdown[job], self.link_delay[job]
+        self.repaced.discard(job)
+        self._stale.discard(job)
+        for observer in self.observers:
+            observer.ended(self, job, nodes)
+        for other in self._followers.get(job, ()):
+            think_s = float(self.workload.log.think_s[other])
+            heapq.heappush(self._later, (self.now_s + think_s, other))
+
+    def _leave(self, job: int, nodes: Ints) -> None:
+        """Free the nodes of a job that ends."""
+        view = self.view
+        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        view.uses[nodes] = FREE
+        view.expected_end_s[nodes] = -np.inf
+        view.n_free += len(nodes)
+        view.changed(is_release=True)
+
+    def _looks_ahead(self) -> bool:
+        """Whether an order may ask now when running jobs will end: not if all that wait can begin at once."""
+        all_fit = self.waiting["n_nodes"].sum() <= self.view.n_free
+        return len(self.waiting) > 0 and not (all_fit and self.view.allocation.is_bound_by_number)
+
+    def _expect_again(self) -> None:
+        """Move the expected ends of jobs that links have made slower or faster.
+
+        Only before somebody may look at them: most jobs change their pace often while nobody waits.
+        """
+        for job in sorted(self._stale):
+            self._expect_pace(job)
+        self._stale.clear()
+
+    def _expected_pace(self, job: int) -> float:
+        """Time that the batch system counts on for each second of a job's work, from now on."""
+        return 1.0 + self.link_delay[job]
+
+    def _expect_pace(self, job: int) -> None:
+        """Expect a job to end as if it went on at its present pace."""
+        view, nodes = self.view, self.nodes[job]
+        end_s = self.now_s + self.work_left_s(job) * self._expected_pace(job)
+        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        view.expected_end_s[nodes] = end_s
+        queue.insert_release(self.releases, end_s, job, len(nodes))
+        view.changed(is_release=True)
+
+    def _admit(self) -> None:
+        submit_s, now_s = self.workload.log.submit_s, self.now_s
+        while self._later and self._later[0][0] <= now_s:
+            self._arrive(heapq.heappop(self._later)[1])
+        while self._n_arrived < len(self._arrivals) and submit_s[self._arrivals[self._n_arrived]] <= now_s:
+            self._arrive(int(self._arrivals[self._n_arrived]))
+            self._n_arrived += 1
+
+    def _arrive(self, job: int) -> None:
+        work = self.workload
+        self.schedule.arrival_s[job] = self.now_s
+        self._queue_of(job).append(
+            job=job,
+            n_nodes=int(work.n_nodes[job]),
+            estimate_s=float(work.estimate_s[job]),
+            arrival_s=self.now_s,
+        )
+
+    def _queue_of(self, job: int) -> queue.Columns:
+        """Where a job waits."""
+        return self.waiting
+
+    def _begin_jobs(self) -> None:
+        while self._begin_next():
+            pass
+
+    def _begin_next(self) -> bool:
+        """Begin the next job on free nodes; False: all others wait."""
+        place = self._order(self.view) if len(self.waiting) and self.view.n_free else None
+        if place is None:
+            return False
+        chosen = self.view.nodes_for(int(self.waiting["n_nodes"][place]))
+        assert chosen is not None, "an order chose a job that finds no nodes"
+        job = int(self.waiting["job"][place])
+        self.waiting.remove(place)
+        self._begin(job, chosen)
+        return True
+
+    def _begin(self, job: int, chosen: Nodes) -> None:
+        view, (nodes, use) = self.view, chosen
+        assert len(nodes) == self.workload.n_nodes[job] and not view.uses[nodes].any(), "a node twice"
+        expected_end_s = self.now_s + float(self.workload.estimate_s[job])
+        view.uses[nodes] = use
+        view.expected_end_s[nodes] = expected_end_s
+        view.n_free -= len(nodes)
+        view.changed(is_release=False)
+        queue.insert_release(self.releases, expected_end_s, job, len(nodes))
+        self._start_work(job, nodes)
+        for observer in self.observers:
+            observer.began(self, job, nodes)
+
+    def _start_work(self, job: int, nodes: Ints) -> None:
+        self.nodes[job] = nodes
+        self.schedule.start_s[job] = self.now_s
+        self._work_s[job] = float(self.workload.log.run_s[job])
+        self._speed[job], self._since_s[job], self._n_changes[job] = 1.0, self.now_s, 0
+        self.node_slowdown[job], self.link_delay[job] = 1.0, 0.0
+        self._push_end(job)
+
+
+def _followers(workload: Workload) -> dict[int, list[int]]:
+    """The jobs that wait for the end of each job."""
+    followers: dict[int, list[int]] = {}
+    for job in np.flatnonzero(workload.log.previous >= 0).tolist():
+        followers.setdefault(int(workload.log.previous[job]), []).append(job)
+    return followers

@@ -1,0 +1,222 @@
+"""An observer that delays jobs by what others on the same links cost them, as these come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.batch.engine import Simulation
+from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.network_sharing import links_of
+from mpicoloc.network import sharing
+
+# What jobs on the same links cost each other, as `sharing.mutual_slowdown` estimates it, from few numbers.
+#
+# A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
+# row
+# for each job above each switch serves where `mutual_slowdown` needs the load of each link.
+
+
+@dataclass(frozen=True)
+class LinkRows:
+    """Who uses which links: rows of one job above one switch or subtree, those of a subtree together.
+
+    Parameters
+    ----------
+    job : ndarray of int, shape (n,)
+        Index of the job.
+    n_users : ndarray of int, shape (n_links,)
+        Rows of each subtree.
+    busy : ndarray, shape (n,)
+        Part of its time alone for which the job keeps these links busy, in (0, 1].
+    n_hosts : ndarray, shape (2, n)
+        Hosts of the job inside and outside the subtree: those that send up and down, at least 1.
+    """
+
+    job: Ints
+    n_users: Ints
+    busy: Floats
+    n_hosts: Floats
+
+
+def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = sharing.TOLERANCE) -> Floats:
+    """Time that other jobs on its links cost each job, s for each second of its work.
+
+    Shapes: `alone` (n_jobs,), `pace` (n_jobs,), result (n_jobs,). Result: not below 0.
+
+    `sharing.mutual_slowdown` is this plus 1 for jobs with a pace of 1. A job that is slower for other reasons
+    sends for a smaller part of its time.
+    """
+    first, second, starts = _pairs(rows.n_users)
+    theirs = rows.n_hosts.take(second, axis=1)
+    share = theirs / (theirs + rows.n_hosts.take(first, axis=1))
+    share[:, first == second] = 0.0
+    by_job = rows.job.argsort(kind="stable")
+    first_of_job = rows.job[by_job].searchsorted(np.arange(len(alone)))
+    found, sending = np.zeros(len(alone)), np.array([rows.busy / pace[rows.job]] * 2)
+    for _ in range(sharing.MAX_ITERATIONS):
+        crowding = sharing.crowding(sending.take(second, axis=1) * share)
+        longer = rows.busy * (1.0 + np.add.reduceat(crowding, starts, axis=1))
+        before = found
+        found = np.maximum(np.maximum.reduceat(np.maximum(*longer)[by_job], first_of_job) - alone, 0.0)
+        if np.abs(found - before).max() < tolerance:
+            break
+        sending = longer / (pace + found)[rows.job]
+    return found
+
+
+def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
+    """All pairs of rows of one subtree, each row with itself, too, and where those of each row begin."""
+    n_of_row = n_users.repeat(n_users)
+    starts = n_of_row.cumsum() - n_of_row
+    first = np.arange(len(n_of_row)).repeat(n_of_row)
+    first_of_link = (n_users.cumsum() - n_users).repeat(n_users)
+    second = np.arange(len(first)) - (starts - first_of_link).repeat(n_of_row)
+    return first, second, starts
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_TOLERANCE = 1e-4
+"""Error allowed in a delay, s for each second of work."""
+_LEAST_CHANGE = _TOLERANCE
+"""A delay that would change by less stays as it is."""
+
+
+class _Users:
+    """The jobs that use the links above one subtree, as columns of `LinkRows`."""
+
+    def __init__(self) -> None:
+        self.jobs: list[int] = []
+        self.columns: tuple[list[float], list[float], list[float]] = [], [], []
+
+    def add(self, job: int, *row: float) -> None:
+        """Busy part of its time, nodes inside and outside."""
+        self.jobs.append(job)
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def remove(self, job: int) -> None:
+        """A job that has ended."""
+        place = self.jobs.index(job)
+        for column in (self.jobs, *self.columns):
+            del column[place]
+
+
+class LinkSharing:
+    """What jobs that share links above switches and subtrees cost each other.
+
+    Two jobs share them by the rule of `network_sharing.SharedLinks`. A job waits for its most loaded link,
+    and keeps all links above the switches of a level equally busy (`batch.link_sharing`).
+
+    Parameters
+    ----------
+    machine : Machine
+    utilisation : ndarray, shape (n_programs, height)
+        See `utilisation.of_programs`.
+    programs : ndarray of int, shape (n_jobs,)
+        Program of each job.
+
+    Attributes
+    ----------
+    lost_s : ndarray, shape (n_jobs,)
+        Time that each job has taken longer because of others on its links, s.
+    """
+
+    def __init__(self, machine: Machine, utilisation: Floats, programs: Ints) -> None:
+        self.machine, self.programs = machine, programs
+        self._utilisation = utilisation.tolist()
+        self.lost_s = np.zeros(len(programs))
+        self._users: dict[tuple[int, int], _Users] = {}
+        self._links: dict[int, list[tuple[int, int]]] = {}
+        self._alone: dict[int, float] = {}
+        self._beside: dict[int, set[int]] = {}
+        self._touched: set[int] = set()
+
+    def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job uses the links above all subtrees that it is in, if it is in several."""
+        busy = self._utilisation[self.programs[job]]
+        links, alone = [], busy[0] if len(nodes) > 1 else 0.0
+        beside: set[int] = set()
+        for level, trees, n_inside in links_of(self.machine, nodes):
+            if not busy[level]:
+                continue
+            alone = max(alone, busy[level])
+            for tree, n in zip(trees, n_inside, strict=True):
+                users = self._users.get((level, tree))
+                if users is None:
+                    users = self._users[level, tree] = _Users()
+                beside.update(users.jobs)
+                users.add(job, busy[level], n, len(nodes) - n)
+                links.append((level, tree))
+        if links:
+            self._links[job], self._alone[job], self._beside[job] = links, alone, beside
+            for other in beside:
+                self._beside[other].add(job)
+            if beside:
+                self._touched.add(job)
+
+    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """A job leaves its links; those that shared them are faster."""
+        if job not in self._links:
+            return
+        self.lost_s[job] = simulation.link_lost_s[job]
+        for link in self._links.pop(job):
+            self._users[link].remove(job)
+        del self._alone[job]
+        self._touched.discard(job)
+        for other in self._beside.pop(job):
+            self._beside[other].discard(job)
+            self._touched.add(other)
+
+    def settle(self, simulation: Simulation) -> None:
+        """Delay all jobs that those which came and went may have changed, each by others on its links."""
+        if simulation.repaced:
+            self._touched |= simulation.repaced & self._links.keys()
+            simulation.repaced.clear()
+        if not self._touched:
+            return
+        delays = self._delays(simulation, self._reached(self._touched))
+        self._touched.clear()
+        for job, delay in delays.items():
+            before = simulation.link_delay[job]
+            if abs(delay - before) > _LEAST_CHANGE or (before and not delay):
+                simulation.set_link_delay(job, delay)
+
+    def _reached(self, seeds: Iterable[int]) -> list[int]:
+        """Jobs whose pace depends on these: they share links with them, or with others that do."""
+        found, todo = set(seeds), list(seeds)
+        while todo:
+            more = self._beside[todo.pop()] - found
+            found |= more
+            todo += more
+        return sorted(found)
+
+    def _delays(self, simulation: Simulation, reached: list[int]) -> dict[int, float]:
+        """The delay of each of these jobs, 0 of those that share no links now."""
+        jobs = [job for job in reached if self._beside[job]]
+        delays = dict.fromkeys(reached, 0.0)
+        if not jobs:
+            return delays
+        shared = [
+            users
+            for link in set().union(*(self._links[job] for job in jobs))
+            if len((users := self._users[link]).jobs) > 1
+        ]
+        of_rows, busy, inside, outside = (
+            list(chain.from_iterable(column))
+            for column in zip(*((users.jobs, *users.columns) for users in shared), strict=True)
+        )
+        rows = LinkRows(
+            np.searchsorted(jobs, of_rows),
+            np.array([len(users.jobs) for users in shared]),
+            np.array(busy),
+            np.array([inside, outside], np.float64),
+        )
+        alone = np.array([self._alone[job] for job in jobs])
+        pace = np.array([simulation.node_slowdown[job] for job in jobs])
+        return delays | dict(zip(jobs, job_delays(rows, alone, pace, _TOLERANCE).tolist(), strict=True))

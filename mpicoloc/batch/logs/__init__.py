@@ -1,0 +1,1 @@
+"""Logs of batch systems, as columns of jobs."""

@@ -1,0 +1,164 @@
+"""Jobs of a log as columns, and what of them is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import DataError, UsageError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ESTIMATES = ("user", "perfect")
+"""What the batch system believes of run times: the limits that users asked for, or the truth."""
+NO_JOB = -1
+"""Number of a job, queue or program that a log does not tell."""
+
+
+@dataclass(frozen=True)
+class JobLog:
+    """n jobs in order of submission, one column for each property.
+
+    Parameters
+    ----------
+    number : ndarray of int, shape (n,)
+        Number of the job in its log.
+    submit_s : ndarray, shape (n,)
+        Since the begin of the log, s; ascending.
+    run_s : ndarray, shape (n,)
+        Run time, s; -1: not known, as of a job that never ran.
+    limit_s : ndarray, shape (n,)
+        Run time that the user asked for, s; -1: not known.
+    n_processors : ndarray of int, shape (n,)
+        -1: not known.
+    n_nodes : ndarray of int, shape (n,)
+        -1: not known; then it follows from the processors.
+    user, program, queue, partition : ndarray of int, shape (n,)
+        Numbers of these; -1: not known.
+    previous : ndarray of int, shape (n,)
+        Index of the job whose end this one waits for; -1: none.
+    think_s : ndarray, shape (n,)
+        Time from that end to the submission, s.
+    header : mapping of str to str
+        Fields of the log's head, as ``{"MaxNodes": "1152"}``.
+    names : mapping of str to mapping of int to str
+        What numbers of a column stand for, where the log tells it, as ``{"program": {0: "lammps"}}``.
+    wait_s : ndarray, shape (n,), optional
+        How long each job waited in reality, s; -1: not known.
+    """
+
+    number: Ints
+    submit_s: Floats
+    run_s: Floats
+    limit_s: Floats
+    n_processors: Ints
+    n_nodes: Ints
+    user: Ints
+    program: Ints
+    queue: Ints
+    partition: Ints
+    previous: Ints
+    think_s: Floats
+    header: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    wait_s: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def cores_per_node(self) -> int | None:
+        """Processors of a node as the head tells them, else the most that a job had of one; None: unknown."""
+        nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
+        if nodes and processors:
+            return max(processors // nodes, 1)
+        known = (self.n_nodes > 0) & (self.n_processors > 0)
+        return int((-(-self.n_processors[known] // self.n_nodes[known])).max()) if known.any() else None
+
+    def name(self, column: str, number: int) -> str | int:
+        """What a number of a column stands for, or the number itself."""
+        return self.names.get(column, {}).get(number, number)
+
+
+def _positive(word: str) -> int:
+    word = word.split()[0] if word.split() else ""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 12 else 0
+
+
+def select(log: JobLog, keep: NDArray[np.bool_]) -> JobLog:
+    """Some of the jobs; one that waits for the end of another that is left out comes at its logged time."""
+    new_index = np.where(keep, np.cumsum(keep) - 1, NO_JOB)
+    previous = np.where(log.previous >= 0, new_index[log.previous], NO_JOB)
+    columns = {
+        one.name: getattr(log, one.name)[keep]
+        for one in fields(JobLog)
+        if one.name not in ("header", "names", "previous") and getattr(log, one.name) is not None
+    }
+    return replace(log, **columns, previous=previous[keep])
+
+
+@dataclass(frozen=True)
+class Workload:
+    """n jobs that are simulated, in order of submission.
+
+    Parameters
+    ----------
+    log : JobLog
+        Their rows of the log.
+    n_nodes : ndarray of int, shape (n,)
+        Nodes that each needs.
+    estimate_s : ndarray, shape (n,)
+        Run time that the batch system counts on, s; never shorter than the run time.
+    cores_per_node : int
+        Of the machine; a job has all cores of its nodes.
+    """
+
+    log: JobLog
+    n_nodes: Ints
+    estimate_s: Floats
+    cores_per_node: int
+
+    def __len__(self) -> int:
+        return len(self.log)
+
+
+def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
+    """Jobs of a log as a machine runs them, on whole nodes.
+
+    A job that ran longer than its limit has its run time as estimate, as if the limit had been longer: no
+    simulated batch system ends a job of which the log says that it ran on.
+
+    Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or one needs more
+    nodes than the machine has.
+    """
+    if estimates not in ESTIMATES:
+        raise UsageError(f"estimates must be {' or '.join(ESTIMATES)}, got {estimates!r}")
+    if not len(log):
+        raise DataError("the log has no job that ran: nothing to simulate; give another log or other flags")
+    needed = nodes_needed(log, cores_per_node)
+    too_large = np.flatnonzero(needed > n_nodes)
+    if len(too_large):
+        i = int(too_large[0])
+        # Nodes that the log tells do not depend on their cores.
+        more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
+        raise DataError(
+            f"job {log.number[i]} needs {needed[i]:,} nodes of {cores_per_node} cores, the topology has "
+            f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
+            f"{more_cores}or --skip-larger"
+        )
+    is_known = (log.limit_s > 0) & (estimates == "user")
+    estimate_s = np.where(is_known, np.maximum(log.limit_s, log.run_s), log.run_s)
+    return Workload(log, needed, estimate_s, cores_per_node)
+
+
+def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
+    """Nodes that each job takes: those that the log tells, else its processors on whole nodes."""
+    return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
+
+
+def ran(log: JobLog) -> NDArray[np.bool_]:
+    """Which jobs took a processor for a time above 0; others were cancelled before they began."""
+    return (log.run_s > 0) & ((log.n_processors > 0) | (log.n_nodes > 0))

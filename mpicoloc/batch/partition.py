@@ -1,0 +1,182 @@
+"""Partitions of a machine as Slurm's ``slurm.conf`` describes them, and which jobs each takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.batch.logs import job_log
+from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.machine import Machine
+from mpicoloc.core.units import slurm_seconds
+from mpicoloc.errors import DataError
+from mpicoloc.network.topology.hostlist import expand
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+_PAIR = re.compile(r"(\w+)=(\S*)")
+_EXAMPLE = "PartitionName=batch Nodes=n[0-63] MaxNodes=32 MaxTime=1-00:00:00"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Some nodes, and which jobs they take.
+
+    Parameters
+    ----------
+    name : str
+    nodes : ndarray of int
+        Of the machine, in ascending order.
+    max_nodes : int
+        Most nodes of a job.
+    max_s : float
+        Longest time limit of a job, s; infinite: any.
+    priority : int
+        Jobs of partitions with a higher one get nodes first.
+    is_default : bool
+        It takes jobs of which the log does not tell a partition.
+    """
+
+    name: str
+    nodes: Ints
+    max_nodes: int
+    max_s: float = np.inf
+    priority: int = 1
+    is_default: bool = False
+
+
+def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
+    """Partitions in lines such as ``PartitionName=batch Nodes=n[0-63] MaxTime=1-00:00:00``.
+
+    Those of ``slurm.conf`` and of ``scontrol --oneliner show partitions`` serve. Nodes, MaxNodes, MaxTime,
+    PriorityTier and Default count; other words and lines do not.
+
+    Raises `DataError` with the line, if one is wrong; if there is no partition.
+    """
+    place = {name: i for i, name in enumerate(machine.node_names())}
+    found: dict[str, Partition] = {}
+    defaults: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        words = {key.lower(): word for key, word in _PAIR.findall(line.split("#", 1)[0])}
+        name = words.get("partitionname", "")
+        if name == "DEFAULT":
+            defaults |= words
+        elif name:
+            where = f"{source}, line {number}"
+            if name in found:
+                raise DataError(f"{where}: partition {name} is there twice: join the two lines")
+            found[name] = _partition(name, defaults | words, where, place)
+    if not found:
+        raise DataError(f"{source}: no partition in it: write lines like {_EXAMPLE}")
+    return tuple(found.values())
+
+
+def _partition(name: str, words: Mapping[str, str], where: str, place: Mapping[str, int]) -> Partition:
+    node_list = words.get("nodes", "")
+    if node_list.upper() == "ALL":
+        nodes = np.arange(len(place))
+    else:
+        names = expand(node_list, where) if node_list not in ("", "(null)") else []
+        unknown = [one for one in names if one not in place]
+        if unknown or not names:
+            first, *_, last = (*place, *place)
+            what = f"node {unknown[0]!r} is not in the topology" if unknown else "it has no Nodes="
+            raise DataError(f"{where}: partition {name}: {what}: name some of {first} to {last}")
+        nodes = np.unique(np.array([place[one] for one in names], np.int64))
+    most = _whole(words, "MaxNodes", where, len(nodes))
+    limit = words.get("maxtime", "UNLIMITED")
+    max_s = _limit_s(limit)
+    if max_s is None:
+        raise DataError(f"{where}: MaxTime={limit} is no time: write it like 1-12:00:00, or UNLIMITED")
+    tier = _whole(words, "PriorityTier", where, 1)
+    is_default = words.get("default", "").upper() == "YES"
+    return Partition(name, nodes, min(most, len(nodes)), max_s, tier, is_default)
+
+
+def _whole(words: Mapping[str, str], key: str, where: str, otherwise: int) -> int:
+    word = words.get(key.lower(), "")
+    if word in ("", "UNLIMITED"):
+        return otherwise
+    if not (word.isascii() and word.isdigit() and len(word) < 10):
+        raise DataError(f"{where}: {key}={word} is no whole number")
+    return int(word)
+
+
+def _limit_s(word: str) -> float | None:
+    if word.upper() in ("UNLIMITED", "INFINITE", "-1"):
+        return float(np.inf)
+    return slurm_seconds(word)
+
+
+def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
+    """Index of the partition of each job: that with the name, or else the number, that the log tells.
+
+    Raises `DataError` if there is none.
+    """
+    log = workload.log
+    place = {partition.name: i for i, partition in enumerate(partitions)}
+    default = next((i for i, partition in enumerate(partitions) if partition.is_default), None)
+    numbers, which, n_jobs = np.unique(log.partition, return_inverse=True, return_counts=True)
+    found = []
+    for number, n in zip(numbers.tolist(), n_jobs.tolist(), strict=True):
+        name = log.name("partition", number)
+        own = place.get(str(name), place.get(str(number)))
+        if own is None and number == job_log.NO_JOB:
+            own = default
+        if own is None:
+            what = f"partition {name}" if number != job_log.NO_JOB else "no partition that the log tells"
+            raise DataError(
+                f"{n:,} jobs are of {what}, which the partitions {', '.join(place)} do not have: add a line "
+                f"PartitionName={name}, or Default=YES for jobs without one"
+            )
+        found.append(own)
+    return np.array(found, np.int64)[which.ravel()]
+
+
+def takes(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> Bools:
+    """Which jobs their partition takes: no more nodes, and no longer limit, than it allows."""
+    max_nodes = np.array([partition.max_nodes for partition in partitions])[of_job]
+    max_s = np.array([partition.max_s for partition in partitions])[of_job]
+    # Without a limit of its own a job has that of its partition.
+    asked_s = np.maximum(workload.log.limit_s, workload.log.run_s)
+    return np.asarray((workload.n_nodes <= max_nodes) & (asked_s <= max_s))
+
+
+def check(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> None:
+    """Raise DataError if a partition does not take one of its jobs."""
+    wrong = np.flatnonzero(~takes(workload, partitions, of_job))
+    if len(wrong):
+        i = int(wrong[0])
+        own, log = partitions[of_job[i]], workload.log
+        is_wide = workload.n_nodes[i] > own.max_nodes
+        asked_s = max(log.limit_s[i], log.run_s[i])
+        what = (
+            f"needs {workload.n_nodes[i]:,} nodes, and partition {own.name} allows {own.max_nodes:,}"
+            if is_wide
+            else f"asks for {asked_s:,.0f} s, and partition {own.name} allows {own.max_s:,.0f} s"
+        )
+        raise DataError(
+            f"job {log.number[i]} {what}; {len(wrong):,} of {len(log):,} jobs do not fit: change the "
+            "partition, or leave such jobs out with --skip-larger"
+        )
+
+
+def select(workload: Workload, keep: Bools) -> Workload:
+    """Some of the jobs."""
+    return replace(
+        workload,
+        log=job_log.select(workload.log, keep),
+        n_nodes=workload.n_nodes[keep],
+        estimate_s=workload.estimate_s[keep],
+    )
+
+
+def with_limits(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> Workload:
+    """Estimates where jobs without a time limit count on that of their partition, as in Slurm."""
+    max_s = np.array([partition.max_s for partition in partitions])[of_job]
+    has_none = (workload.log.limit_s <= 0) & np.isfinite(max_s)
+    return replace(workload, estimate_s=np.where(has_none, max_s, workload.estimate_s))

@@ -1,0 +1,246 @@
+"""The event loop with two jobs a node: running jobs get slower as others join them, and faster as they end.
+
+Jobs begin on free nodes by the order and the allocation, as ever. When no further one can, a sharing policy
+is asked who joins jobs that run. A job goes as fast as on the slowest of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.batch import queue
+from mpicoloc.batch.engine import Observer, Simulation
+from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.slowdowns import Slowdowns
+from mpicoloc.batch.view import FREE, Allocation, Nodes, Order
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NO_JOB = -1
+
+
+@dataclass(frozen=True)
+class Join:
+    """A job that begins on nodes of which some have a job already.
+
+    Parameters
+    ----------
+    job : int
+        It waits in the queue, or the policy has taken it out of that.
+    nodes : ndarray of int
+        In ascending order; each with at most one job.
+    """
+
+    job: int
+    nodes: Ints
+
+
+class Sharing(Protocol):
+    """A sharing policy; `packs`: jobs join others even while there are free nodes for them."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether it is asked before jobs get free nodes, too."""
+
+    def next_join(self, simulation: SharedSimulation) -> Join | None:
+        """The next job that joins others, or None. It is called again after each that begins."""
+
+    def next_look_s(self) -> float:
+        """When it wants to be asked again if nothing happens before, s; infinite: it need not."""
+
+
+class SharedSimulation(Simulation):
+    """A simulation in which nodes have up to two jobs.
+
+    Parameters
+    ----------
+    workload, machine, order, allocation, observers
+        As of `Simulation`.
+    programs : ndarray of int, shape (n_jobs,)
+        Program of each job, an index of the slowdowns.
+    slowdowns : Slowdowns
+    sharing : Sharing
+
+    Attributes
+    ----------
+    jobs_on : ndarray of int, shape (2, n_nodes)
+        The jobs of each node; `NO_JOB`: none.
+    beside : dict of int to dict of int to int
+        Of each running job the jobs beside it, with the number of nodes that they share.
+    believed : dict of int to float
+        Slowdown of each running job that the batch system counts on.
+    expected_end_s : ndarray, shape (n_jobs + 1,)
+        When it expects each running job to end, s; the last, that of `NO_JOB`, is always -inf.
+    busy_node_s : float
+        Time that nodes have had any job, s.
+    shared_node_s : float
+        Time that nodes have had two, s.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        order: Order,
+        allocation: Allocation,
+        observers: Sequence[Observer],
+        programs: Ints,
+        slowdowns: Slowdowns,
+        sharing: Sharing,
+    ) -> None:
+        super().__init__(workload, machine, order, allocation, observers)
+        self.programs, self.slowdowns, self.sharing = programs, slowdowns, sharing
+        self._true, self._believed = slowdowns.true.tolist(), slowdowns.believed.tolist()
+        self.jobs_on = np.full((2, machine.n_nodes), NO_JOB)
+        self.beside: dict[int, dict[int, int]] = {}
+        self.believed: dict[int, float] = {}
+        self.expected_end_s = np.full(len(workload) + 1, -np.inf)
+        self.busy_node_s, self.shared_node_s = 0.0, 0.0
+        self._counted_s, self._n_shared = 0.0, 0
+        self._n_last: dict[int, int] = {}
+
+    def pair_slowdown(self, job: int, other: int) -> float:
+        """What the batch system believes that a job suffers beside another one."""
+        return float(self.slowdowns.believed[self.programs[job], self.programs[other]])
+
+    def _next_s(self) -> float:
+        return min(super()._next_s(), max(self.sharing.next_look_s(), self.now_s))
+
+    def _begin_jobs(self) -> None:
+        """Jobs get free nodes first, or join others first if the policy packs, until nobody can begin."""
+        steps = self._join_next, self._begin_next
+        first, then = steps if self.sharing.packs else steps[::-1]
+        while first() or then():
+            pass
+
+    def _join_next(self) -> bool:
+        join = self.sharing.next_join(self)
+        if join is None:
+            return False
+        for place in np.flatnonzero(self.waiting["job"] == join.job).tolist():
+            self.waiting.remove(place)
+        self._join(join.job, join.nodes)
+        return True
+
+    def _begin(self, job: int, chosen: Nodes) -> None:
+        self._count_time()
+        nodes = chosen[0]
+        self.jobs_on[0, nodes] = job
+        self.beside[job], self.believed[job] = {}, 1.0
+        self.expected_end_s[job] = self.now_s + float(self.workload.estimate_s[job])
+        self._n_last[job] = len(nodes)
+        super()._begin(job, chosen)
+
+    def _join(self, job: int, nodes: Ints) -> None:
+        """Begin a job on nodes that are free or have one job."""
+        self._count_time()
+        assert len(nodes) == self.workload.n_nodes[job], "not as many nodes as it needs"
+        assert (self.jobs_on[1, nodes] == NO_JOB).all(), "a third job on a node"
+        free = nodes[self.view.uses[nodes] == FREE]
+        hosted = np.setdiff1d(nodes, free, assume_unique=True)
+        self.view.uses[free] = 1
+        self.view.n_free -= len(free)
+        self.jobs_on[0, free] = job
+        self.jobs_on[1, hosted] = job
+        self._n_shared += len(hosted)
+        hosts, counts = np.unique(self.jobs_on[0, hosted], return_counts=True)
+        self.beside[job] = dict(zip(hosts.tolist(), counts.tolist(), strict=True))
+        for host, n in self.beside[job].items():
+            self.beside[host][job] = n
+        self.believed[job] = 1.0
+        self.expected_end_s[job] = self.now_s + float(self.workload.estimate_s[job])
+        self._n_last[job] = 0
+        queue.insert_release(self.releases, float(self.expected_end_s[job]), job, 0)
+        self._start_work(job, nodes)
+        self._set_pace([job, *self.beside[job]])
+        self.view.changed(is_release=True)
+        for observer in self.observers:
+            observer.began(self, job, nodes)
+
+    def _leave(self, job: int, nodes: Ints) -> None:
+        """A job ends; nodes on which there is another one stay in use."""
+        self._count_time()
+        queue.remove_release(self.releases, float(self.expected_end_s[job]), job)
+        self.expected_end_s[job] = -np.inf
+        del self._n_last[job], self.believed[job]
+        is_second = self.jobs_on[1, nodes] == job
+        others = self.beside.pop(job)
+        seconds = nodes[is_second]
+        firsts = nodes[~is_second]
+        self._n_shared -= len(seconds) + int((self.jobs_on[1, firsts] != NO_JOB).sum())
+        # Whoever was second on a node is first now.
+        self.jobs_on[0, firsts] = self.jobs_on[1, firsts]
+        self.jobs_on[1, nodes] = NO_JOB
+        free = firsts[self.jobs_on[0, firsts] == NO_JOB]
+        self.view.uses[free] = FREE
+        self.view.expected_end_s[free] = -np.inf
+        self.view.n_free += len(free)
+        for other in others:
+            del self.beside[other][job]
+        self._set_pace(list(others))
+        self.view.changed(is_release=True)
+
+    def _set_pace(self, jobs: Sequence[int]) -> None:
+        """Speeds and expected ends of running jobs after others have come or gone."""
+        refreshed = set(jobs)
+        for job in jobs:
+            others = [self.programs[other] for other in self.beside[job]]
+            true, believed = (
+                max((rows[self.programs[job]][other] for other in others), default=1.0)
+                for rows in (self._true, self._believed)
+            )
+            # At the same pace as before it ends when it was expected to.
+            if self.node_slowdown[job] == true and self.believed[job] == believed:
+                continue
+            self.believed[job] = believed
+            if self.node_slowdown[job] != true:
+                self.set_node_slowdown(job, true)
+            self._expect(job, self.now_s + self.work_left_s(job) * self._expected_pace(job))
+            refreshed.update(self.beside[job])
+        for job in refreshed:
+            self._expect_nodes(job)
+
+    def _looks_ahead(self) -> bool:
+        return len(self.waiting) > 0
+
+    def _expected_pace(self, job: int) -> float:
+        return self.believed[job] + self.link_delay[job]
+
+    def _expect_pace(self, job: int) -> None:
+        self._expect(job, self.now_s + self.work_left_s(job) * self._expected_pace(job))
+        for one in (job, *self.beside[job]):
+            self._expect_nodes(one)
+        self.view.changed(is_release=True)
+
+    def _expect(self, job: int, end_s: float) -> None:
+        """Move the expected end of a job."""
+        queue.remove_release(self.releases, float(self.expected_end_s[job]), job)
+        self.expected_end_s[job] = end_s
+        queue.insert_release(self.releases, end_s, job, self._n_last[job])
+
+    def _expect_nodes(self, job: int) -> None:
+        """When the nodes of a job are expected to be free, and how many of them its own end frees."""
+        nodes, end_s = self.nodes[job], float(self.expected_end_s[job])
+        first, second = self.jobs_on[:, nodes]
+        other = np.where(first == job, second, first)
+        other_end_s = self.expected_end_s[other]
+        self.view.expected_end_s[nodes] = np.maximum(other_end_s, end_s)
+        is_last = (other_end_s < end_s) | ((other_end_s == end_s) & (other < job))
+        n = int(np.count_nonzero(is_last))
+        if n != self._n_last[job]:
+            queue.remove_release(self.releases, end_s, job)
+            self._n_last[job] = n
+            queue.insert_release(self.releases, end_s, job, n)
+
+    def _count_time(self) -> None:
+        """Add what nodes have been in use since the last change."""
+        passed_s = self.now_s - self._counted_s
+        self.busy_node_s += (self.view.machine.n_nodes - self.view.n_free) * passed_s
+        self.shared_node_s += self._n_shared * passed_s
+        self._counted_s = self.now_s

@@ -1,0 +1,1 @@
+"""Slurm configuration that comes nearest to a simulated schedule."""

@@ -1,0 +1,1 @@
+"""Prices, the ledger of service units, and signatures."""

@@ -1,0 +1,73 @@
+"""Price profiles again, under another rate or price function.
+
+Beside each other, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
+fair price by the measured slowdown and, where the run time alone is known, the oracle's by the true one.
+
+  mpicoloc price job.h5 --rate-su 2 --solo solo.h5
+  mpicoloc price job.h5 --pricing site_prices:peak
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from mpicoloc import config
+from mpicoloc.cli.memory import bounded
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
+    add_tariff(parser, "default: the profile's")
+    parser.add_argument(
+        "--solo",
+        metavar="FILE|SECONDS",
+        action="append",
+        help="the job's profile or run time alone, for the oracle's price; once, or once for each profile",
+    )
+    parser.add_argument("--json", action="store_true", help="print the prices as JSON")
+
+
+def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
+    """Flags for the rate and the price function, from the option table."""
+    for key, metavar in (("price.rate_su", "R"), ("price.pricing", "NAME")):
+        option = config.BY_KEY[key]
+        parser.add_argument(option.flag, dest=key, metavar=metavar, help=f"{option.help} ({default})")
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Print the prices."""
+    from mpicoloc.bill import repricing
+    from mpicoloc.bill import repricing as report
+    from mpicoloc.profile import profiles
+
+    rate, pricing = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
+    config.flags_to_env({"price.rate_su": rate, "price.pricing": pricing})
+    rate_su = None if rate is None else float(rate)
+    solos = _per_profile("--solo", args.solo, len(args.files))
+    bills = []
+    cases = list(zip(args.files, solos, strict=True))
+    for file, solo in steps(cases, "reading", unit="profiles"):
+        profile = profiles.read(file)
+        slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
+        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
+        bills.append((file, profile.job, bill))
+    if args.json:
+        print(json.dumps(report.as_json(bills), indent=2, allow_nan=False))
+    else:
+        report.show(bills)
+    sys.stdout.flush()
+    return 0
+
+
+def _per_profile(flag: str, given: list[str] | None, n: int) -> list[str | None]:
+    if not given:
+        return [None] * n
+    if len(given) not in (1, n):
+        raise UsageError(f"{flag} must be given once, or once for each of the {n} profiles, got {len(given)}")
+    return [*given] * (n if len(given) == 1 else 1)

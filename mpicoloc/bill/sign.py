@@ -1,0 +1,32 @@
+r"""Sign a profile with a key that only the site has, for example in the batch system's epilog.
+
+  mpicoloc sign mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key \
+      --out /var/spool/mpicoloc/1234.h5
+
+The signature says: this is what the holder of the key saw. It does not say that the numbers are true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from mpicoloc.bill.verify import add_key_file, key_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("file", metavar="FILE", help="profile that a job wrote")
+    add_key_file(parser)
+    parser.add_argument(
+        "--out", metavar="SIGNED", help="write the signed profile there and leave FILE as it is"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sign, and print where the signed profile is."""
+    from mpicoloc.profile import signature
+
+    signature.sign(args.file, key_of(args), time.time(), args.out)
+    print(args.out or args.file)
+    return 0

@@ -1,0 +1,209 @@
+"""How interference on some nodes of a job slows down all of it: the matrix, and how to fill it by few runs.
+
+Han et al. 2016, sections 3.2 and 4.1. Rows are pressures, columns numbers of disturbed nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.bubbles import PropagationMatrix
+from mpicoloc.errors import DataError, UsageError
+
+Floats = NDArray[np.float64]
+Profile = Callable[[int, int], float]
+"""`profile(k, j)`: time of the program while bubbles of level k run on j of its nodes, s; (0, 0): without."""
+THRESHOLD = 0.05
+"""Smaller differences of normalised times are not looked into: threshold_d of Algorithm 3."""
+METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
+"""Ways to choose the settings that are run, the usual one first; the numbers are per cent of all settings."""
+
+
+def mean_error(found: PropagationMatrix, truth: Floats) -> float:
+    """Mean of abs(T / truth - 1) over all settings with disturbed nodes (section 4.1, Table 3)."""
+    return float(np.abs(found.times[:, 1:] / truth[:, 1:] - 1).mean())
+
+
+class _Filling:
+    """A matrix that is being filled: asks each setting once, and knows what was asked."""
+
+    def __init__(self, profile: Profile, n_pressures: int, n_nodes: int) -> None:
+        if n_pressures < 1 or n_nodes < 1:
+            raise UsageError(f"propagation: needs a pressure and a node, got {n_pressures} and {n_nodes}")
+        self._profile = profile
+        self._base_s = profile(0, 0)
+        if not (math.isfinite(self._base_s) and self._base_s > 0):
+            raise DataError(f"propagation: the time without interference must be above 0, got {self._base_s}")
+        self.times = np.full((n_pressures, n_nodes + 1), np.nan)
+        self.times[:, 0] = 1.0
+        self.is_measured = np.zeros(self.times.shape, bool)
+
+    def ask(self, i: int, j: int) -> None:
+        """Profile level i + 1 on j nodes, if that was not done."""
+        if not self.is_measured[i, j]:
+            self.times[i, j] = self._profile(i + 1, j) / self._base_s
+            self.is_measured[i, j] = True
+
+    def split(
+        self, ask: Callable[[int], None], line: Floats, first: int, last: int, threshold: float
+    ) -> None:
+        """Algorithm 3 along a row or column: profile halfway where its ends differ by more than a threshold.
+
+        The paper does not say that neighbours have no middle, and takes the difference with its sign; here a
+        line that falls by noise is looked into as well.
+        """
+        if last - first > 1 and abs(line[last] - line[first]) > threshold:
+            middle = math.ceil((first + last) / 2)
+            ask(middle)
+            self.split(ask, line, first, middle, threshold)
+            self.split(ask, line, middle, last, threshold)
+
+    def row(self, i: int, threshold: float) -> None:
+        """Profile one row from its ends inwards, and interpolate the rest."""
+        self.split(lambda j: self.ask(i, j), self.times[i], 0, self.times.shape[1] - 1, threshold)
+        _interpolate(self.times[i])
+
+    def column(self, j: int, threshold: float) -> None:
+        """Profile one column from its ends inwards, and interpolate the rest."""
+        self.split(lambda i: self.ask(i, j), self.times[:, j], 0, self.times.shape[0] - 1, threshold)
+        _interpolate(self.times[:, j])
+
+    def done(self) -> PropagationMatrix:
+        """The matrix."""
+        return PropagationMatrix(self.times, self.is_measured)
+
+
+def _interpolate(line: Floats) -> None:
+    """Fill what is NaN in a row or column, linearly between what is known."""
+    known = np.flatnonzero(~np.isnan(line))
+    line[:] = np.interp(np.arange(len(line)), known, line[known])
+
+
+def binary_brute(
+    profile: Profile, n_pressures: int, n_nodes: int, threshold: float = THRESHOLD
+) -> PropagationMatrix:
+    """Each pressure by itself, its number of nodes halved as long as times differ.
+
+    Parameters
+    ----------
+    profile : Profile
+    n_pressures, n_nodes : int
+        n and m of the paper.
+    threshold : float
+        Differences of normalised times up to this are interpolated.
+
+    Returns
+    -------
+    PropagationMatrix
+
+    Notes
+    -----
+    Han et al. 2016, Algorithms 1 and 3.
+    """
+    filling = _Filling(profile, n_pressures, n_nodes)
+    for i in range(n_pressures):
+        filling.ask(i, n_nodes)
+        filling.row(i, threshold)
+    return filling.done()
+
+
+def binary_optimized(
+    profile: Profile,
+    n_pressures: int,
+    n_nodes: int,
+    threshold: float = THRESHOLD,
+    column_threshold: float | None = None,
+) -> PropagationMatrix:
+    """The row of the largest pressure and the column of all nodes; other rows have the same shape.
+
+    Parameters
+    ----------
+    profile : Profile
+    n_pressures, n_nodes : int
+        n and m of the paper.
+    threshold, column_threshold : float
+        As of `binary_brute`, along the row and along the column (default: the same).
+
+    Returns
+    -------
+    PropagationMatrix
+
+    Notes
+    -----
+    Han et al. 2016, Algorithms 2 to 4. Where the largest pressure does nothing on all nodes, Algorithm 4
+    divides by 0; then the other rows grow evenly with the number of nodes.
+    """
+    filling = _Filling(profile, n_pressures, n_nodes)
+    last = n_pressures - 1
+    filling.ask(0, n_nodes)
+    filling.ask(last, n_nodes)
+    filling.row(last, threshold)
+    filling.column(n_nodes, threshold if column_threshold is None else column_threshold)
+    top, column = filling.times[last], filling.times[:, n_nodes]
+    even = np.arange(n_nodes + 1) / n_nodes
+    shape = (top - 1) / (top[-1] - 1) if top[-1] != 1 else even
+    filling.times[:last, 1:n_nodes] = 1 + np.outer(column[:last] - 1, shape[1:n_nodes])
+    return filling.done()
+
+
+def random_settings(
+    profile: Profile, n_pressures: int, n_nodes: int, frac: float, rng: np.random.Generator
+) -> PropagationMatrix:
+    """Settings drawn at random, others interpolated along their rows.
+
+    Parameters
+    ----------
+    profile : Profile
+    n_pressures, n_nodes : int
+    frac : float
+        Part of all settings to profile, in (0, 1]. The run without interference and each pressure on all
+        nodes are always among them (section 4.1).
+    rng : Generator
+
+    Returns
+    -------
+    PropagationMatrix
+
+    Raises
+    ------
+    UsageError
+        If the part is out of its range.
+    """
+    if not 0 < frac <= 1:
+        raise UsageError(f"the part of settings to profile must be in (0, 1], got {frac}")
+    filling = _Filling(profile, n_pressures, n_nodes)
+    for i in range(n_pressures):
+        filling.ask(i, n_nodes)
+    free = [(i, j) for i in range(n_pressures) for j in range(1, n_nodes)]
+    n = max(int(frac * (n_pressures * n_nodes + 1)) - n_pressures - 1, 0)
+    for k in rng.permutation(len(free))[:n]:
+        filling.ask(*free[k])
+    for row in filling.times:
+        _interpolate(row)
+    return filling.done()
+
+
+def fill(
+    method: str,
+    profile: Profile,
+    n_pressures: int,
+    n_nodes: int,
+    rng: np.random.Generator,
+    threshold: float = THRESHOLD,
+) -> PropagationMatrix:
+    """A matrix by one of `METHODS`.
+
+    Raises `UsageError` if there is no such method.
+    """
+    if method == "binary-optimized":
+        return binary_optimized(profile, n_pressures, n_nodes, threshold)
+    if method == "binary-brute":
+        return binary_brute(profile, n_pressures, n_nodes, threshold)
+    if method not in METHODS:
+        raise UsageError(f"propagation: the method must be one of {', '.join(METHODS)}, got {method!r}")
+    frac = float(method.removeprefix("random-")) / 100
+    return random_settings(profile, n_pressures, n_nodes, frac, rng)

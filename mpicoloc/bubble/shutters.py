@@ -1,0 +1,279 @@
+"""Sensitivity curve and score of a job from the shutters in which a bubble or the probe ran.
+
+In a shutter all co-runners stand still, so a job beside a bubble there is slowed by the bubble alone. In
+others the probe runs there instead, and is slowed by the job alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.bubble.calibration import score_of
+from mpicoloc.bubble.turns import slowdown_of
+from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.count import MODEL_ERROR
+from mpicoloc.measure.count_paces import MAX_PACE, Paces, crowded, instants, paces
+
+BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
+"""How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""
+SLOPE = 0.15
+"""Standard deviation of log(slowdown) per level before anything is measured: 8 levels may be 3.3, or more."""
+_TO_95 = 1.96
+
+
+def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurve:
+    """The curve that the slowdowns beside single levels belong to.
+
+    Result: at the same levels. It may fall, and be below 1, as the measured one.
+
+    A cubic smoothing spline through 1 at level 0, as the mean of a Gaussian process (Wahba 1978):
+    log(slowdown) is the integral of a random walk. How much it bends is not fitted but averaged over `BENDS`,
+    each weighted by how likely it makes what was measured; intervals include what these differ by.
+    """
+    level = measured.levels[1:]
+    value, low, high = (np.log(ends[1:]) for ends in (measured.slowdown, measured.low, measured.high))
+    variance = ((high - low) / (2 * _TO_95)) ** 2
+    noise = np.diag(np.maximum(variance - common**2, 1e-12)) + common**2
+    fits = [_posterior(_prior(level, bend), noise, value) for bend in BENDS]
+    means, variances = (np.array([fit[i] for fit in fits]) for i in (0, 1))
+    evidence = np.array([fit[2] for fit in fits])
+    weight = np.exp(evidence - evidence.max())
+    weight /= weight.sum()
+    mean = weight @ means
+    half = _TO_95 * np.sqrt(weight @ (variances + (means - mean) ** 2))
+    value, low, high = (np.append(1.0, np.exp(one)) for one in (mean, mean - half, mean + half))
+    return replace(measured, slowdown=value, low=low, high=high)
+
+
+def _prior(level: Array, bend: float) -> Array:
+    """Covariance of log(slowdown) at these levels: a slope, and the integral of a random walk."""
+    least, most = np.minimum.outer(level, level), np.maximum.outer(level, level)
+    result: Array = SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
+    return result
+
+
+def _posterior(prior: Array, noise: Array, value: Array) -> tuple[Array, Array, float]:
+    """Mean and variances of what was measured as `value`, and the logarithm of how likely that is."""
+    solved = np.linalg.solve(prior + noise, np.column_stack([value, prior]))
+    evidence = -(float(value @ solved[:, 0]) + np.linalg.slogdet(prior + noise)[1]) / 2
+    return prior @ solved[:, 0], np.diag(prior - prior @ solved[:, 1:]), evidence
+
+
+MIN_SOLO, MIN_BUBBLED = 6, 6
+"""Shutters without a bubble, and with one of any level, below which there is no curve."""
+_MIN_FREE = 4
+"""Degrees of freedom of the spread of single shutters that a curve needs."""
+MIN_PROBES = 6
+"""Shutters with the probe below which there is no score."""
+BUBBLED = VERDICTS.index("bubbled")
+_BEFORE, _DURING = 0, 1
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Bubbled:
+    """The curve, or `reason` why there is none; `n_taken` shutters had a bubble or the probe.
+
+    Of these `n_used` count for the curve, which is `measured` made smooth. `score` is the level of the bubble
+    that the job is like itself, or `score_reason` says why there is none.
+    """
+
+    curve: SensitivityCurve | None
+    reason: str = ""
+    n_taken: int = 0
+    n_used: int = 0
+    score: Estimate | None = None
+    score_reason: str = ""
+    measured: SensitivityCurve | None = None
+
+    def slowdown_at(self, level: float) -> Estimate | None:
+        """The slowdown beside a bubble of this level, None where it was not measured."""
+        if self.curve is None or level not in self.curve.levels:
+            return None
+        return self.curve.at(level)
+
+
+def ran_any(shutters: Table) -> bool:
+    """Whether a bubble or the probe ran in one of them, on some node."""
+    return bool(_has_run(shutters).any())
+
+
+def _has_run(shutters: Table) -> Flags:
+    """Shutters in which a bubble or the probe had its processors to itself."""
+    ran: Flags = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
+    return ran & (shutters["verdict"] == BUBBLED)
+
+
+def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
+    """Slowdown of a job beside bubbles of each level that ran in its shutters.
+
+    Each level's slowdown is the work per time in shutters without a bubble over that in shutters with it (Eq.
+    6 of Breslow et al. 2013), both of the same places. How much single shutters differ is taken for the same
+    at all levels, so a level of few shutters borrows it from the others, and the curve is smooth
+    (`smoothing.smoothed`). Shutters of a job on several nodes count where the bubble ran on all of them, and
+    are one sample.
+    """
+    is_bubbled = shutters["verdict"] == BUBBLED
+    rows = shutters.copy()
+    rows["bubble_level"] = level_on_all_nodes(shutters)
+    rows["verdict"][is_bubbled & (rows["bubble_level"] > 0)] = VERDICTS.index("valid")
+    rows = rows[~crowded(rows)]
+    found = paces(rows, counts, cost_ns=cost_ns)
+    has_work = (found.stratum > 0) & found.is_good[:, _DURING] & (found.during > 0)
+    found = found.select(has_work)
+    level = found.bubble_level
+    relative, sigma_solo = _relative_to_solo(found, level)
+    is_known = np.isfinite(relative) & (level > 0)
+    _, first, of_instant = np.unique(found.instant[is_known], return_index=True, return_inverse=True)
+    level = level[is_known][first]
+    relative, sigma_solo = (
+        np.bincount(of_instant, values[is_known]) / np.bincount(of_instant)
+        for values in (relative, sigma_solo)
+    )
+    if not ran_any(shutters):
+        return Bubbled(None, "no bubble ran in its shutters")
+    n_taken = len(np.unique(instants(shutters)[_has_run_on_all(shutters)]))
+    if not n_taken:
+        return Bubbled(None, "bubbles ran on some of its nodes in a shutter, but never on all")
+    if not is_known.any():
+        why = (
+            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} beside co-runners are without one"
+        )
+        return Bubbled(None, why, n_taken)
+    return _curve(program, relative, level, sigma_solo, n_taken)
+
+
+def _on_all_nodes(shutters: Table, column: str) -> Flags:
+    """Rows of shutters in which this column is above 0 on all nodes."""
+    instant = instants(shutters)
+    result: Flags = ~np.isin(instant, instant[~(shutters[column] > 0)])
+    return result
+
+
+def _has_run_on_all(shutters: Table) -> Flags:
+    """Rows of shutters in which a bubble or the probe had its processors to itself on all nodes."""
+    ran = _on_all_nodes(shutters, "bubble_level") | _on_all_nodes(shutters, "probe_slowdown")
+    return ran & (shutters["verdict"] == BUBBLED)
+
+
+def level_on_all_nodes(shutters: Table) -> Array:
+    """Level of the bubble beside the job; 0 where it did not run on all nodes of that shutter."""
+    return np.where(_on_all_nodes(shutters, "bubble_level"), shutters["bubble_level"], 0.0)
+
+
+def _means(values: Array, groups: NDArray[np.intp]) -> Array:
+    """Of the values of each group."""
+    _, group = np.unique(groups, return_inverse=True)
+    result: Array = np.bincount(group, values) / np.bincount(group)
+    return result
+
+
+def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
+    """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error.
+
+    Both are without what they share with the windows before their shutters. Without co-runners the pace
+    without a bubble is that of these windows.
+    """
+    relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
+    is_paired = found.alone & found.is_good[:, _BEFORE] & (found.before > 0)
+    relative[is_paired] = found.during[is_paired] / found.before[is_paired]
+    error[is_paired] = 0.0
+    keys = found.node * (found.stratum.max(initial=0) + 1) + found.stratum
+    for key in np.unique(keys):
+        same = (keys == key) & ~found.alone
+        if (same & (level == 0)).sum() < MIN_SOLO:
+            continue
+        pace = _without_shared_changes(found.select(same))
+        solo = pace[level[same] == 0]
+        mean = float(solo.mean())
+        relative[same] = pace / mean
+        error[same] = solo.std(ddof=1) / np.sqrt(len(solo)) / mean
+    return relative, error
+
+
+def _without_shared_changes(found: Paces) -> Array:
+    """Paces in shutters, without what they share with the windows before: phases, and the host's speed.
+
+    A control variate. Co-runners press in those windows, but no bubble does, so beside as many of them these
+    are the same at all levels but for chance. How far a pace follows them is fitted to the logarithms, within
+    each level and number of co-runners.
+    """
+    has_before = found.is_good[:, _BEFORE] & (found.before > 0)
+    if not has_before.any():
+        return found.during
+    log_before = np.log(found.before, out=np.zeros(len(found)), where=has_before)
+    middle, most = np.median(log_before[has_before]), np.log(MAX_PACE)
+    log_before = np.clip(log_before, middle - most, middle + most)
+    company = found.n_corunners[has_before]
+    same = np.stack([company, found.bubble_level[has_before]])
+    _, cell = np.unique(same, axis=1, return_inverse=True)
+    own = _from_means(np.log(found.during[has_before]), cell.ravel())
+    shared = _from_means(log_before[has_before], cell.ravel())
+    variance = float(shared @ shared)
+    if has_before.sum() < MIN_SOLO + len(np.unique(cell)) or variance <= 0:
+        return found.during
+    beyond = np.zeros(len(found))
+    beyond[has_before] = _from_means(log_before[has_before], company)
+    follows = min(max(float(own @ shared) / variance, 0.0), 1.0)
+    result: Array = found.during * np.exp(-follows * beyond)
+    return result
+
+
+def _from_means(values: Array, groups: NDArray[np.intp]) -> Array:
+    """How far each value is from the mean of its group."""
+    _, group = np.unique(groups, return_inverse=True)
+    result: Array = values - (np.bincount(group, values) / np.bincount(group))[group]
+    return result
+
+
+def _curve(program: str, relative: Array, level: Array, solo_error: Array, n_taken: int) -> Bubbled:
+    levels, member, n = np.unique(level, return_inverse=True, return_counts=True)
+    n_free = len(relative) - len(levels) - 1
+    if len(relative) < MIN_BUBBLED or n_free < _MIN_FREE:
+        needed = max(MIN_BUBBLED, len(levels) + 1 + _MIN_FREE)
+        reason = f"{len(relative)} shutters beside bubbles of {len(levels)} levels, {needed} needed"
+        return Bubbled(None, reason, n_taken, len(relative))
+    mean = np.bincount(member, relative) / n
+    spread = np.sqrt((((relative - mean[member]) / mean[member]) ** 2).sum() / n_free)
+    shared = np.bincount(member, solo_error) / n
+    quantile = t_quantile(n_free)
+    half = np.hypot(quantile * np.hypot(spread / np.sqrt(n), shared), 1.96 * MODEL_ERROR)
+    rows = np.column_stack([levels, 1 / mean, np.exp(-half) / mean, np.exp(half) / mean])
+    known, value, low, high = np.vstack([[0.0, 1.0, 1.0, 1.0], rows]).T
+    measured = SensitivityCurve(program, known, value, low, high, len(relative), "production")
+    curve = smoothed(measured, common=quantile / 1.96 * float(shared.mean()))
+    return Bubbled(curve, "", n_taken, len(relative), measured=measured)
+
+
+def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None, str]:
+    """The level of the bubble that a job is like itself, or why it is not known.
+
+    Han et al. 2016, section 2. The probe's pace alone is that of the calibration: how the machine has changed
+    since is taken for the job's doing. Shutters of a job on several nodes count where the probe ran on all of
+    them, and are one sample each, the mean pace.
+    """
+    probed = shutters[(shutters["verdict"] == BUBBLED) & _on_all_nodes(shutters, "probe_slowdown")]
+    relative = _means(1 / probed["probe_slowdown"], instants(probed))
+    n, curve = len(relative), bubble_levels[: len(LEVELS)]
+    if n < MIN_PROBES:
+        return None, f"the probe ran in {n} shutters, {MIN_PROBES} needed"
+    if curve["level"].tolist() != list(LEVELS):
+        return None, "the profile does not tell how much bubbles slow the probe"
+    names = ("probe_slowdown", "probe_low", "probe_high")
+    if any((of_node[list(names)] != curve[list(names)]).any() for of_node in _by_node(bubble_levels)):
+        return None, "the nodes have different calibrations: name one file with --bubble-calibration"
+    value, low, high = (curve[name] for name in names)
+    slowdown = slowdown_of(relative, np.ones(n))
+    return score_of(slowdown, SensitivityCurve("the probe", curve["level"], value, low, high)), ""
+
+
+def _by_node(bubble_levels: Table) -> list[Table]:
+    """The table of each node."""
+    return [bubble_levels[bubble_levels["i_node"] == i] for i in np.unique(bubble_levels["i_node"])]

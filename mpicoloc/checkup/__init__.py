@@ -1,1 +1,0 @@
-"""What works on this machine, and how to mend what does not."""

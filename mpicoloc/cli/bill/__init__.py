@@ -1,1 +1,0 @@
-"""Verbs for prices, accounts and signatures."""

@@ -1,0 +1,85 @@
+"""Print what completes mpicoloc's commands, flags, files and words in a shell.
+
+The script holds all of it and starts nothing when you press Tab, so print it again after an upgrade.
+
+  mpicoloc completion bash > ~/.local/share/bash-completion/completions/mpicoloc
+  mpicoloc completion zsh > ~/.zfunc/_mpicoloc
+  mpicoloc completion fish > ~/.config/fish/completions/mpicoloc.fish
+
+For zsh that folder must be in fpath before compinit: fpath=(~/.zfunc $fpath).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mpicoloc import config
+from mpicoloc.cli import helping
+
+SHELLS = ("bash", "zsh", "fish")
+_FILES = re.compile(r"FILE|PATH|PROFILE|PAGE|SIGNED|KEYFILE|CC")
+_FOLDERS = re.compile(r"FOLDER|DIR|SPOOL")
+_PROGRAM = {
+    "bash": "_mpicoloc_program",
+    "zsh": "_command_names -e",
+    "fish": "(__fish_complete_command)",
+}
+_PREAMBLE = {"bash": '_mpicoloc_program() { compgen -c -- "$1"; compgen -f -- "$1"; }'}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    import shtab
+
+    from mpicoloc.cli import main
+
+    parser = main.full_parser()
+    for each in _parsers(parser):
+        for action in each._actions:
+            _complete(action)
+    print(shtab.complete(parser, args.shell, preamble=_PREAMBLE.get(args.shell, "")))
+    return 0
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for child in helping.actions_of(parser).values():
+        yield from _parsers(child)
+
+
+def _complete(action: Any) -> None:
+    """Say what an argument can be: of this parser, which parses nothing."""
+    import shtab
+
+    what = str(action.metavar or "")
+    if action.nargs == argparse.REMAINDER:
+        action.help, action.complete = "program and its arguments", _PROGRAM
+    elif words := _words(action.dest, what):
+        action.choices = words
+    elif _FOLDERS.fullmatch(what):
+        action.complete = shtab.DIRECTORY
+    elif any(_FILES.fullmatch(word) for word in what.split("|")):
+        action.complete = shtab.FILE
+
+
+def _words(dest: str, what: str) -> list[str]:
+    """The words that an argument can be, where the command checks them itself."""
+    if dest in config.BY_KEY:
+        return list(config.BY_KEY[dest].choices)
+    if what == "FORMAT":
+        from mpicoloc.trace.export.formats import FORMATS
+
+        return list(FORMATS)
+    if what == "F":
+        from mpicoloc.show.figures import FORMATS as PICTURES
+
+        return list(PICTURES)
+    return []

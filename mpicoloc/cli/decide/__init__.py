@@ -1,1 +1,0 @@
-"""Verbs that say who should share, where, and what that costs."""

@@ -1,1 +1,0 @@
-"""Flags that several verbs share, and what they mean."""

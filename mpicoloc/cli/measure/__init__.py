@@ -1,1 +1,0 @@
-"""Verbs that run and watch jobs."""

@@ -1,0 +1,66 @@
+"""Rows of a user's CSV or JSON file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from mpicoloc.errors import DataError, UsageError
+
+MAX_BYTES = 1 << 30
+
+
+def number_of(path: str, i: int, name: str, told: object) -> float:
+    """The number that row `i` of a file has in this column; NaN if it has none.
+
+    Raises `DataError` if it is no finite number.
+    """
+    if told is None or told == "":
+        return math.nan
+    try:
+        if isinstance(told, bool) or not isinstance(told, str | int | float):
+            raise ValueError
+        if math.isinf(number := float(told)):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise DataError(f"{path}: row {i}: {name} must be a finite number, got {told!r}") from None
+    return number
+
+
+def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:
+    """Rows of a file, by column or key.
+
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if it is no such file, or a row lacks
+    what it needs.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = _json_rows(path, key, file) if path.endswith(".json") else _csv_rows(file)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
+        kind = "JSON" if path.endswith(".json") else "CSV"
+        raise DataError(f"{path} is no {kind}: {error}") from None
+    for i, row in enumerate(rows, 1):
+        missing = sorted(name for name in needed if row.get(name) in (None, ""))
+        if missing:
+            raise DataError(f"{path}: row {i} has no {missing[0]}; there are {', '.join(sorted(known))}")
+    return rows
+
+
+def _csv_rows(file: TextIO) -> list[dict[str, Any]]:
+    return list(csv.DictReader(file))
+
+
+def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:
+    text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes: no list of {key}")
+    told = json.loads(text)
+    rows = told.get(key) if isinstance(told, dict) else told
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f'{path}: needs a list of objects, or {{"{key}": [...]}}')
+    return rows

@@ -1,0 +1,1 @@
+"""Starting and serving one job: launchers, ranks, coordinators, checks."""

@@ -1,0 +1,390 @@
+"""Shutters of a job on several nodes: one instant for all of its nodes, or none.
+
+While co-runners stand still on one node only, the ranks there wait for those on the others, and nothing is
+learnt. So the coordinators, one per node, agree over MPI: all say what their nodes wish, each asks its own
+node agent whether the board there is free at the instant that follows from the wishes, and the shutter is
+taken if all are. Afterwards they tell each other how it went, because it counts for all or for none.
+
+Every coordinator goes through the same collective calls in the same order, whatever fails on its node: the
+others would wait for it in MPI_Finalize, and the application with them.
+"""
+
+from __future__ import annotations
+
+import array
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpicoloc import config
+from mpicoloc.errors import print_to_stderr
+from mpicoloc.pmpi import contract, node_agent
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+# How far the clocks of a job's nodes are apart: Cristian's method over MPI.
+#
+# Each node has its own CLOCK_MONOTONIC, which began when the node was booted. The first coordinator exchanges
+# messages with each other one in turn; the quickest exchange bounds the error by half of its way. Who waits
+# for
+# a message looks often for some milliseconds, sleeping between, and then gives up until its next step: a
+# coordinator has other duties, and its partner may stand still.
+
+
+N_MIN, N_MAX = 8, 48
+"""Exchanges with each node."""
+GOOD_NS = 100_000
+"""A way so short that more exchanges are not worth it."""
+TAG = 77
+DRIFT = 50e-6
+"""Two clocks of computers run apart by less than this, s per s."""
+UNKNOWN_NS = 1 << 60
+_END = 0
+_LOOK_S, _LOOKS = 0.00003, 700
+"""Between two looks for a message, and so many of them: longer than two steps of a coordinator are apart."""
+_NAP_S = 0.0005
+
+OffsetSteps = Generator[None, None, "Offset"]
+
+
+class Offset(NamedTuple):
+    """This node's clock minus that of the first, as it was found at `t_ns`, give or take `error_ns`."""
+
+    offset_ns: int
+    error_ns: int
+    t_ns: int
+    drift: float = DRIFT
+
+    def bound_ns(self, at_ns: int) -> int:
+        """How wrong it may be at another time."""
+        return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
+
+    def better(self, new: Offset, at_ns: int) -> Offset:
+        """This one or a new one: on a crowded node an older one may still be the better one."""
+        is_contradicted = abs(new.offset_ns - self.offset_ns) > self.bound_ns(new.t_ns) + new.error_ns
+        return new if is_contradicted or new.bound_ns(at_ns) <= self.bound_ns(at_ns) else self
+
+
+FIRST = Offset(0, 0, 0, 0.0)
+"""Of the first node, by definition."""
+
+
+def clock_ns() -> int:
+    """CLOCK_MONOTONIC, as in all of mpicoloc."""
+    return time.monotonic_ns()
+
+
+def offset(comm: MPI.Comm) -> OffsetSteps:
+    """This node's offset; all of `comm` takes part, whose first rank is on the first node."""
+    if comm.Get_rank() > 0:
+        return (yield from _answer(comm))
+    for other in range(1, comm.Get_size()):
+        yield from _measure(comm, other)
+    return FIRST
+
+
+def _measure(comm: MPI.Comm, other: int) -> Generator[None, None, None]:
+    back = array.array("q", [0, 0])
+    best = Offset(0, UNKNOWN_NS, 0)
+    for i in range(1, N_MAX + 1):
+        t0 = clock_ns()
+        comm.Send(array.array("q", [i, 0]), other, TAG)
+        while not _is_there(comm, other, _LOOKS if i > 1 else 1):
+            yield
+        comm.Recv(back, other, TAG)
+        t1 = clock_ns()
+        best = min(best, Offset(back[1] - (t0 + t1) // 2, (t1 - t0 + 1) // 2, 0), key=lambda o: o.error_ns)
+        if i >= N_MIN:
+            if best.error_ns <= GOOD_NS:
+                break
+            time.sleep(_NAP_S)  # whoever was in the way may be gone
+    comm.Send(array.array("q", [_END, 0]), other, TAG)
+    comm.Send(array.array("q", [best.offset_ns, best.error_ns]), other, TAG)
+
+
+def _answer(comm: MPI.Comm) -> OffsetSteps:
+    message = array.array("q", [_END, 0])
+    n_looks = 1
+    while True:
+        while not _is_there(comm, 0, n_looks):
+            yield
+        n_looks = _LOOKS
+        comm.Recv(message, 0, TAG)
+        if message[0] == _END:
+            break
+        comm.Send(array.array("q", [message[0], clock_ns()]), 0, TAG)
+    comm.Recv(message, 0, TAG)
+    return Offset(message[0], message[1], clock_ns())
+
+
+def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
+    """A message; without spinning: who spins on a full node has to give up its processor just then."""
+    for i in range(n_looks):
+        if i:
+            time.sleep(_LOOK_S)
+        if comm.Iprobe(source, TAG):
+            return True
+    return False
+
+
+REST_NS = 500_000_000
+"""Between two looks whether anybody has company by now."""
+ANSWER_WITHIN_NS = 2_000_000_000
+"""For an agent, which looks every 50 ms."""
+DEAF_NS = 10_000_000_000
+"""Before the next question, when an agent did not answer: it is stopped, or has no board."""
+CLOCKS_EVERY_NS = 4_000_000_000
+CLOCKS_PART = 50
+"""And no more than this part of the time."""
+CLOCKS_AHEAD_NS = 5_000_000_000
+"""How far ahead shutters are agreed on, mostly."""
+SLACK_NS = 300_000_000
+"""For one agreement, at first; twice as much each time that it was too little."""
+MOST_SLACK_NS = 10_000_000_000
+BOUNDS_IN_SHUTTER = 8
+"""A shutter is longer than clocks may be apart, by this factor."""
+MOST_LENGTHENING = 4
+"""And no shutter is made longer for that than by this factor: better none, until the clocks are known."""
+
+_COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
+Steps = Generator[None, None, Any]
+
+
+class Offer(NamedTuple):
+    """What a coordinator tells the others before each shutter; times on the first node's clock."""
+
+    is_over: int = 0
+    """Its ranks are in MPI_Finalize, or gone."""
+    n_jobs: int = 0
+    period_ns: int = 0
+    duration_ns: int = 0
+    now_ns: int = 0
+    bound_ns: int = 0
+    max_ns: int = 0
+    """The longest shutter that is ever obeyed."""
+    verdict: int = 0
+    """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
+    is_clock_old: int = 0
+    """Of the first coordinator only, which measures the others'."""
+    bubble: int = 0
+    """Drawn on its node for the next shutter of all nodes, as of `mc_common`; the first node's counts."""
+    is_bubble_wanted: int = 0
+    """Also beside co-runners; without any, shutters are for nothing else."""
+
+
+class Plan(NamedTuple):
+    """A shutter for all nodes; begin on the first node's clock. `i` counts from 1.
+
+    `bubble` shall run beside the job on all of them (0: none); the shutter is `for_bubble` only where nobody
+    has company.
+    """
+
+    i: int
+    t0_ns: int
+    duration_ns: int
+    bubble: int = 0
+    for_bubble: bool = False
+
+
+def is_shared(offers: Sequence[Offer]) -> bool:
+    """Whether the job has company on any node."""
+    return any(offer.n_jobs > 1 for offer in offers)
+
+
+def apart_ns(offers: Sequence[Offer]) -> int:
+    """How far the same instant may be apart on two nodes."""
+    return sum(sorted(offer.bound_ns for offer in offers)[-2:])
+
+
+def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
+    """The next shutter, the same from the same offers; None: not worth it, or the clocks are too bad.
+
+    It is worth it if the job has company on some node, or a bubble can run on all. Also None as long as an
+    agent has not looked around or cannot measure.
+    """
+    bubble = bubble_of_all(offers)
+    if not (is_shared(offers) or bubble) or any(offer.n_jobs == 0 for offer in offers):
+        return None
+    wanted_ns = max(offer.duration_ns for offer in offers)
+    duration_ns = max(wanted_ns, BOUNDS_IN_SHUTTER * apart_ns(offers))
+    if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
+        return None
+    period_ns = max(offer.period_ns for offer in offers)
+    # As often as the job's turn would come on the fullest node, less often if the shutter has to be longer
+    # than it would be there.
+    turn_ns = max(
+        offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
+    )
+    # Agents want notice of one and a half periods.
+    soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
+    # Shaken like the instants of one node: a job has rhythms, too.
+    shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)
+    t0_ns = max(last_ns + turn_ns, soonest_ns) + shake_ns
+    return Plan(i, t0_ns, duration_ns, bubble, not is_shared(offers))
+
+
+def bubble_of_all(offers: Sequence[Offer]) -> int:
+    """What was drawn on the first node, if all of them can have any, and it is wanted; 0: nothing."""
+    is_due = offers[0].is_bubble_wanted or not is_shared(offers)
+    return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
+
+
+def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
+    """What all coordinators do together next: end, clocks, vote, or offers."""
+    if any(offer.is_over for offer in offers):
+        return "end"
+    if offers[0].is_clock_old:
+        return "clocks"
+    return "vote" if taken else "offers"
+
+
+def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
+    """On a shutter that was valid on this node, with a bubble or without, or not; and on the others."""
+    if own not in _COUNTING_VERDICTS:
+        return own
+    is_same = all(offer.verdict == own for offer in offers)
+    return own if is_same else int(contract.MC_VERDICT_ELSEWHERE)
+
+
+class Agreement:
+    """One coordinator's part; `step` is called again and again, and does not block."""
+
+    def __init__(self, comm: MPI.Comm, agent: node_agent.Agent | None) -> None:
+        self._comm = comm
+        self._agent = agent
+        self._is_over = False
+        self._verdict = 0
+        self._clock_until_ns = 0
+        self._clock = Offset(0, UNKNOWN_NS, 0)
+        self._max_ns = int(float(config.get("shutter.max_s") or 0) * 1e9)
+        self._slack_ns = SLACK_NS
+        self._steps = self._agree()
+        self._next = "offers"
+        self._has_resigned = False
+        self.is_active = comm.Get_size() > 1
+
+    def step(self, is_over: bool) -> None:
+        """Go on as far as possible now; `is_over`: this node's ranks want no more shutters."""
+        self._is_over = is_over
+        if not self.is_active:
+            return
+        try:
+            self.is_active = next(self._steps, "ended") != "ended"
+        except Exception as error:
+            if self._has_resigned:
+                raise
+            self._has_resigned = True
+            self._steps = self._resign()
+            print_to_stderr(f"no more shutters: {type(error).__name__}: {error}")
+
+    def _agree(self) -> Steps:
+        can = yield from self._all_gather([self._agent is not None])
+        agent = self._agent
+        if agent is None or not all(flag for (flag,) in can):
+            if agent is not None:
+                agent.agree(False)
+            return
+        agent.agree(True)
+        i, last_ns = 1, 0
+        while True:
+            self._next = "offers"
+            own = self._offer(agent)
+            offers = [Offer(*row) for row in (yield from self._all_gather(own))]
+            self._learn(offers)
+            taken = plan(offers, i, last_ns, self._slack_ns)
+            self._next = what_follows(offers, taken)
+            if own.verdict:
+                agent.confirm(i - 1, verdict_of_all(own.verdict, offers))
+            self._verdict = contract.MC_VERDICT_UNKNOWN
+            if self._next == "end":
+                return
+            if self._next == "clocks":
+                yield from self._set_clock()
+                continue
+            agent.share(is_shared(offers))
+            if taken is None:
+                yield from self._wait(lambda: False, REST_NS)
+                continue
+            agent.set_clock(self._clock.offset_ns, apart_ns(offers))
+            if (yield from self._take(agent, taken)):
+                last_ns = taken.t0_ns
+            i += 1
+
+    def _resign(self) -> Steps:
+        """Take part in what the others wait for, and tell them that it is over."""
+        if self._next == "clocks":
+            yield from offset(self._comm)
+        if self._next == "vote":
+            yield from self._all_gather([False, False, False])
+        if self._next != "end":
+            yield from self._all_gather(Offer(is_over=1))
+
+    def _offer(self, agent: node_agent.Agent) -> Offer:
+        common, now_ns = agent.common, clock_ns()
+        return Offer(
+            is_over=self._is_over,
+            n_jobs=common.n_jobs,
+            period_ns=common.period_ns,
+            duration_ns=common.duration_ns,
+            now_ns=now_ns - self._clock.offset_ns,
+            bound_ns=self._clock.bound_ns(now_ns + CLOCKS_AHEAD_NS),
+            max_ns=self._max_ns,
+            verdict=self._verdict,
+            is_clock_old=self._comm.Get_rank() == 0 and now_ns > self._clock_until_ns,
+            bubble=common.drawn_bubble,
+            is_bubble_wanted=common.is_bubble_wanted,
+        )
+
+    def _set_clock(self) -> Steps:
+        began_ns = clock_ns()
+        found = yield from offset(self._comm)
+        now_ns = clock_ns()
+        self._clock_until_ns = now_ns + max(CLOCKS_EVERY_NS, CLOCKS_PART * (now_ns - began_ns))
+        self._clock = self._clock.better(found, now_ns + CLOCKS_AHEAD_NS)
+
+    def _learn(self, offers: Sequence[Offer]) -> None:
+        """Whether the last agreement came in time."""
+        verdicts = {offer.verdict for offer in offers}
+        if contract.MC_VERDICT_ELSEWHERE in verdicts:
+            self._slack_ns = min(2 * self._slack_ns, MOST_SLACK_NS)
+        elif verdicts.intersection(_COUNTING_VERDICTS):
+            self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
+
+    def _take(self, agent: node_agent.Agent, taken: Plan) -> Steps:
+        """Agree on it, and wait for what becomes of it; whether it was agreed on."""
+        t0_ns = taken.t0_ns + self._clock.offset_ns
+        t1_ns = t0_ns + taken.duration_ns
+        agent.ask(taken.i, t0_ns, t1_ns, taken.bubble)
+        yield from self._wait(lambda: agent.common.i_answered == taken.i, ANSWER_WITHIN_NS)
+        answer = agent.common
+        is_heard = answer.i_answered == taken.i
+        rows = yield from self._all_gather([is_heard, is_heard and answer.is_free, answer.can_bubble])
+        self._next = "offers"
+        are_heard, are_free, can_bubble = (all(column) for column in zip(*rows, strict=True))
+        has_bubble = taken.bubble > 0 and can_bubble
+        is_firm = are_free and (has_bubble or not taken.for_bubble)
+        agent.decide(taken.i, is_firm, has_bubble)
+        if not is_firm:
+            yield from self._wait(lambda: False, DEAF_NS if not are_heard else REST_NS * taken.for_bubble)
+            return False
+        limit_ns = max(0, t1_ns - clock_ns()) + ANSWER_WITHIN_NS
+        yield from self._wait(lambda: agent.common.i_judged == taken.i, limit_ns)
+        said = agent.common
+        self._verdict = said.verdict if said.i_judged == taken.i else int(contract.MC_VERDICT_SILENT)
+        return True
+
+    def _wait(self, condition: Callable[[], bool], limit_ns: int) -> Steps:
+        end_ns = clock_ns() + limit_ns
+        while not condition() and clock_ns() < end_ns and not self._is_over:
+            yield
+
+    def _all_gather(self, numbers: Iterable[int]) -> Steps:
+        """The numbers of all coordinators, a row each."""
+        mine = array.array("q", numbers)
+        everybody = array.array("q", bytes(8 * len(mine) * self._comm.Get_size()))
+        request = self._comm.Iallgather(mine, everybody)
+        while not request.Test():
+            yield
+        return [tuple(everybody[k : k + len(mine)]) for k in range(0, len(everybody), len(mine))]

@@ -1,0 +1,394 @@
+"""Check what works on this machine, and how to mend what does not.
+
+Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
+
+  mpicoloc check
+  mpicoloc check --clean
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import importlib
+import json
+import os
+import platform
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from mpicoloc import config
+from mpicoloc.errors import MpicolocError
+from mpicoloc.job import launcher, target
+from mpicoloc.pmpi import paths
+
+
+class Finding(NamedTuple):
+    """One line of the check. state: "ok", "note" (less than could be) or "fail" (no job can be measured)."""
+
+    name: str
+    state: str
+    text: str
+    remedy: str = ""
+
+
+KILLED = -1
+_PR_SET_DUMPABLE = 4
+_PERF_SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319}
+_PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+
+
+def counters() -> Finding:
+    """Hardware counters for the meter `ipc`: instructions of this process in user mode."""
+    number = open_counter()
+    if number == 0:
+        return Finding("PMU", "ok", "hardware counters work: meter ipc, and events over the whole run")
+    fallback = "jobs are measured by meter burst"
+    if number == KILLED:
+        return Finding(
+            "PMU",
+            "note",
+            f"a filter of system calls (seccomp) kills who asks for hardware counters; {fallback}",
+            "in a container allow perf_event_open",
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return Finding(
+            "PMU",
+            "note",
+            f"hardware counters are forbidden; {fallback}",
+            f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open",
+        )
+    return Finding(
+        "PMU",
+        "note",
+        f"no hardware counters ({os.strerror(number)}); jobs are measured by meters count and burst",
+        "a virtual machine needs its host to pass the PMU on",
+    )
+
+
+def open_counter() -> int:
+    """Try to count instructions in user mode; 0, the error number, or KILLED.
+
+    In a child, as ranks do (`mc_proc_survives`): a filter may end the process that makes the call.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        number = errno.ENOSYS
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core file of it
+            number = _try_to_count()
+        finally:
+            os._exit(number)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else KILLED
+
+
+def _try_to_count() -> int:
+    syscall_number = _PERF_SYSCALL.get(platform.machine())
+    if syscall_number is None:
+        return errno.ENOSYS
+    attributes = bytearray(128)
+    exclude_kernel_and_hypervisor = 1 << 5 | 1 << 6
+    struct.pack_into("<IIQ", attributes, 0, 0, len(attributes), 1)  # PERF_TYPE_HARDWARE, instructions
+    struct.pack_into("<Q", attributes, 40, exclude_kernel_and_hypervisor)
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)
+    arguments = [ctypes.c_long(n) for n in (0, -1, -1, 0)]
+    opened = libc.syscall(ctypes.c_long(syscall_number), buffer, *arguments)
+    if opened < 0:
+        return ctypes.get_errno()
+    os.close(opened)
+    return 0
+
+
+def paranoid() -> Finding:
+    """The kernel's setting for counters."""
+    try:
+        with open(_PARANOID) as file:
+            level = int(file.read())
+    except (OSError, ValueError):
+        return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
+    if level > 2:
+        return Finding(
+            "perf_event_paranoid", "note", f"{level}: users may not count", f"as root: echo 2 > {_PARANOID}"
+        )
+    return Finding("perf_event_paranoid", "ok", str(level))
+
+
+def options() -> Finding:
+    """Options in the environment."""
+    try:
+        config.validate()
+    except MpicolocError as error:
+        return Finding("options", "fail", str(error), "correct or unset that variable")
+    if remarks := config.variable_warnings():
+        return Finding("options", "note", "; ".join(remarks), "see `mpicoloc run --help`")
+    unknown = config.unknown_variables()
+    if unknown:
+        return Finding(
+            "options", "note", f"unknown variables: {', '.join(unknown)}", "see `mpicoloc run --help`"
+        )
+    return Finding("options", "ok", "the environment holds no bad option")
+
+
+def compiled_parts() -> list[Finding]:
+    """The contract, the keeper and the preloaded libraries."""
+    again = "install the package again: pip install --force-reinstall mpicoloc"
+    found = []
+    try:
+        importlib.import_module("mpicoloc.pmpi.contract")
+        found.append(Finding("contract", "ok", "compiled part for Python loads"))
+    except (ImportError, MpicolocError) as error:
+        found.append(Finding("contract", "fail", str(error), again))
+    keeper = os.path.join(paths.lib_dir(), paths.KEEPER)
+    usable = os.access(keeper, os.X_OK)
+    found.append(
+        Finding(
+            "keeper",
+            "ok" if usable else "fail",
+            keeper if usable else f"{keeper} is missing",
+            "" if usable else again,
+        )
+    )
+    return found
+
+
+def mpis() -> list[Finding]:
+    """Each MPI on this machine, and whether a library fits it."""
+    found = [_mpi(one) for one in _launchers()]
+    usable = any(finding.state == "ok" for finding in found)
+    if usable:
+        return found
+    remedy = "install one, or use the embedded one: pip install 'mpicoloc[mpich]'"
+    return [
+        *(finding._replace(state="fail") for finding in found),
+        Finding("MPI", "fail", "no usable MPI found", remedy),
+    ]
+
+
+def _launchers() -> list[launcher.Launcher]:
+    """Every mpirun beside this Python and in PATH, each installation once."""
+    beside = os.path.dirname(sys.executable)
+    files = [os.path.join(beside, name) for name in ("mpiexec.hydra", "mpirun")]
+    names = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.mpich", "mpiexec.hydra")
+    files += [path for name in names if (path := shutil.which(name))]
+    found: dict[tuple[str, str], launcher.Launcher] = {}
+    for path in dict.fromkeys(files):
+        if not os.access(path, os.X_OK):
+            continue
+        one = launcher.identify(path)
+        if one is not None:
+            folder = os.path.dirname(os.path.realpath(path))
+            found.setdefault((one.family + one.version, "" if folder == "/usr/bin" else folder), one)
+    return list(found.values())
+
+
+def _mpi(one: launcher.Launcher) -> Finding:
+    name = target.NAMES.get(one.family, one.family)
+    text = f"{name} {one.version}, {one.path}, ABI {one.family}"
+    shim = paths.find_shim(one.family)
+    if shim is None:
+        beside = os.path.join(os.path.dirname(one.path), "mpicc")
+        compiler = beside if os.path.exists(beside) else "CC"
+        return Finding("MPI", "note", f"{text}: no library of mpicoloc", f"mpicoloc build --mpicc {compiler}")
+    return Finding("MPI", "ok", f"{text}, {shim}")
+
+
+def board() -> Finding:
+    """Jobs on this node now."""
+    path = ""
+    try:
+        contract = importlib.import_module("mpicoloc.pmpi.contract")
+        printable = importlib.import_module("mpicoloc.core.tables").printable
+        path = contract.board_path()
+        record = contract.read_file(path)
+    except FileNotFoundError:
+        return Finding("board", "ok", "no job runs under mpicoloc on this node now")
+    except OSError as error:
+        return Finding("board", "fail", f"{path}: {error.strerror}", _remove_board(path))
+    except (ImportError, MpicolocError) as error:
+        return Finding("board", "fail", str(error), _remove_board(path))
+    taken = [slot for slot in record["slots"] if slot["owner"]]
+    if not os.access(path, os.W_OK):
+        return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
+    names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
+    return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+
+
+def foreign_boards() -> list[Finding]:
+    """Boards of other versions of mpicoloc, which may have been left behind or planted."""
+    try:
+        leftovers = importlib.import_module("mpicoloc.job.leftovers")
+        paths = leftovers.foreign_boards(str(config.get("shm_dir")))
+    except (ImportError, OSError, MpicolocError):
+        return []  # told of by other findings
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            found.append(f"{path} of user {os.lstat(path).st_uid}")
+    if not found:
+        return []
+    text = "while jobs run on them, new jobs of this version measure no slowdown here"
+    remedy = "one version on a node; where none runs, their users: mpicoloc check --clean, or root: rm"
+    return [Finding("boards of other versions", "note", f"{', '.join(found)}: {text}", remedy)]
+
+
+def _remove_board(path: str) -> str:
+    try:
+        return f"user {os.lstat(path).st_uid} or root, when no job runs: rm {path}"
+    except OSError:
+        return "install mpicoloc again, all parts at once"
+
+
+def left_behind(remove: bool = False) -> Finding:
+    """Files of this user's jobs that were killed together with their keeper."""
+    name = "left behind"
+    try:
+        leftovers = importlib.import_module("mpicoloc.job.leftovers")
+        folder = str(config.get("shm_dir"))
+        found = [*leftovers.find(folder), *leftovers.boards(folder)]
+        n_files = sum(one.remove() if remove else len(one.paths) for one in found)
+    except (ImportError, OSError, MpicolocError) as error:
+        return Finding(name, "note", f"cannot look for files of dead jobs: {error}")
+    if not found:
+        return Finding(name, "ok", "no files of dead jobs")
+    keys = ", ".join(one.key for one in found[:8]) + (" ..." if len(found) > 8 else "")
+    if remove:
+        return Finding(name, "ok", f"removed {n_files} files of dead jobs: {keys}")
+    return Finding(name, "note", f"{n_files} files of dead jobs: {keys}", "mpicoloc check --clean")
+
+
+MIN_SHM_BYTES = 64 << 20
+
+
+def shared_memory() -> Finding:
+    """The folder in memory: writable, and room for a job."""
+    folder = str(config.BY_KEY["shm_dir"].default)
+    try:
+        folder = str(config.get("shm_dir"))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Finding(
+            "shared memory",
+            "fail",
+            f"{folder} cannot be written: {error.strerror}",
+            "name another folder in memory with MPICOLOC_SHM_DIR, the same for all jobs of the node",
+        )
+    if free < MIN_SHM_BYTES:
+        return Finding(
+            "shared memory",
+            "fail",
+            f"{folder} has {free >> 20} MiB free, a job needs up to {MIN_SHM_BYTES >> 20} MiB",
+            "docker run --shm-size=1g, or delete old files there",
+        )
+    return Finding("shared memory", "ok", f"{folder} has {free >> 20} MiB free")
+
+
+def processors() -> Finding:
+    """Processors of this process, and threads for each."""
+    usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    threads = _threads_per_core()
+    text = f"{usable} of {all_of_them} processors usable, {threads} to a core"
+    if threads > 1:
+        return Finding("processors", "ok", text + "; a shutter stops co-runners on both threads of a core")
+    return Finding("processors", "ok", text)
+
+
+def _threads_per_core() -> int:
+    try:
+        with open("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list") as file:
+            text = file.read().strip()
+    except OSError:
+        return 1
+    ranges = [part.split("-") for part in text.split(",")]
+    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+
+
+def real_time_signals() -> Finding:
+    """The gate needs one."""
+    n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
+    if n_free == 0:
+        return Finding("gate", "note", "no free real-time signal: this job would not stand still for others")
+    return Finding(
+        "gate", "ok", f"{n_free} real-time signals free; {_sleep_lateness_us():.0f} us late out of a sleep"
+    )
+
+
+def _sleep_lateness_us() -> float:
+    late = []
+    for _ in range(20):
+        start = time.monotonic_ns()
+        time.sleep(0.001)
+        late.append((time.monotonic_ns() - start) / 1e3 - 1000.0)
+    return sorted(late)[len(late) // 2]
+
+
+def pidfd() -> Finding:
+    """The keeper waits for ranks by file descriptor."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return Finding(
+            "pidfd",
+            "note",
+            f"this kernel ({platform.release()}) has none: a killed job may leave no profile",
+            "Linux 5.3 or newer",
+        )
+    return Finding("pidfd", "ok", "a killed job still leaves a partial profile")
+
+
+def all_findings(clean: bool = False) -> list[Finding]:
+    """Everything, in the order of a job's life."""
+    return [
+        options(),
+        *compiled_parts(),
+        *mpis(),
+        shared_memory(),
+        processors(),
+        real_time_signals(),
+        pidfd(),
+        counters(),
+        paranoid(),
+        board(),
+        *foreign_boards(),
+        left_behind(clean),
+    ]
+
+
+_MARKS = {"ok": "ok  ", "note": "note", "fail": "no  "}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--json", action="store_true", help="print the findings for a program")
+    parser.add_argument(
+        "--clean", action="store_true", help="remove the files in memory of your jobs that are dead"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; returns 1 when a job cannot be measured here."""
+    findings = all_findings(args.clean)
+    works = not any(finding.state == "fail" for finding in findings)
+    if args.json:
+        print(json.dumps({"works": works, "findings": [finding._asdict() for finding in findings]}, indent=2))
+        return 0 if works else 1
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{_MARKS[finding.state]} {finding.name:{width}}  {finding.text}")
+        if finding.remedy:
+            print(f"     {'':{width}}  -> {finding.remedy}")
+    print("Jobs can be measured here." if works else "Jobs cannot be measured here; see the lines marked no.")
+    sys.stdout.flush()
+    return 0 if works else 1

@@ -1,0 +1,343 @@
+"""The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
+
+It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
+looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
+writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
+before the end but in a child that ends soon (`warm_writer`), no busy waiting ever. Whatever fails here, it
+still takes part in MPI_Finalize, where the application would hang without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
+from mpicoloc.job import init_barrier, membership
+from mpicoloc.job.agreement import Agreement
+from mpicoloc.job.membership import Membership, Ranks
+from mpicoloc.job.warm_writer import WarmWriter
+from mpicoloc.pmpi import contract, node_agent
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+STEP_NS = 25_000_000
+"""Longest sleep of the agent: how late the end of the job may be noticed."""
+STEP_MIN_NS, STEP_PART = 2_000_000, 16
+"""While a job is young, sleep only this part of its age, but at least so long: a short job must not wait for
+this process."""
+TRACE_WITHIN_S = 5.0
+"""Wait so long for an agent that writes no more of the trace."""
+N_STEPS = 20
+"""Steps between two looks at signals and at the other nodes."""
+N_STEPS_IF_ASKED = 2
+"""The same while others would wait: the application, which has a session and may yet call MPI_Init, or the
+coordinators of other nodes."""
+SEGMENTS_WITHIN_S = 5.0
+"""Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
+RESTORED_WITHIN_S = 1.0
+"""Wait so long for segments that are not there."""
+ALL_WITHIN_S = 5.0
+"""Time between the first and the last rank's segment."""
+
+
+class _Stopped(BaseException):
+    """SIGTERM: the launcher ends the job."""
+
+
+class Watcher:
+    """Stands in for an agent that cannot start: sees how the ranks are, and no more."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def run(self, step_ns: int, n_steps: int) -> int:
+        """Sleep for one step, longer than an agent's because looking costs more."""
+        time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
+        return contract.MC_OK
+
+    def ranks(self) -> tuple[int, int, int]:
+        """Ranks of this job on this node: seen, alive, finalizing."""
+        heads = contract.segment_heads(self._key)
+        alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
+        return len(heads), len(alive), sum(head.state == contract.MC_RANK_FINALIZING for head in alive)
+
+
+def main() -> int:
+    """Entry of the command; returns its exit code."""
+    key = os.environ.get(config.KEY_ENV)
+    if not key:
+        print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
+        return 2
+    announcement = contract.shm_path(key, "init")
+    writer = WarmWriter([_packed_part, _merge], _load_writer)  # before there is any MPI
+    try:
+        mpi = _load_mpi()
+    except (ImportError, RuntimeError, OSError) as error:
+        print_to_stderr(
+            f"mpi4py of {sys.executable} cannot load this job's MPI ({error}), so the job is "
+            "ended: see `mpicoloc check`, or use LD_PRELOAD=$(mpicoloc preload APP) without wrap"
+        )
+        init_barrier.end_all(key, _n_ranks(), announcement)
+        return EnvironmentFault.exit_code
+    if not init_barrier.wait_for_init(key, announcement, _n_ranks()):
+        print_to_stderr("no profile was written: no rank on this node called MPI_Init")
+        with contextlib.suppress(OSError):
+            os.unlink(os.environ.get(config.REASON_ENV, ""))
+        return 0
+    _take_part(mpi, key, announcement, writer)
+    for path in (announcement, contract.shm_path(key, init_barrier.OFF)):
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # where no keeper does
+    return 0
+
+
+def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> None:
+    """Be in MPI while the application is; only the first time, which is recorded, is there work to do."""
+    record = init_barrier.Record(announcement)
+    member = Membership(mpi, announcement, record)
+    member.join()
+    try:
+        with _sigterm_stops():
+            ranks = _guarded(_watch, key, member)
+            _guarded(_await_trace, key)
+            _guarded(_write_profile, key, member.comm, writer)
+            writer.close()
+        _leave(member)
+        while ranks is not None and mpi.Get_version()[0] >= 4:
+            i_round = member.i_round + 1
+            if not ranks.begin_again(announcement, i_round):
+                break
+            member = Membership(mpi, announcement, record, i_round)
+            member.join()
+            member.sleep_through()
+            _leave(member)
+    except _Stopped:
+        _leave_now()  # the launcher kills everybody: the keeper writes what there is
+
+
+def _leave(member: Membership) -> None:
+    with _only_idle_time():
+        member.leave()
+
+
+def _n_ranks() -> int:
+    """Ranks of the application on this node."""
+    return int(os.environ.get(config.SIBLINGS_ENV, "0"))
+
+
+def _load_mpi() -> Any:
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    return MPI
+
+
+def _leave_now() -> NoReturn:
+    sys.stderr.flush()
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def _sigterm_stops() -> Iterator[None]:
+    """SIGTERM raises `_Stopped`, so that with blocks end; outside, in MPI's long calls, it just kills."""
+
+    def stop(signum: int, frame: object) -> None:
+        raise _Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _guarded(function: Any, *arguments: Any) -> Any:
+    """Call it; a failure becomes one line, because the application must not be harmed by it."""
+    try:
+        return function(*arguments)
+    except MpicolocError as error:
+        print_to_stderr(str(error))
+    except Exception as error:
+        print_to_stderr(f"coordinator: {type(error).__name__}: {error}")
+    return None
+
+
+@contextlib.contextmanager
+def _only_idle_time() -> Iterator[None]:
+    """MPI_Finalize may spin until the last rank is there: only on processors nobody wants."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    yield
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _watch(key: str, member: Membership) -> Ranks | None:
+    """Look on, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
+    with contextlib.ExitStack() as stack:
+        agent = _guarded(_open_agent, key, stack)
+        ranks = _guarded(Ranks, key)
+        agreement = Agreement(member.comm, agent if isinstance(agent, node_agent.Agent) else None)
+        if agent is not None:
+            _guarded(_run_until_over, agent, key, member, agreement)
+        while agreement.is_active:  # the other nodes wait for this one's word
+            agreement.step(is_over=True)
+            member.look()
+            _rest(agent)
+        # Other nodes may still compute; this one's ranks are part of the job until then.
+        everywhere = member.comm.Ibarrier()
+        while not everywhere.Test():
+            member.look()
+            _rest(agent)
+    return ranks if isinstance(ranks, Ranks) else None
+
+
+def _rest(agent: node_agent.Agent | Watcher | None) -> None:
+    if agent is None:
+        time.sleep(STEP_NS * 1e-9)
+    else:
+        agent.run(STEP_NS, 1)
+
+
+def _run_until_over(
+    agent: node_agent.Agent | Watcher, key: str, member: Membership, agreement: Agreement
+) -> None:
+    started_s = time.monotonic()
+    while not _is_over(agent, key, time.monotonic() - started_s):
+        member.look()
+        agreement.step(is_over=False)
+        step_ns = _step_ns(started_s)
+        is_asked = member.may_grow or agreement.is_active or step_ns < STEP_NS
+        agent.run(step_ns, N_STEPS_IF_ASKED if is_asked else N_STEPS)
+
+
+def _step_ns(started_s: float) -> int:
+    """How long to sleep at a time, so long after the start."""
+    age_ns = int((time.monotonic() - started_s) * 1e9)
+    return min(STEP_NS, max(STEP_MIN_NS, age_ns // STEP_PART))
+
+
+def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Watcher | None:
+    job_id = _wait_for_segments(key)
+    if job_id is None:
+        return None
+    try:
+        return stack.enter_context(node_agent.open_agent(key, job_id))
+    except EnvironmentFault as error:
+        print_to_stderr(str(error))
+        return Watcher(key)
+
+
+def _wait_for_segments(key: str) -> str | None:
+    """The job's id, from the first segment of this node. None: no rank left data, and has said why."""
+    started_s = time.monotonic()
+    while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
+        for head in contract.segment_heads(key):
+            return head.job_id
+        time.sleep(_step_ns(started_s) * 1e-9)
+    return None
+
+
+def _is_over(agent: node_agent.Agent | Watcher, key: str, age_s: float) -> bool:
+    n_seen, n_alive, n_finalizing = agent.ranks()
+    if n_seen < _n_ranks() and age_s < ALL_WITHIN_S and not init_barrier.any_is_off(key):
+        return False
+    return n_seen > 0 and n_finalizing >= n_alive
+
+
+def _await_trace(key: str) -> None:
+    """Until the keeper's agent has written all events: with the job's last process the node may be gone."""
+    if config.get("trace") != -1:
+        return
+    deadline_s, before = time.monotonic() + TRACE_WITHIN_S, 0
+    while (n := contract.n_untraced(key)) and time.monotonic() < deadline_s:
+        if n != before:
+            deadline_s, before = time.monotonic() + TRACE_WITHIN_S, n
+        time.sleep(0.005)
+
+
+def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> None:
+    """Have the profile written and tell the ranks, which wait for that in MPI_Finalize.
+
+    A coordinator that is ended here tells nothing: then the keeper writes what there is.
+    """
+    failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
+    state, complaint = _guarded(_gather_profile, key, comm, writer) or failed
+    _guarded(contract.tell_profile, key, state, complaint)
+
+
+def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> tuple[int, str]:
+    """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
+
+    Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
+    Returns the profile's state and why it is not where the job wanted it.
+    """
+    call = _call if writer is None else writer.call
+    content, has_first = _guarded(call, _packed_part, key) or (b"", False)
+    root = membership.first_with(comm, has_first)
+    packed = membership.gather(comm, content, root)
+    complaint = "" if packed is None else call(_merge, [packed.pop(root), *packed])
+    own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
+    return membership.bcast(comm, own, root), complaint
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _load_writer() -> None:
+    from mpicoloc.profile import assemble, collect, node_part  # noqa: F401
+
+
+def _packed_part(key: str) -> tuple[bytes, bool]:
+    """What this node knows of the job, and whether rank 0 of the application runs here."""
+    gc.disable()  # imports take a tenth longer with it
+    try:
+        from mpicoloc.profile.collect import collect
+        from mpicoloc.profile.node_part import pack
+    finally:
+        gc.enable()
+    _await_segments(key)
+    if not contract.segment_paths(key):
+        return b"", False
+    part = collect(key)
+    return b"".join(pack(part)), part.facts["world_rank"] == 0
+
+
+def _await_segments(key: str) -> None:
+    """Until the keeper, which sees the ranks in MPI_Finalize, has made deleted ones again."""
+    deadline_s = time.monotonic() + RESTORED_WITHIN_S
+    while len(contract.segment_paths(key)) < _n_ranks() and time.monotonic() < deadline_s:
+        if init_barrier.any_is_off(key):
+            return
+        time.sleep(0.01)
+
+
+def _merge(packed: list[bytes]) -> str:
+    """Write the profile of all nodes; returns why it is not where the job wanted it, for rank 0 to tell."""
+    from mpicoloc.profile import assemble
+    from mpicoloc.profile.node_part import unpack
+
+    try:
+        parts = [unpack(content) for content in packed if content]
+        return assemble.write(parts)[1] if parts else "no profile was written: no rank has left data"
+    except MpicolocError as error:
+        return str(error)
+    except Exception as error:
+        return f"no profile was written: {type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

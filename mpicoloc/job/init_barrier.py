@@ -1,0 +1,159 @@
+"""Whether the application of this node is about to use MPI, seen before any MPI call can tell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from mpicoloc import config
+from mpicoloc.pmpi import contract, shared_files
+
+OFF = "off"
+"""The job's file that says so, empty (`mc_announce_off`)."""
+POLL_S = 0.02
+SCAN_EVERY_S = 1.0
+START_WITHIN_S = 3.0
+"""A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
+GONE_FOR_S = 2.0
+CONNECT_S = 1.0
+"""Time for ranks to load MPI and connect to the launcher: Open MPI 4's may hang when one dies meanwhile."""
+LEFT_POLL_S = 1e-3
+WORD_WITHIN_S = 1.0
+"""Time between a rank's making the file of its announcement and writing it."""
+
+
+def wait_for_init(
+    key: str,
+    announcement: str,
+    n_ranks: int,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init."""
+    if not _can_make(announcement):
+        return True
+    parent = os.getppid()
+    started_s = gone_since_s = scanned_s = clock()
+    n_most = 0
+    while not os.path.exists(announcement):
+        now_s = clock()
+        if now_s - scanned_s >= SCAN_EVERY_S:
+            scanned_s = now_s
+            n_now = len(pids(key))
+            n_most = max(n_most, n_now)
+            is_starting = n_most < n_ranks and (now_s - started_s < START_WITHIN_S or any_at_wrap())
+            if n_now or is_starting:
+                gone_since_s = now_s
+            if now_s - gone_since_s >= GONE_FOR_S or os.getppid() != parent:
+                return False
+        sleep(POLL_S)
+    return True
+
+
+def any_is_off(key: str) -> bool:
+    """Whether a rank of this node has switched mpicoloc off, and so has no segment."""
+    return os.path.exists(contract.shm_path(key, OFF))
+
+
+def announced(announcement: str) -> list[tuple[str, int]]:
+    """What each process that has begun MPI wants, "init" or "session", and in which round.
+
+    A file that stays empty, for want of room, means the first MPI_Init.
+    """
+    deadline_s = time.monotonic() + WORD_WITHIN_S
+    while os.path.exists(announcement):
+        with contextlib.suppress(OSError, ValueError), shared_files.open_shared(announcement) as file:
+            if words := [line.decode().split() for line in file]:
+                return [(how, int(i_round)) for how, i_round in words]
+        if time.monotonic() >= deadline_s:
+            return [("init", 0)]
+        time.sleep(POLL_S)
+    return []
+
+
+class Record:
+    """The coordinator's own record among those of the ranks, which `csrc/guest/world/launch.c` writes."""
+
+    def __init__(self, announcement: str) -> None:
+        self._path = announcement
+        self._place = -1
+
+    def begin(self, i_round: int) -> None:
+        """Tell that this process has ended the rounds before, and wait until all of this node have."""
+        how_len = contract.MC_HOW_LEN
+        line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
+        with contextlib.suppress(OSError):
+            self._write(line)
+        deadline_s = time.monotonic() + contract.MC_ROUND_WAIT_MS * 1e-3
+        while any(last < i_round for _, last in announced(self._path)) and time.monotonic() < deadline_s:
+            time.sleep(LEFT_POLL_S)
+
+    def _write(self, line: bytes) -> None:
+        flags = os.O_WRONLY | (os.O_APPEND if self._place < 0 else 0)
+        with shared_files.open_shared(self._path, flags) as file:
+            if self._place >= 0:
+                os.pwrite(file.fileno(), line, self._place)
+            elif file.write(line) == len(line):
+                self._place = file.tell() - len(line)
+
+
+def _can_make(path: str) -> bool:
+    try:
+        shared_files.open_shared(path + "-probe", os.O_CREAT | os.O_WRONLY).close()
+        os.unlink(path + "-probe")
+    except OSError:
+        return False
+    return True
+
+
+def pids(key: str) -> list[int]:
+    """Processes of this user's application ranks of job `key` on this node, their children included."""
+    wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and wanted <= set(entries(name, "environ"))
+    ]
+
+
+def end_all(key: str, n_ranks: int, announcement: str) -> None:
+    """End this node's ranks of the application, once they are there: they would wait in MPI_Init for good."""
+    deadline_s = time.monotonic() + START_WITHIN_S
+    while len(pids(key)) < n_ranks and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    time.sleep(CONNECT_S)
+    with contextlib.suppress(OSError):
+        os.unlink(announcement)  # the launcher may end this process with the first of them
+    for pid in pids(key):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def any_at_wrap() -> bool:
+    """Some rank has not become the application yet (perhaps another job's, which only lengthens the wait)."""
+    python = _executable("self")
+    # A launcher has the same words among its arguments.
+    return any(
+        name.isdigit() and b"mpicoloc.wrap" in entries(name, "cmdline") and _executable(name) == python
+        for name in os.listdir("/proc")
+    )
+
+
+def _executable(pid: str) -> str | None:
+    """What a process runs; None of one that is gone or another user's."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+
+
+def entries(pid: str, what: str) -> list[bytes]:
+    """What /proc tells of a process, "cmdline" or "environ"; nothing of one that is gone or out of reach."""
+    try:
+        with open(f"/proc/{pid}/{what}", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,199 @@
+"""The mpirun that belongs to an MPI library, and its command line for N ranks and a coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.pmpi import elf
+
+LOOK_MS = 2500
+N_LOOKS = 3
+"""A launcher that so many looks on end find without a rank is taken to hang."""
+_NAMES = {
+    "openmpi": ("mpirun.openmpi", "mpirun", "mpiexec.openmpi", "mpiexec"),
+    "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),
+    "abi": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.openmpi"),
+}
+_PLACING = (
+    "--map-by",
+    "-map-by",
+    "--bind-to",
+    "-bind-to",
+    "--rankfile",
+    "-rf",
+    "--cpu-set",
+    "--cpu-list",
+    "--host",
+    "-host",
+    "-H",
+    "--hostfile",
+    "-hostfile",
+    "--machinefile",
+    "-machinefile",
+    "--rank-by",
+    "--npernode",
+    "-npernode",
+    "--oversubscribe",
+    "-oversubscribe",
+    "--nooversubscribe",
+    "--bycore",
+    "--bynode",
+)
+
+
+class Launcher(NamedTuple):
+    """An mpirun: its file, its family ("openmpi", "mpich", "slurm"), and what it says about its version."""
+
+    path: str
+    family: str
+    version: str
+    major: int
+
+
+def identify(path: str) -> Launcher | None:
+    """What an mpirun is, by its `--version`; None when it cannot say."""
+    try:
+        result = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=_quiet_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = result.stdout + result.stderr
+    number = re.search(r"(?:Open MPI\)|OpenRTE\)|Version:|Version)\s+v?(\d+)\.(\d+)(\.\d+)?", text)
+    version = number.group(0).split()[-1] if number else "?"
+    if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
+        return Launcher(path, "openmpi", version, int(number.group(1)) if number else 5)
+    if "HYDRA" in text or "Intel(R) MPI" in text:
+        return Launcher(path, "mpich", version, int(number.group(1)) if number else 0)
+    return None
+
+
+def _quiet_environment() -> dict[str, str]:
+    """Without our library and the ranks' variables: the question is put to the launcher alone."""
+    return {
+        name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")
+    }
+
+
+def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list[str]:
+    """Files that may be a library's mpirun, best first: beside the library, beside the program, in PATH."""
+    folders: list[str] = []
+    for path in (libmpi, libmpi and os.path.realpath(libmpi)):
+        if path:
+            folders.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(path))), "bin"))
+    if program:
+        folders.append(os.path.dirname(os.path.abspath(program)))
+    folders = [folder for folder in dict.fromkeys(folders) if folder not in ("/bin", "/usr/bin")]
+    found = [
+        os.path.join(folder, name) for folder in folders for name in ("mpiexec.hydra", "mpirun", "mpiexec")
+    ]
+    found += [path for name in _NAMES[abi] if (path := elf.which(name))]
+    return [path for path in dict.fromkeys(found) if os.path.isfile(path) and os.access(path, os.X_OK)]
+
+
+def find(abi: str, libmpi: str | None, program: str | None = None) -> Launcher:
+    """The mpirun that belongs to the MPI library of a program.
+
+    Raises `EnvironmentFault` if there is none.
+    """
+    tried = []
+    for path in candidates(libmpi, abi, program):
+        launcher = identify(path)
+        if launcher is not None and (launcher.family == abi or abi == "abi"):
+            return launcher
+        tried.append(path)
+    raise EnvironmentFault(
+        f"no mpirun found for {libmpi or abi} (looked at {', '.join(tried) or 'PATH'}): "
+        "name it with --mpirun PATH"
+    )
+
+
+def given(path: str) -> Launcher:
+    """The mpirun that the user named.
+
+    Raises `UsageError` if it is not there or not an mpirun that is known.
+    """
+    launcher = identify(elf.resolve_application(path))
+    if launcher is None:
+        raise UsageError(
+            f"--mpirun {path} is no mpirun of Open MPI or MPICH; start the job with: "
+            f"{path} ... python -m mpicoloc.wrap app"
+        )
+    return launcher
+
+
+def command(
+    launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int, n_nodes: int = 1
+) -> list[str]:
+    """Command line of the launcher up to the program: `n_ranks` and one coordinator on each node."""
+    words = [launcher.path, "-n", str(n_ranks + n_nodes)]
+    if launcher.family == "openmpi":
+        words += open_mpi_placement(launcher.major, n_ranks, extra, n_cores)
+    return [*words, *extra]
+
+
+def open_mpi_placement(major: int, n_ranks: int, extra: Iterable[str], n_cores: int) -> list[str]:
+    """Arguments that give the application's ranks the processors they have without the coordinator.
+
+    Open MPI chooses by the number of ranks: up to two are mapped and bound to cores, more to sockets (version
+    4) or NUMA domains (5), none when there are more ranks than cores. One rank more would change that choice,
+    so it is written out; `overload-allowed` lets the coordinator, which sleeps and unbinds itself, share a
+    core.
+    """
+    if any(word.split("=")[0] in _PLACING for word in extra):
+        return []
+    if n_ranks > n_cores:
+        return ["--oversubscribe", "--bind-to", "none"]
+    # Version 5 fills the first core with two ranks unless told to go round all of them first.
+    unit, span = (
+        ("core" if n_ranks <= 2 else "socket" if major < 5 else "numa"),
+        ":SPAN" if major >= 5 else "",
+    )
+    return ["--map-by", f"{unit}{span}:OVERSUBSCRIBE", "--bind-to", f"{unit}:overload-allowed"]
+
+
+def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
+    """Wait for a launcher; one that hangs although its ranks have ended is killed.
+
+    Open MPI 4.1.4 hangs, and does not hear SIGTERM either, where ranks die inside MPI_Init, for want of room
+    or because of a limit of file sizes.
+    """
+    try:
+        handle = os.pidfd_open(child.pid)
+    except OSError:
+        return child.wait(), False
+    end = select.poll()
+    end.register(handle, select.POLLIN)
+    n_looks = 0
+    try:
+        while not end.poll(LOOK_MS) and n_looks < N_LOOKS:
+            n_looks = n_looks + 1 if may_hang() and not _has_children(child.pid) else 0
+    finally:
+        os.close(handle)
+    hung = child.poll() is None and n_looks >= N_LOOKS
+    if hung:
+        child.kill()
+    return child.wait(), hung
+
+
+def _has_children(parent: int) -> bool:
+    """Whether a child of the process lives."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
+            state, its_parent = file.read().rpartition(")")[2].split()[:2]
+            if int(its_parent) == parent and state not in "ZX":
+                return True
+    return False

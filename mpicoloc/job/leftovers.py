@@ -1,0 +1,191 @@
+"""Files in shared memory of jobs that are gone, keeper and all: found, and removed on request.
+
+A job's own keeper removes its files; these are left only where it was killed too, or never came to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mpicoloc import config
+from mpicoloc.errors import MpicolocError
+from mpicoloc.job import init_barrier
+from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.profile.rank_table import is_running
+
+_NAME = re.compile(
+    r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|off|init-probe|checkpoint)"
+)
+_BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
+_OLD_BOARD = "mpicoloc.board"
+"""Of all versions before the 14th of the layout."""
+_BOARD_BYTES_MAX = 1 << 20
+_MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
+"""What says of a process that it is there, as long as it is."""
+QUIET_S = 60.0
+"""Grace period: a file whose owner gave a sign of life since then stays. Its processes may be
+in another PID namespace, as in a container."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """The files of one job of this user of which no process lives."""
+
+    key: str
+    paths: tuple[str, ...]
+
+    def remove(self) -> int:
+        """Delete the files; returns how many were still there."""
+        n = 0
+        for path in self.paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+                n += 1
+        return n
+
+
+def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[Leftover]:
+    """Files in `folder` of this user's jobs that have ended.
+
+    Result: in the order of their keys. Files that cannot be read, of another version of mpicoloc or of other
+    users are not among them, nor are boards: see `boards`. Raises `OSError` if the folder cannot be read.
+    """
+    files = _files(folder, key)
+    if not files:
+        return []
+    words = _words_of_processes()
+    gone = {k: paths for k, paths in files.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
+    return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
+
+
+def boards(folder: str) -> list[Leftover]:
+    """Boards of this user in `folder`, of any version of mpicoloc, with no living job on them."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if _BOARD.fullmatch(name) and shared_files.is_own_file(path):
+            with contextlib.suppress(MpicolocError):
+                if contract.n_on_board(path, QUIET_S) == 0:
+                    found.append(Leftover(name, (path,)))
+        elif name == _OLD_BOARD and shared_files.is_own_file(path):
+            with contextlib.suppress(OSError):
+                if _is_old_board_over(path):
+                    found.append(Leftover(name, (path,)))
+    return found
+
+
+def foreign_boards(folder: str) -> list[str]:
+    """Paths of boards in `folder` of other versions of mpicoloc, whoever made them."""
+    own = os.path.basename(contract.board_path())
+    names = (name for name in sorted(os.listdir(folder)) if _BOARD.fullmatch(name) or name == _OLD_BOARD)
+    return [os.path.join(folder, name) for name in names if name != own]
+
+
+def _is_old_board_over(path: str) -> bool:
+    """Whether nothing on it can be a job that lives, wherever the slots begin in its version.
+
+    A slot holds its agent's process, as `mc_board_owner` says, and when it gave its last sign of life.
+    """
+    with shared_files.open_shared(path) as file:
+        content = file.read(_BOARD_BYTES_MAX)
+        if len(content) == _BOARD_BYTES_MAX or content[:4] != contract.MC_MAGIC.to_bytes(4, sys.byteorder):
+            return False
+    words = set(memoryview(content)[: len(content) // 8 * 8].cast("Q"))
+    now_ns = time.monotonic_ns()
+    if any(now_ns - QUIET_S * 1e9 < word <= now_ns for word in words):
+        return False
+    return words.isdisjoint(map(_owner, _pids()))
+
+
+def _owner(pid: str) -> int:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
+        return int(pid) << 32 | int(file.read().rpartition(")")[2].split()[19]) & 0xFFFFFFFF
+    return -1
+
+
+def files(folder: str) -> dict[str, list[str]]:
+    """Files in `folder` of this user's jobs, ended or not, by their keys."""
+    return _files(folder, None)
+
+
+def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
+    """Processes that live of jobs whose keys and files are given: ranks, coordinators, keepers, writers.
+
+    All of /proc is read, which is not to be done again and again.
+    """
+    found = {_rank_of(path) for paths in jobs.values() for path in paths if path.endswith(".seg")}
+    for pid in _pids():
+        words = _words_of(pid)
+        if any(_is_named(key, words) for key in jobs):
+            found.add(int(pid))
+    return found - {0}
+
+
+def _rank_of(path: str) -> int:
+    """The process of a segment, 0 if it has ended: its environment may be out of reach."""
+    with contextlib.suppress(MpicolocError, OSError):
+        segment = contract.read_file(path)
+        return int(segment["pid"]) if is_running(segment) else 0
+    return 0
+
+
+def _files(folder: str, key: str | None) -> dict[str, list[str]]:
+    files: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)):
+        match = _NAME.fullmatch(name)
+        path = os.path.join(folder, name)
+        if match and key in (None, match[1]) and shared_files.is_own_file(path):
+            files.setdefault(match[1], []).append(path)
+    return files
+
+
+def _words_of_processes() -> set[bytes]:
+    """All arguments and environment entries of the processes that this user may look into."""
+    return set().union(*map(_words_of, _pids()))
+
+
+def _pids() -> list[str]:
+    return list(filter(str.isdigit, os.listdir("/proc")))
+
+
+def _words_of(pid: str) -> set[bytes]:
+    return {word for what in ("cmdline", "environ") for word in init_barrier.entries(pid, what)}
+
+
+def _is_named(key: str, words: set[bytes]) -> bool:
+    """A rank, coordinator, keeper or profile writer of the job lives."""
+    return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
+
+
+def _is_over(paths: Iterable[str], quiet_s: float) -> bool:
+    try:
+        return all(_is_quiet(path, quiet_s) for path in paths)
+    except (MpicolocError, OSError):
+        return False
+
+
+def _is_quiet(path: str, quiet_s: float) -> bool:
+    if time.time() - os.stat(path).st_mtime < quiet_s:
+        return False
+    if path.endswith(".seg"):
+        segment = contract.read_file(path)
+        if is_running(segment):
+            return False
+        signs = [
+            *(segment[name] for name in ("t_init", "t_last", "t_finalize")),
+            contract.latest_call_ns(segment),
+        ]
+    elif mark := _MARK.search(path):
+        return not os.path.exists(f"/proc/{mark[1]}")
+    elif path.endswith(".node"):
+        signs = [contract.read_file(path)["t_last"]]
+    else:
+        return True
+    # This clock is that of the files: CLOCK_MONOTONIC.
+    return time.monotonic() - max(int(sign) for sign in signs) * 1e-9 >= quiet_s

@@ -1,0 +1,255 @@
+"""The jobs that are on this node now: from the board, and, of this user's, from their own files.
+
+Nothing is written, and no job is asked: a job does not notice who looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+from rich.live import Live
+from rich.markup import escape
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, counted, seconds
+from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.pmpi import contract
+from mpicoloc.profile.collect import collect
+from mpicoloc.profile.merge import merge
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the `n_ranks` ranks of a job on this node have done since they began, at the instant `t_s`.
+
+    `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s` and `sent_bytes` are sums over the ranks.
+    """
+
+    t_s: float
+    n_ranks: int
+    n_calls: int
+    mpi_s: float
+    sent_bytes: int
+
+
+@dataclass(frozen=True)
+class LiveJob:
+    """One job on this node.
+
+    `counts`, `command`, `slowdown`, `n_shutters` and `paused_frac` are known only of jobs of the caller's
+    user. `owner` is the number of the process that has the job's slot on the node's board; it tells jobs
+    of one id apart. `reason` says why there is no slowdown.
+    """
+
+    id: str
+    uid: int
+    n_ranks: int
+    cores: tuple[int, ...]
+    age_s: float
+    owner: int
+    command: str | None = None
+    counts: Counts | None = None
+    slowdown: Estimate | None = None
+    reason: str = ""
+    n_shutters: int | None = None
+    paused_frac: float | None = None
+
+
+_TITLES = (
+    *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),
+    *("in MPI", "sent/s", "shutters", "paused"),
+)
+_LESSER = ("cores", "paused", "sent/s", "95 %", "user", "shutters", "time", "ranks")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a job did per second between two looks; None: not known."""
+
+    mpi_frac: float | None = None
+    calls_per_s: float | None = None
+    sent_bps: float | None = None
+
+
+def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
+    """Rates since the look before, or since the job began if there was none."""
+    now = job.counts
+    if now is None:
+        return Rates()
+    first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0)
+    time_s = now.t_s - first.t_s
+    # Ranks that ended meanwhile took their numbers along.
+    if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
+        return Rates()
+    return Rates(
+        mpi_frac=min(max(now.mpi_s - first.mpi_s, 0.0) / (time_s * now.n_ranks), 1.0),
+        calls_per_s=max(now.n_calls - first.n_calls, 0) / time_s,
+        sent_bps=max(now.sent_bytes - first.sent_bytes, 0) / time_s,
+    )
+
+
+def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
+    """One line for each job."""
+    listing = Listing(
+        f"{counted(len(jobs), 'job')} on this node", _TITLES, names=("job", "cores"), lesser=_LESSER
+    )
+    for job in jobs:
+        listing.add_row(*(escape(printable(cell)) for cell in _cells(job, rates(job, before))))
+    reasons = [f"{job.id}: {job.reason}" for job in jobs if job.reason and job.slowdown is None]
+    listing.caption = "\n".join(escape(printable(reason)) for reason in reasons)
+    return listing
+
+
+def _cells(job: LiveJob, now: Rates) -> list[str]:
+    found = job.slowdown
+    return [
+        job.id,
+        _user(job.uid),
+        str(job.n_ranks),
+        _cores(job.cores),
+        seconds(job.age_s),
+        "-" if found is None else f"{found.value:.3f}",
+        "" if found is None else f"{found.low:.2f} to {found.high:.2f}",
+        "-" if now.mpi_frac is None else f"{now.mpi_frac:.0%}",
+        "-" if now.sent_bps is None else amount(now.sent_bps),
+        "-" if job.n_shutters is None else str(job.n_shutters),
+        "-" if job.paused_frac is None else f"{job.paused_frac:.2%}",
+    ]
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _cores(cores: Sequence[int]) -> str:
+    """As ranges: 0-3,8."""
+    ranges: list[list[int]] = []
+    for core in cores:
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
+    """The rows of ``mpicoloc top --json``; what is not known is None."""
+    rows = []
+    for job in jobs:
+        now, found = rates(job, before), job.slowdown
+        slowdown = found and {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
+        rows.append(
+            {
+                **{name: getattr(job, name) for name in ("id", "uid", "n_ranks", "age_s", "command")},
+                "cores": list(job.cores),
+                "slowdown": slowdown,
+                "n_shutters": job.n_shutters,
+                "paused_frac": job.paused_frac,
+                **{name: getattr(now, name) for name in ("mpi_frac", "calls_per_s", "sent_bps")},
+            }
+        )
+    return rows
+
+
+def watch(look: Callable[[], Sequence[LiveJob]], interval_s: float, most_frac: float) -> NoReturn:
+    """Show the jobs of the node on the whole screen, again and again."""
+    before: dict[int, Counts] = {}
+    with Live(console=console(), screen=True, auto_refresh=False) as screen:
+        while True:
+            started_s = time.monotonic()
+            found = look()
+            screen.update(table(found, before), refresh=True)
+            before = {job.owner: job.counts for job in found if job.counts is not None}
+            time.sleep(max(interval_s, (time.monotonic() - started_s) / most_frac))
+
+
+SILENT_S = 10.0
+"""A job whose agent gave no sign of life for so long has ended without saying so."""
+
+
+def jobs() -> list[LiveJob]:
+    """The jobs on this node, oldest first, by the files in the folder of option `shm_dir`.
+
+    Raises `EnvironmentFault` if the board cannot be read.
+    """
+    board = contract.board_path()
+    keys = dict(_own(os.path.dirname(board)))
+    found = [_job(slot, keys) for slot in _slots(board)]
+    return sorted(found, key=lambda job: -job.age_s)
+
+
+def _slots(path: str) -> Iterator[np.void]:
+    try:
+        board = contract.read_file(path)
+    except FileNotFoundError:
+        return
+    except (OSError, MpicolocError) as error:
+        raise EnvironmentFault(f"cannot read the board of this node: {error}") from error
+    for slot in board["slots"]:
+        if slot["owner"] and time.monotonic() - int(slot["heartbeat"]) * 1e-9 < SILENT_S:
+            yield slot
+
+
+def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
+    """Key of each of this user's jobs, by its agent's process and its name, which several may have."""
+    for name in os.listdir(folder):
+        match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
+        # It may end while it is looked at, or be another user's.
+        with contextlib.suppress(FileNotFoundError, PermissionError, MpicolocError):
+            if match and os.lstat(os.path.join(folder, name)).st_uid == os.geteuid():
+                heads = contract.segment_heads(match[1])
+                if heads:
+                    agent_pid = contract.read_file(os.path.join(folder, name))["agent_pid"]
+                    yield (int(agent_pid), heads[0].job_id), match[1]
+
+
+def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
+    name = contract.text(slot["job_id"])
+    age_s = time.monotonic() - int(slot["t_joined"]) * 1e-9
+    bits = np.unpackbits(slot["cpu_mask"].view(np.uint8), bitorder="little")
+    cores = tuple(np.flatnonzero(bits).tolist())
+    owner = int(slot["owner"])
+    job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s, owner)
+    own = (owner >> 32, name)
+    # It may end while it is looked at.
+    with contextlib.suppress(MpicolocError, OSError):
+        # Another user's job may have the same name.
+        return _with_own(job, keys[own]) if own in keys and job.uid == os.geteuid() else job
+    return job
+
+
+def _with_own(job: LiveJob, key: str) -> LiveJob:
+    """What its profile would say if the job ended now."""
+    profile = merge([collect(key, has_events=False)], partial=True)
+    ranks, nodes = profile.tables["ranks"], profile.tables["nodes"]
+    ranks = ranks[ranks["state"] == b"running"]
+    counts = Counts(
+        time.monotonic(),
+        len(ranks),
+        n_calls=int(ranks["n_calls"].sum()),
+        mpi_s=float(ranks["mpi_ns"].sum()) * 1e-9,
+        sent_bytes=int(ranks["sent_bytes"].sum()),
+    )
+    return replace(
+        job,
+        command=profile.job.command,
+        counts=counts,
+        slowdown=profile.interference.slowdown,
+        reason=profile.interference.reason,
+        n_shutters=profile.interference.n_taken,
+        paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
+    )

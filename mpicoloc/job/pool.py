@@ -1,0 +1,122 @@
+"""Who does the work of a sweep: processes on all cores of this machine, or the ranks that mpirun started."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from typing import cast
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.job import launch_env, target, wrap
+
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def n_ranks(env: Mapping[str, str]) -> int:
+    """Ranks of the job that this process belongs to; 1 if no launcher started it."""
+    place = launch_env.place(env)
+    if place.launcher is None:
+        return 1
+    sizes = [env[name] for name in _SIZES if env.get(name, "").isdigit()]
+    return max(int(sizes[0]) if sizes else place.local_size, 1)
+
+
+@contextlib.contextmanager
+def ranks(family: str | None) -> Iterator[Executor | None]:
+    """In rank 0 the executor whose work the other ranks do. In these it yields None when there is no more.
+
+    The process starts anew, before there is any MPI, if mpi4py would not find the launcher's library.
+
+    Raises `EnvironmentFault` if mpi4py has no MPI of that family.
+    """
+    _find_libmpi(family)
+    try:
+        from mpi4py import MPI
+        from mpi4py.futures import MPICommExecutor
+    except (ImportError, RuntimeError, OSError) as error:
+        raise EnvironmentFault(
+            f"mpi4py cannot load the launcher's MPI ({error}): see `mpicoloc check`"
+        ) from None
+    world, n = MPI.COMM_WORLD, n_ranks(os.environ)
+    if world.Get_size() != n:
+        raise EnvironmentFault(
+            f"the launcher started {n} ranks, and mpi4py sees {world.Get_size()}: set MPI4PY_LIBMPI to the "
+            "libmpi of the launcher"
+        )
+    with MPICommExecutor(world, root=0) as entered:
+        executor = cast("Executor | None", entered)  # as its annotations do not say
+        try:
+            yield executor
+        finally:
+            if executor is not None:
+                executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _find_libmpi(family: str | None) -> None:
+    """See to it that mpi4py loads the MPI of the launcher; libraries' folders count only from the start."""
+    if os.environ.pop(config.RESTARTED_ENV, None):
+        return
+    try:
+        found = target.find([sys.executable], os.environ, family)
+    except UsageError as error:
+        raise EnvironmentFault(str(error)) from None
+    env = {**os.environ, config.RESTARTED_ENV: "1"}
+    wrap.let_mpi4py_load(found.libmpi, wrap.libmpi_alias(found), env)
+    if any(env.get(name) != os.environ.get(name) for name in ("MPI4PY_LIBMPI", "LD_LIBRARY_PATH")):
+        os.execve(sys.executable, sys.orig_argv, env)
+
+
+def is_under_mpirun() -> bool:
+    """Whether a launcher started this process as one of several ranks."""
+    return n_ranks(os.environ) > 1
+
+
+@contextlib.contextmanager
+def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
+    """What runs the cases of a sweep.
+
+    Under mpirun rank 0 hands the work out and the other ranks do it, through `mpi4py.futures`. Otherwise the
+    processes of this machine do it.
+
+    Result: none in a rank that has done its part: it has nothing else to do. Raises `EnvironmentFault` if the
+    launcher's MPI cannot be loaded.
+    """
+    if is_under_mpirun():
+        with ranks(launch_env.place(os.environ).family) as executor:
+            yield executor
+        return
+    n = n_processes or len(os.sched_getaffinity(0))
+    # Forked processes would have locks of this one's threads.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(n, mp_context=context, initializer=_live_with_parent)
+    try:
+        yield executor
+    except BaseException:
+        # Nobody wants the results of what is running any more.
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        raise
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _live_with_parent() -> None:
+    """End with the process that hands out the work, also if that is killed; leave Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_await_end, args=(parent.sentinel,), daemon=True).start()
+
+
+def _await_end(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)

@@ -1,0 +1,57 @@
+"""Run a module of mpicoloc with a fast start: ``python -S -P quick_start.py MODULE [argument ...]``.
+
+A job waits until the writer of its profile, its coordinator and, under ``mpicoloc run``, each rank have
+started Python. So a quick start leaves out what they do not need: `site` (-S; 5 ms, 10 ms after
+``pip install -e``), garbage collection during imports (10 ms), and the interpreter's shutdown (15 ms).
+"""
+
+import gc
+import importlib
+import os
+import sys
+
+LIBRARIES = ("numpy", "h5py", "mpi4py", "cffi")
+"""Libraries of the modules that are run with a quick start. If one folder does not have all, `site` runs."""
+
+
+def add_packages() -> None:
+    """Complete the path of imports as `site` does, with a single folder if that has all `LIBRARIES`."""
+    own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+    prefix = os.path.dirname(os.path.dirname(sys.executable))
+    in_venv = os.path.join(
+        prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"
+    )
+    is_venv = os.path.exists(os.path.join(prefix, "pyvenv.cfg"))
+    sys.path.append(own)
+    for folder in (own, in_venv) if is_venv else (own,):
+        if all(os.path.isdir(os.path.join(folder, name)) for name in LIBRARIES):
+            if folder != own:
+                sys.path.append(folder)
+            if is_venv:
+                sys.prefix = sys.exec_prefix = prefix
+            return
+    import site
+
+    site.main()
+
+
+def main() -> None:
+    """Run the module's `main`, and exit with its exit code."""
+    gc.disable()
+    add_packages()
+    del sys.argv[0]
+    module = importlib.import_module(sys.argv[0])
+    gc.freeze()
+    gc.enable()
+    code = module.main()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            pass
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

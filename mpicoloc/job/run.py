@@ -1,0 +1,278 @@
+"""Run an MPI program with its coordinator and write a profile.
+
+The program's output and exit code are what they are without mpicoloc. What follows its name is its own; write
+-- before a program whose name begins with a dash. For several nodes use your launcher:
+mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
+
+  mpicoloc run -n 8 ./heat2d 400 2000
+  mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000
+  mpicoloc run -n 8 --show-command ./heat2d 400 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
+
+from mpicoloc import config, messages
+from mpicoloc.core.progress import stage
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.job import flags, launcher, target, wrap
+
+WAIT_PROFILE_S = 15.0
+LOOK_EVERY_S = 0.5
+"""Between two looks whether a process is left that will remove the job's files."""
+_BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
+
+
+def job_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The job's environment: its key and its name, so that this process finds its files and its profile."""
+    job = dict(env)
+    for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
+        job.pop(name, None)
+    job[config.KEY_ENV] = f"{os.getuid()}.run.{os.getpid()}.{time.monotonic_ns() // 1_000_000 % 10**9}"
+    if not job.get("MPICOLOC_JOB_ID"):
+        batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
+        job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
+    # The program may change its folder before MPI_Init, a script for instance.
+    job["MPICOLOC_OUT"] = profile_path(job)
+    return job
+
+
+def profile_path(env: Mapping[str, str]) -> str:
+    """Where the profile will be."""
+    return os.path.abspath(env.get("MPICOLOC_OUT") or f"mpicoloc-{env['MPICOLOC_JOB_ID']}.h5")
+
+
+def check_writable(profile: str) -> None:
+    """Refuse before the job starts what would lose its profile at the end.
+
+    Raises `EnvironmentFault` if the folder does not exist or cannot be written, or the name is that of a
+    folder.
+    """
+    folder = os.path.dirname(profile)
+    if os.path.isdir(profile):
+        raise EnvironmentFault(f"the profile {profile} would replace a folder: name a file with --out")
+    if not os.path.isdir(folder):
+        raise EnvironmentFault(
+            f"the profile's folder {folder} does not exist: create it, or choose another with --out"
+        )
+    try:
+        # Only trying tells of read-only and remote file systems.
+        _try_to_write(folder)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the profile's folder {folder} cannot be written ({error.strerror}): choose another with --out"
+        ) from None
+
+
+def _try_to_write(folder: str) -> None:
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
+    except OSError:  # not every file system has files without a name
+        import tempfile
+
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int:
+    """Run mpirun; it reads and writes what this process does, and gets its signals."""
+    try:
+        child = subprocess.Popen(command, env=dict(env))
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{command[0]} cannot be started: {error.strerror}; name another with --mpirun"
+        ) from None
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        # A terminal sends its interrupt to the launcher as well; twice means "kill at once" to Open MPI.
+        if number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    old = {
+        number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        code, hung = launcher.await_end(child, lambda: n_nodes == 1 and _only_announced(env))
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    if hung:
+        messages.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
+    return code if code >= 0 else 128 - code
+
+
+def _only_announced(env: Mapping[str, str]) -> bool:
+    """Ranks have begun MPI_Init on this node, and none of them is there any more, or has come out of it."""
+    start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
+    return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
+
+
+def _in_foreground() -> bool:
+    try:
+        with open("/dev/tty") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def await_profile(env: Mapping[str, str]) -> None:
+    """Wait until the job's files in memory are gone: the profile is written, or nobody is left to do it."""
+    folder = str(config.get("shm_dir", env))
+    key = env[config.KEY_ENV]
+    start = f"mpicoloc.{key}."
+    with contextlib.suppress(OSError):
+        # Still there only if the coordinator, which removes it, was killed; the keeper knows nothing of it.
+        os.unlink(os.path.join(folder, start + "init"))
+    began_s = looked_s = time.monotonic()
+    while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:
+        try:
+            if not any(name.startswith(start) for name in os.listdir(folder)):
+                return
+        except OSError:
+            return
+        if now_s - looked_s >= LOOK_EVERY_S:
+            looked_s = now_s
+            _remove_ownerless(folder, key)
+        time.sleep(min(0.01, max(0.001, (now_s - began_s) / 16)))
+
+
+def _remove_ownerless(folder: str, key: str) -> None:
+    """Remove the job's files if none of its processes lives."""
+    from mpicoloc.job import leftovers  # not needed where all went well
+
+    with contextlib.suppress(OSError):
+        for leftover in leftovers.find(folder, key, quiet_s=0.0):
+            leftover.remove()
+
+
+@contextlib.contextmanager
+def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
+    """Whether a process of the job has printed why there is no profile: then it has removed the file."""
+    mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
+    try:
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:  # two lines are better than none
+        yield lambda: False
+        return
+    env[config.REASON_ENV] = mark
+    try:
+        yield lambda: not os.path.exists(mark)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(mark)
+
+
+def stamp(path: str) -> tuple[int, int] | None:
+    """What changes when a profile is written anew; None: there is none."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_ino
+
+
+_FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
+    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
+    flags.add_first(parser)
+    group = parser.add_argument_group(
+        "advanced", "Each option whose variable is named may also be given by that, in the environment."
+    )
+    group.add_argument(
+        "--show-command",
+        action="store_true",
+        help="run nothing: print the mpirun command, to be used with flags of your own",
+    )
+    group.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links"
+    )
+    group.add_argument(
+        "--mpirun-arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times",
+    )
+    group.add_argument(
+        "--nodes",
+        metavar="N",
+        help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
+    )
+    flags.add_advanced(group)
+    parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def prepare_argv(argv: Sequence[str]) -> list[str]:
+    """Give ``--trace`` its value."""
+    return flags.prepare_argv(argv, _FLAGS_WITH_VALUE)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the job, wait for it and for its profile; returns the application's exit code."""
+    n_ranks = _number_of_ranks(args.n_ranks)
+    n_nodes = config.parse_whole("--nodes", args.nodes or "1")
+    app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
+    options = config.flags_to_env(flags.given(args))
+    env = {**os.environ, **options}
+    config.validate(env)
+    chosen = launcher.given(args.mpirun) if args.mpirun else None
+    found = target.find(app, env, chosen.family if chosen and chosen.family != "slurm" else None)
+    chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
+    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
+    if args.show_command:
+        print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
+        return 0
+    command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
+    env = job_environment(env)
+    profile = profile_path(env)
+    check_writable(profile)
+    messages.detail(shlex.join(command))
+    before = stamp(profile)
+    with reason_mark(env) as has_reason:
+        code = execute(command, env, n_nodes)
+        with stage("waiting for the profile"):
+            await_profile(env)
+        _summary(profile, before, has_reason())
+    return code
+
+
+def _option_words(args: argparse.Namespace) -> list[str]:
+    """The options of this call as flags of `mpicoloc.wrap`."""
+    given = flags.given(args)
+    return [f"{row.flag}={given[row.key]}" for row in config.OPTIONS if given[row.key] is not None]
+
+
+def _number_of_ranks(text: str | None) -> int:
+    if text is None:
+        raise UsageError("-n N is missing: how many ranks shall the application have?")
+    return config.parse_whole("-n", text)
+
+
+def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:
+    """One line about the profile; where a person looks on, or asked for more, with its result."""
+    after = stamp(profile)
+    if after is None or after == before:
+        if has_reason:
+            return
+        messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
+        return
+    # Reading the profile takes longer than a short job; a script needs its name only.
+    words = ""
+    if messages.is_wanted():
+        from mpicoloc.profile.summary import result_words
+
+        words = result_words(profile)
+    messages.note(f"profile {profile}{words}")

@@ -1,0 +1,310 @@
+"""What an application needs to be observed: its file, its MPI library, and the preloaded library that fits.
+
+Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.pmpi import elf
+from mpicoloc.pmpi import paths as pmpi_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NamedTuple
+else:
+    from mpicoloc.core.record import NamedTuple
+
+_PYTHONS = ("python", "pypy", "ipython")
+_SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh")
+_INTERPRETERS = (
+    *_SHELLS,
+    "perl",
+    "ruby",
+    "julia",
+    "R",
+    "Rscript",
+    "java",
+    "octave",
+    "lua",
+    "tclsh",
+    "node",
+)
+_FLAGS_WITH_FILE = ("--rcfile", "--init-file")
+"""Of shells: the next word is theirs."""
+_PREFIXES = (
+    "env",
+    "numactl",
+    "taskset",
+    "time",
+    "nice",
+    "ionice",
+    "stdbuf",
+    "setarch",
+    "chrt",
+    "timeout",
+    "strace",
+    "ltrace",
+    "gdb",
+    "valgrind",
+    "perf",
+    "likwid-pin",
+    "nsys",
+    "rocprof",
+    "hwloc-bind",
+    "setsid",
+    "nohup",
+)
+_LIBRARIES = {
+    "mpich": ("libmpi.so.12", "libmpich.so.12"),
+    "openmpi": ("libmpi.so.40",),
+    "abi": ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"),
+}
+_SCRIPT_BYTES = 1 << 16
+_SEPARATORS = dict.fromkeys(map(ord, ";|&()<>`'\""), " ")
+NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI"}
+
+
+class Target(NamedTuple):
+    """An application: its file, the family and file of its MPI library, and the library to preload."""
+
+    file: str
+    abi: str
+    libmpi: str | None
+    shim: str
+
+
+def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
+    """What the application `app` needs.
+
+    Raises `UsageError` if there is no such program, or it is none that uses MPI, or it belongs to another
+    launcher. Raises `EnvironmentFault` if no preloaded library fits its MPI.
+    """
+    file = elf.resolve_application(app[0], env.get("PATH"))
+    program = script_interpreter(file) or file
+    linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
+    if linked is None and _base(program) in _PREFIXES:
+        linked = _linked_by_words(app[1:], env) or _linked_by_texts(app[1:], env, family)
+    if linked is None and _base(program) in _SHELLS:
+        linked = _linked_by_texts([file, *app[1:]], env, family)
+    if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
+        _refuse(file, program)
+    if linked is None:
+        linked = _of_interpreter(program, env, family)
+    _check_launcher(file, linked, family)
+    return Target(file, linked.abi, linked.path, shim_for(file, linked))
+
+
+def _base(path: str) -> str:
+    """Name of a program without its version: python3.11 -> python."""
+    return os.path.basename(path).rstrip("0123456789.-") or os.path.basename(path)
+
+
+def script_interpreter(file: str) -> str | None:
+    """The interpreter that a script's first line names; None when the file is no script.
+
+    Raises `UsageError` if that interpreter does not exist, or the file is neither program nor script.
+    """
+    try:
+        with elf.open_regular(file) as opened:
+            head = opened.read(256)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    if head[:4] == b"\x7fELF":
+        return None
+    if head[:2] != b"#!":
+        raise UsageError(
+            f"{file} is neither a program nor a script with a #! line: name its interpreter before it"
+        )
+    words = head[2:].split(b"\n", 1)[0].decode(errors="replace").split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if not words:
+        raise UsageError(f"{file} has an empty #! line: name its interpreter")
+    return elf.resolve_application(words[0])
+
+
+def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
+    """MPI of the first of these words that is an MPI program."""
+    for word in words:
+        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
+            if linked is not None:
+                return linked
+    return None
+
+
+def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
+    """MPI of the first MPI program in the script that these words run, or in them (``sh -c "../app 3"``).
+
+    A guess, as nothing is run: a launcher's family counts more.
+    """
+    for text in (_script_text(words, env), *words):
+        linked = _linked_by_words(_words_of_text(text), env)
+        if linked is not None and family in (None, linked.abi):
+            return linked
+    return None
+
+
+def _words_of_text(text: str) -> list[str]:
+    """The different words of a shell's text, without comments and quotes, variables replaced.
+
+    Relative paths stand there also as seen from the folders that the text goes to.
+    """
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
+    folders = [folder for before, folder in itertools.pairwise(words) if before == "cd"]
+    paths = [word for word in words if word.startswith(("./", "../"))]
+    return list(dict.fromkeys(words + [os.path.join(folder, path) for folder in folders for path in paths]))
+
+
+def _script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
+    """The begin of the script that the first program among these words runs or is; empty if there is none.
+
+    No other word is opened: it may be what the application will read.
+    """
+    for i, word in enumerate(words):
+        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            if _base(path) in _SHELLS:
+                return _text_of(_script_of_shell(words[i + 1 :]))
+            if text := _text_of(path):
+                return text
+    return ""
+
+
+def _script_of_shell(words: Sequence[str]) -> str:
+    """The script that a shell with these arguments runs; empty if its commands are not in a file (-c, -s)."""
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith(("-", "+")):
+            return word
+        if not word.startswith("--") and ("c" in word or "s" in word):
+            return ""
+        if word in _FLAGS_WITH_FILE or (not word.startswith("--") and word.endswith(("o", "O"))):
+            next(rest, "")
+    return ""
+
+
+def _text_of(script: str) -> str:
+    """The begin of a shell script; empty if the file is none."""
+    try:
+        with elf.open_regular(script) as opened:
+            text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "" if text.startswith("\x7fELF") or "\0" in text else text
+
+
+def _refuse(file: str, program: str) -> None:
+    facts = elf.read(program)
+    if facts is not None and not facts.dynamic:
+        raise UsageError(
+            f"{file} is linked statically, so nothing can be preloaded: link its MPI as a shared library"
+        )
+    raise UsageError(f"{file} links no MPI library: name an MPI program (`ldd {file}` shows what it links)")
+
+
+def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
+    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would find it."""
+    extension = _mpi4py_extension(program)
+    linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
+    if linked is not None and family in (None, linked.abi):
+        return linked
+    asked = env.get("MPI4PY_LIBMPI")
+    for path in _candidates(program, asked, family):
+        abi = elf.family(path)
+        if abi is not None and (family is None or abi in (family, "abi")):
+            return elf.Linked(abi, os.path.basename(path), path)
+    if family is not None:
+        return elf.Linked(family, "", None)
+    raise UsageError(
+        f"no MPI library found for {program}: pip install 'mpicoloc[mpich]', "
+        "or set MPI4PY_LIBMPI to its libmpi"
+    )
+
+
+def _launcher_prefix() -> list[str]:
+    """Where the launcher that started this process is installed, its MPI beside it; else empty."""
+    try:
+        launcher = os.readlink(f"/proc/{os.getppid()}/exe")
+    except OSError:
+        return []
+    name = os.path.basename(launcher)
+    is_launcher = name.startswith(("hydra", "mpirun", "mpiexec", "orte", "prte"))
+    return [os.path.dirname(os.path.dirname(launcher))] if is_launcher else []
+
+
+def _candidates(program: str, asked: str | None, family: str | None) -> list[str]:
+    families = (family,) if family else ("mpich", "openmpi", "abi")
+    names = [name for f in families for name in _LIBRARIES[f]]
+    folders = []
+    found = []
+    for entry in asked.split(os.pathsep) if asked else ():
+        if os.path.isdir(entry):
+            folders.append(entry)
+        else:
+            located = elf.locate(entry)
+            found += [located] if located else []
+    folders += [os.path.join(prefix, "lib") for prefix in (*_launcher_prefix(), *_prefixes(program))]
+    found += [
+        path for folder in folders for name in names if os.path.isfile(path := os.path.join(folder, name))
+    ]
+    default = elf.locate("libmpi.so") if not family else None
+    names = ([default] if default else []) + names
+    return found + [place for name in names if (place := elf.locate(name))]
+
+
+def _mpi4py_extension(program: str) -> str | None:
+    """mpi4py built for one MPI, as distributions and sites build it; the wheel's files are no such."""
+    lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
+    pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
+    for python in pythons:
+        for packages in ("site-packages", "dist-packages"):
+            place = os.path.join(lib, python, packages, "mpi4py")
+            names = os.listdir(place) if os.path.isdir(place) else []
+            for name in names:
+                if name.startswith(("MPI.cpython", "MPI.abi3")):
+                    return os.path.join(place, name)
+    return None
+
+
+def _prefixes(program: str) -> list[str]:
+    """Installation prefixes of a Python: its virtual environment, then the user's folder."""
+    prefixes = [os.path.dirname(os.path.dirname(os.path.abspath(program)))]
+    user = os.path.join(os.path.expanduser("~"), ".local")
+    return [prefix for prefix in (*prefixes, user) if prefix != "/usr"]
+
+
+def _check_launcher(file: str, linked: elf.Linked, family: str | None) -> None:
+    """Ranks started by the other family's launcher would each believe to be alone."""
+    if family is None or "abi" in (linked.abi, family) or linked.abi == family:
+        return
+    raise UsageError(
+        f"{file} uses {NAMES[linked.abi]} ({linked.path or linked.soname}), but the launcher belongs to "
+        f"{NAMES[family]}: start it with the mpirun of {NAMES[linked.abi]}"
+    )
+
+
+def shim_for(file: str, linked: elf.Linked) -> str:
+    """The library to preload for an MPI.
+
+    Raises `EnvironmentFault` if none is installed.
+    """
+    shim = pmpi_paths.find_shim(linked.abi)
+    if shim is None:
+        raise EnvironmentFault(
+            f"no library of mpicoloc fits {NAMES[linked.abi]} ({linked.path or linked.soname}), "
+            f"which {file} uses: build one with `mpicoloc build --mpicc CC`, CC being the mpicc of that MPI"
+        )
+    return shim
+
+
+def preload(found: Target, before: str = "") -> str:
+    """Text of LD_PRELOAD: our library before the user's own."""
+    return ":".join([found.shim, *(part for part in before.replace(" ", ":").split(":") if part)])

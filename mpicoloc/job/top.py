@@ -1,0 +1,53 @@
+"""Show the jobs on this node while they run: slowdown, shutters, time in MPI, bytes sent.
+
+Every job with mpicoloc is on the node's board; the numbers of your own ones come from their own memory, which
+they do not notice. In a pipe the list is printed once. Ends with Ctrl-C.
+
+  mpicoloc top
+  mpicoloc top --once --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    pass
+
+_MOST_FRAC = 0.05
+"""Part of a processor that looking may take from the jobs."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--interval-s", metavar="S", default="2", help="time between two looks (default 2)")
+    parser.add_argument(
+        "--once", action="store_true", help="print the list once; rates are since the job began"
+    )
+    parser.add_argument("--json", action="store_true", help="print the list once, as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list, again and again on a terminal."""
+    interval_s = config.parse_positive("--interval-s", args.interval_s)
+    folder = str(config.get("shm_dir"))
+    if not os.path.isdir(folder):
+        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
+    from mpicoloc.job import live
+    from mpicoloc.job.live import jobs
+    from mpicoloc.show.output import console
+
+    if args.json:
+        print(json.dumps(live.as_json(jobs(), {}), indent=2, allow_nan=False))
+    elif args.once or not sys.stdout.isatty():
+        console().print(live.table(jobs(), {}))
+    else:
+        live.watch(jobs, interval_s, _MOST_FRAC)
+    return 0

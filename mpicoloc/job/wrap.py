@@ -1,0 +1,271 @@
+"""Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
+
+Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
+become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
+exit code.
+Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
+"""
+
+from __future__ import annotations
+
+import _signal  # `signal` takes milliseconds, for its enumerations
+import os
+import sys
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, print_to_stderr
+from mpicoloc.job import launch_env, target
+from mpicoloc.pmpi import paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NamedTuple, NoReturn
+else:
+    from mpicoloc.core.record import NamedTuple
+
+USAGE = """\
+usage: mpirun -n N+1 python -m mpicoloc.wrap [options] app [arguments]
+
+Runs N ranks of the application and one coordinator on each node. Options (also as environment variables):
+"""
+
+
+_OPEN_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_MCA_orte_ess_num_procs")
+
+
+class Plan(NamedTuple):
+    """What this rank becomes: the file to execute, its arguments and environment, and a line for the user."""
+
+    file: str
+    argv: list[str]
+    env: dict[str, str]
+    note: str | None = None
+    is_coordinator: bool = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replace this process by the application or the coordinator; returns only when that fails."""
+    place = launch_env.Place(None, 0, 1)
+    try:
+        place = launch_env.place(os.environ)
+        words = list(sys.argv[1:] if argv is None else argv)
+        options, app = parse(words)
+        if not app:
+            print(usage(), end="")
+            return 0
+        if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # `mpicoloc run` has told it
+            warn_of_names(words[: len(words) - len(app)])
+        become(plan(app, options, os.environ, place))
+    except MpicolocError as error:
+        # The ranks of a node fail alike: one of them says it.
+        if place.local_rank == 0:
+            print_to_stderr(str(error))
+        return error.exit_code
+
+
+def usage() -> str:
+    """Help text, from the option table."""
+    rows = (f"  {row.flag} {row.metavar}\n      {row.help} ({row.env})\n" for row in config.OPTIONS)
+    return USAGE + "".join(rows)
+
+
+def warn_of_names(own: Sequence[str]) -> None:
+    """One line for each variable and flag that is misspelt or has a new name."""
+    given = {word.partition("=")[0] for word in own}
+    renamed = ((old, option.flag) for option in config.OPTIONS for old in option.former_names if old in given)
+    for line in [*config.variable_warnings(), *(config.renamed_note(old, new) for old, new in renamed)]:
+        print_to_stderr(line)
+
+
+def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Environment of the options, and the application with its arguments; no application: help was asked for.
+
+    Raises `UsageError` if an option is unknown or bad, or no application follows.
+    """
+    words = list(argv)
+    values: dict[str, str | None] = {}
+    flags = {flag: row for row in config.OPTIONS for flag in (row.flag, *config.former_flags(row))}
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "--":
+            break
+        if word in ("-h", "--help"):
+            return {}, []
+        flag, equals, text = word.partition("=")
+        if flag not in flags:
+            raise UsageError(f"unknown option {flag}; see `python -m mpicoloc.wrap --help`")
+        if not equals and flag == "--trace":
+            has_value = bool(words) and config.is_trace_value(words[0])
+            text = words.pop(0) if has_value else str(config.TRACE_EVENTS)
+        elif not equals:
+            if not words:
+                raise UsageError(f"{flag} needs a value; see `python -m mpicoloc.wrap --help`")
+            text = words.pop(0)
+        values[flags[flag].key] = text
+    if not words:
+        raise UsageError("no application named; write: mpirun -n N+1 python -m mpicoloc.wrap app [arguments]")
+    return config.flags_to_env(values), words
+
+
+def plan(
+    app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: launch_env.Place
+) -> Plan:
+    """What the rank at `place` becomes.
+
+    Raises `UsageError` if the application cannot be run under mpicoloc, or an option is bad. Raises
+    `EnvironmentFault` if no preloaded library fits its MPI.
+    """
+    merged = {**env, **options}
+    config.validate(merged)
+    found = target.find(app, merged, place.family)
+    has_coordinator = place.local_size > 1
+    child = {**merged, config.PYTHON_ENV: sys.executable}
+    if place.launcher is not None:
+        child[config.KEY_ENV] = launch_env.key(merged)
+        child[config.WRAPPED_ENV] = "1"
+        child[config.PID_ENV] = str(os.getpid())  # exec keeps it
+    # Made by every rank: what cannot be must fail alike on all of them, or the others would wait in MPI_Init.
+    libmpi = libmpi_alias(found) if has_coordinator else None
+    if has_coordinator and place.local_rank == place.local_size - 1:
+        return coordinator_plan(found.libmpi, libmpi, child, place)
+    if has_coordinator:
+        child[config.COORDINATOR_ENV] = "1"
+        restore_yield(child, place)
+        hide_coordinator(child, place, app)
+    child["LD_PRELOAD"] = target.preload(found, merged.get("LD_PRELOAD", ""))
+    return Plan(found.file, list(app), child, note(place))
+
+
+def note(place: launch_env.Place) -> str | None:
+    """A line for the user when a node runs without a coordinator."""
+    if place.launcher is not None and place.local_size <= 1:
+        return (
+            "one rank on this node, too few for a coordinator: it runs the application, and its keeper "
+            "writes the profile; for a coordinator start one rank more on each node"
+        )
+    return None
+
+
+def coordinator_plan(
+    linked: str | None, libmpi: str | None, env: dict[str, str], place: launch_env.Place
+) -> Plan:
+    """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
+    env.pop("LD_PRELOAD", None)
+    env[config.SIBLINGS_ENV] = str(place.local_size - 1)
+    env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's would start a thread for each processor of the application
+    let_mpi4py_load(linked, libmpi, env)
+    return Plan(sys.executable, quick_module("mpicoloc.job.coordinator"), env, is_coordinator=True)
+
+
+def let_mpi4py_load(linked: str | None, libmpi: str | None, env: dict[str, str]) -> None:
+    """Have mpi4py in processes with this environment load the MPI `linked`, which it finds as `libmpi`."""
+    # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
+    env.pop("MPI4PY_MPIABI", None)
+    if libmpi is not None:
+        env["MPI4PY_LIBMPI"] = libmpi
+        if libmpi != linked:
+            folders = [os.path.dirname(libmpi), env.get("LD_LIBRARY_PATH", "")]
+            env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
+
+
+def python_module(name: str) -> list[str]:
+    """Command that runs a module of ours; no file of the job's folder can take the place of a library's."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(config.__file__)))
+    safe = [] if source == os.getcwd() else ["-P"]
+    return [sys.executable, *safe, "-m", name]
+
+
+def quick_module(name: str) -> list[str]:
+    """Likewise for a module of a job's own processes, for which the job waits."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quick_start.py")
+    return [sys.executable, "-S", "-P", script, name]
+
+
+def libmpi_alias(found: target.Target) -> str | None:
+    """The MPI library under the name that mpi4py's wheel asks for; Debian renamed MPICH's libmpi.so.12.
+
+    A library of the standard ABI lies beside the same library with its own ABI, and both talk to each other;
+    the wheel knows only the latter.
+    """
+    libmpi = found.libmpi
+    if libmpi is not None and found.abi == "abi":
+        own = [os.path.join(os.path.dirname(libmpi), name) for name in ("libmpi.so.12", "libmpi.so.40")]
+        return next((path for path in own if os.path.exists(path)), libmpi)
+    if libmpi is None or found.abi != "mpich" or os.path.basename(libmpi) == "libmpi.so.12":
+        return libmpi
+    beside = os.path.join(os.path.dirname(libmpi), "libmpi.so.12")
+    if os.path.exists(beside) and os.path.samefile(beside, libmpi):
+        return beside
+    folder = os.path.join(paths.cache_dir(), "alias-" + libmpi.strip("/").replace("/", "-"))
+    alias = os.path.join(folder, "libmpi.so.12")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        if not os.path.exists(alias):
+            os.symlink(libmpi, f"{alias}.{os.getpid()}")
+            os.replace(f"{alias}.{os.getpid()}", alias)
+    except OSError as error:
+        raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): set XDG_CACHE_HOME") from None
+    return alias
+
+
+def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:
+    """Undo Open MPI's oversubscribed mode when only the coordinator, which sleeps, is one rank too many.
+
+    In that mode ranks give up their core while they wait, which changes how the application runs.
+    """
+    if env.get("OMPI_MCA_mpi_oversubscribe") == "1" and place.local_size - 1 <= (os.cpu_count() or 1):
+        env["OMPI_MCA_mpi_oversubscribe"] = "0"
+
+
+def hide_coordinator(env: dict[str, str], place: launch_env.Place, app: Sequence[str]) -> None:
+    """Let programs that read Open MPI's variables, or MPI_INFO_ENV, which comes from them, see what they are.
+
+    The library itself does not read them. Sizes of the whole job are known only if it has one node. Those of
+    Hydra and Slurm stay: MPI_Init needs them.
+    """
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" not in env:
+        return
+    size = str(place.local_size)
+    if env.get("OMPI_COMM_WORLD_SIZE") == size:
+        for name in _OPEN_MPI_SIZES:
+            if env.get(name) == size:
+                env[name] = str(place.local_size - 1)
+    env["OMPI_COMM_WORLD_LOCAL_SIZE"] = str(place.local_size - 1)
+    if "OMPI_COMMAND" in env:
+        env["OMPI_COMMAND"] = os.path.basename(app[0])
+        env["OMPI_ARGV"] = " ".join(app[1:])
+
+
+def become(chosen: Plan) -> NoReturn:
+    """Execute the plan."""
+    if chosen.note:
+        print_to_stderr(chosen.note)
+    if chosen.is_coordinator:
+        unbind()
+    else:
+        restore_signals()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(chosen.file, chosen.argv, chosen.env)
+    except OSError as error:
+        raise EnvironmentFault(f"{chosen.file} cannot be executed: {error.strerror}") from None
+
+
+def restore_signals() -> None:
+    """Give the application the signals that Python ignores: it dies of them where it would without us."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+
+
+def unbind() -> None:
+    """Let the coordinator run on every processor of the job, so that it waits for no rank's."""
+    try:
+        os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+    except OSError:
+        pass  # a coordinator bound to one processor works as well
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Accounts: service units of projects and users, charges and refunds, in any SQL database."""

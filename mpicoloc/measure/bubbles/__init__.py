@@ -1,1 +1,0 @@
-"""What bubbles in shutters tell of a job."""

@@ -1,0 +1,206 @@
+"""Whether what was measured in some runs differs from what was measured in others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from mpicoloc.core.estimate import Estimate
+
+CONFIDENCE = 0.95
+Values = Sequence[float | Estimate | None]
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One quantity in two groups of runs.
+
+    Parameters
+    ----------
+    name, unit : str
+        What it is.
+    before, after : float or None
+        Geometric mean of the runs of each group; the arithmetic one where some are 0; None: no run has it.
+    n_before, n_after : int
+        Runs that have it.
+    ratio : float or None
+        `after` over `before`.
+    low, high : float or None
+        Interval of the ratio; None where nothing tells how far runs scatter.
+    p_value : float or None
+        Probability of a ratio at least that far from 1 if the groups were alike, by Holm for as many groups
+        as are compared with the same one; None as above.
+    confidence_frac : float
+        Of the interval: 0.95, or more where several groups are compared with the same one.
+    """
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+    n_before: int
+    n_after: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    confidence_frac: float = CONFIDENCE
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an interval."""
+        return self.low is not None
+
+    @property
+    def verdict(self) -> str:
+        """``more``, ``less``, ``alike``, or ``no verdict``."""
+        if self.low is None or self.high is None:
+            return "no verdict"
+        return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
+
+    def is_above(self, limit_frac: float) -> bool:
+        """Whether it grew by more than that part, and, where there are several runs, not by chance.
+
+        From nothing to something is growth; where only some of several runs have it nothing is said.
+        """
+        if self.before == 0 and self.after is not None:
+            return self.after > 0
+        if self.ratio is None or self.ratio <= 1 + limit_frac:
+            return False
+        # One run against several tells of no scatter of its own, so that may be chance.
+        return max(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Of the logarithms of two groups: its value, standard error, and degrees of freedom of that."""
+
+    value: float
+    error: float
+    freedom: float
+
+    @property
+    def is_exact(self) -> bool:
+        """What is counted is often the same in every run."""
+        return self.error < 1e-12
+
+    @property
+    def p_value(self) -> float:
+        if self.is_exact:
+            return 0.0 if abs(self.value) > 1e-12 else 1.0
+        return float(2 * stats.t.sf(abs(self.value) / self.error, self.freedom))
+
+    def half_width(self, confidence_frac: float) -> float:
+        if self.is_exact:
+            return 0.0
+        return float(stats.t.ppf((1 + confidence_frac) / 2, self.freedom)) * self.error
+
+
+def compare(
+    before: Mapping[str, Values], after: Mapping[str, Values], units: Mapping[str, str]
+) -> list[Comparison]:
+    """Compare each quantity of `units`, in its order, of two groups; see `compare_all`."""
+    return compare_all(before, [after], units)[0]
+
+
+def compare_all(
+    first: Mapping[str, Values], others: Sequence[Mapping[str, Values]], units: Mapping[str, str]
+) -> list[list[Comparison]]:
+    """Compare each quantity of `units`, in its order, of several groups with that of the first.
+
+    The logarithms of the runs' values are compared by Welch's t-test, which supposes neither that both groups
+    scatter alike nor that they have equally many runs. Where each group has one run, and its value is an
+    `Estimate`, its interval tells the scatter.
+
+    Holm 1979, A simple sequentially rejective multiple test procedure.
+    """
+    rows = [
+        _judged([_one(name, unit, first.get(name, ()), other.get(name, ())) for other in others])
+        for name, unit in units.items()
+    ]
+    return [list(of_group) for of_group in zip(*rows, strict=True)] if rows else [[] for _ in others]
+
+
+def holm(p_values: Sequence[float]) -> tuple[Array, Array]:
+    """Adjusted p-values, and the part of error that Holm's procedure leaves each test.
+
+    Shapes: result (n,). Result: a test rejects if its adjusted p-value is below 1 - `CONFIDENCE`: where its
+    own is below alpha.
+    """
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    n_left = len(p) - np.arange(len(p))
+    adjusted = np.minimum(np.maximum.accumulate(p[order] * n_left), 1.0)
+    # Where one does not reject, none of those behind it does.
+    n_rejected = int((adjusted < 1 - CONFIDENCE).sum())
+    n_left[n_rejected:] = len(p) - n_rejected
+    found, alpha = np.empty_like(p), np.empty_like(p)
+    found[order], alpha[order] = adjusted, (1 - CONFIDENCE) / n_left
+    return found, alpha
+
+
+def _judged(pairs: Sequence[tuple[Comparison, _Difference | None]]) -> list[Comparison]:
+    """The comparisons of one quantity with the same group."""
+    judged = [difference for _, difference in pairs if difference is not None]
+    levels = zip(*holm([difference.p_value for difference in judged]), strict=True)
+    found = []
+    for row, difference in pairs:
+        if difference is not None and row.ratio is not None:
+            p_value, alpha = next(levels)
+            half = difference.half_width(1 - alpha)
+            low, high = row.ratio * np.exp(-half), row.ratio * np.exp(half)
+            level = 1 - float(alpha)
+            row = replace(
+                row, low=float(low), high=float(high), p_value=float(p_value), confidence_frac=level
+            )
+        found.append(row)
+    return found
+
+
+def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Comparison, _Difference | None]:
+    """The two groups, and how far they differ if anything tells how far runs scatter."""
+    groups = [_numbers(before), _numbers(after)]
+    first, second = (_mean(group) for group in groups)
+    sizes = (len(groups[0]), len(groups[1]))
+    row = Comparison(name, unit, first, second, *sizes)
+    if first is None or second is None or first <= 0:
+        return row, None
+    row = replace(row, ratio=second / first)
+    if any((group <= 0).any() for group in groups):
+        return row, None
+    return row, _welch(*map(np.log, groups)) if min(sizes) > 1 else _by_intervals(before, after)
+
+
+def _numbers(values: Values) -> Array:
+    known = [value.value if isinstance(value, Estimate) else value for value in values if value is not None]
+    return np.array(known, dtype=float)
+
+
+def _mean(values: Array) -> float | None:
+    if not len(values):
+        return None
+    return float(np.exp(np.log(values).mean()) if (values > 0).all() else values.mean())
+
+
+def _welch(before: Array, after: Array) -> _Difference:
+    """Of the means; degrees of freedom by Welch and Satterthwaite."""
+    parts = np.array([group.var(ddof=1) / len(group) for group in (before, after)])
+    squares = float((parts**2 / (np.array([len(before), len(after)]) - 1)).sum())
+    freedom = float(parts.sum() ** 2) / squares if squares else np.inf
+    return _Difference(float(after.mean() - before.mean()), float(np.sqrt(parts.sum())), freedom)
+
+
+def _by_intervals(before: Values, after: Values) -> _Difference | None:
+    """As `_welch`, from the intervals of two estimates."""
+    known = [[value for value in group if value is not None] for group in (before, after)]
+    both = [group[0] for group in known if len(group) == 1 and isinstance(group[0], Estimate)]
+    if len(both) < 2 or any(estimate.low <= 0 for estimate in both):
+        return None
+    width = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    error = float(np.hypot(*(np.log(each.high / each.low) / (2 * width) for each in both)))
+    return _Difference(float(np.log(both[1].value / both[0].value)), error, np.inf)

@@ -1,0 +1,67 @@
+"""Lines on standard error: troubles always, notes unless -q was given, details with -v."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from mpicoloc.errors import printable
+
+QUIET, NORMAL, VERBOSE = -1, 0, 1
+_level = NORMAL
+_print: Callable[[str], None] | None = None
+
+
+@contextlib.contextmanager
+def at_level(level: int, print_line: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Write lines of this level and below while the block runs."""
+    global _level, _print
+    before = _level, _print
+    _level, _print = level, print_line
+    try:
+        yield
+    finally:
+        _level, _print = before
+
+
+def level() -> int:
+    """The level now."""
+    return _level
+
+
+def is_verbose() -> bool:
+    """Whether -v was given; then results, too, are printed in full."""
+    return _level >= VERBOSE
+
+
+def is_wanted() -> bool:
+    """Whether somebody reads notes: -v was given, or standard error is a terminal and -q was not given."""
+    return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
+
+
+def detail(words: str) -> None:
+    """Print one line on the work in progress, with -v."""
+    if is_verbose():
+        trouble(words)
+
+
+def note(words: str) -> None:
+    """Print one line that a reader of the results should know, unless -q was given."""
+    if _level > QUIET:
+        trouble(words)
+
+
+def trouble(words: str) -> None:
+    """Print what went wrong.
+
+    Control characters are replaced: the words may come from an untrusted file, and must not control the
+    terminal.
+    """
+    words = printable(words)
+    # A closed pipe or a full disk must not end the work, nor change its exit code.
+    with contextlib.suppress(OSError):
+        if _print is None:
+            print(f"mpicoloc: {words}", file=sys.stderr)
+        else:
+            _print(f"mpicoloc: {words}")

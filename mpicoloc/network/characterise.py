@@ -1,0 +1,291 @@
+"""What jobs do to a fat-tree, under placements and slimmings, and which links jobs share that run together.
+
+The characterisation of Jokanovic 2014, chapters 3 and 4: a topology, placements and the messages of profiles
+become loads of levels and links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.core import progress
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Job, NetworkLevel, Profile
+from mpicoloc.core.topology import Hosts, Placement, Topology
+from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
+from mpicoloc.errors import UsageError
+from mpicoloc.network import routing as network_routing
+from mpicoloc.network import sharing as network_sharing
+from mpicoloc.network import utilisation
+from mpicoloc.network.routing import LinkLoads
+from mpicoloc.network.sharing import CommonLink, Sharing
+from mpicoloc.network.topology import placements
+from mpicoloc.network.topology.fabric import Fabric, placement_of
+from mpicoloc.network.topology.xgft import slimmed
+from mpicoloc.network.traffic import recorded
+from mpicoloc.network.traffic.job_traffic import JobTraffic, job_traffic
+from mpicoloc.network.windows import Windows, windows
+
+AS_RUN = "run"
+"""Name of the placement where the job ran."""
+
+
+@dataclass(frozen=True)
+class PlacementChoice:
+    """A placement by its name: `AS_RUN`, Fk, RF, or that of a file with `contents`, if there is one."""
+
+    name: str
+    contents: str | None = None
+
+
+@dataclass(frozen=True)
+class TimedTrace:
+    """The messages of a job's trace, which are read only when they are needed.
+
+    `messages` gives those between two ranks; `calls` gives the collective calls, from what each function
+    moved (`JobTraffic.by_call`).
+    """
+
+    messages: Callable[[], TimedMessages]
+    calls: Callable[[Mapping[str, Rounds]], Sequence[TimedCalls]]
+
+
+@dataclass(frozen=True)
+class JobInput:
+    """One job to characterise.
+
+    Parameters
+    ----------
+    file : str
+        Where its profile was read, for messages.
+    profile : Profile
+    placements : sequence of PlacementChoice
+    duration_s : float or None
+        Time in which the job sent its bytes; None: unknown.
+    sent : Traffic, optional
+        All of its messages, where they are known from elsewhere; default: those of the profile.
+    trace : TimedTrace, optional
+        Needed for rates in windows.
+    """
+
+    file: str
+    profile: Profile
+    placements: Sequence[PlacementChoice]
+    duration_s: float | None
+    sent: Traffic | None = None
+    trace: TimedTrace | None = None
+
+
+@dataclass(frozen=True)
+class NetworkInput:
+    """The network, and how jobs are placed and routed on it.
+
+    Parameters
+    ----------
+    fabric : Fabric
+    trees : sequence of Topology
+        The fabric's topology under each slimming (`slimmed_trees`).
+    routing : str
+        Name of the routes, as `routing.by_name` takes it.
+    ranks_per_host : int
+        Of placements Fk and RF.
+    seed : int
+        Of placement RF: each job and placement draws from a new generator with this seed.
+    window_s : float, optional
+        Length of the windows in which rates are told, too.
+    assumed_levels, assumes_up_links
+        As of `Fabric`; False and empty where the caller has told these numbers.
+    """
+
+    fabric: Fabric
+    trees: Sequence[Topology]
+    routing: str = "d-mod-k"
+    ranks_per_host: int = 1
+    seed: int = 0
+    window_s: float | None = None
+    assumed_levels: tuple[int, ...] = ()
+    assumes_up_links: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job on one topology under one placement."""
+
+    file: str
+    job: Job
+    topology: Topology
+    placement_name: str
+    routing: str
+    duration_s: float | None
+    levels: tuple[NetworkLevel, ...]
+    loads: LinkLoads
+    placement: Placement
+    windows: Windows | None = None
+    assumed_levels: tuple[int, ...] = ()
+    assumes_up_links: bool = False
+    dropped_bytes: int = 0
+    partial: bool = False
+    senders: LinkLoads | None = None
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Links that the jobs of several cases share, those of each pair of jobs, and what that costs each."""
+
+    sharing: Sharing
+    links: Mapping[tuple[int, int], Sequence[CommonLink]]
+    slowdowns: tuple[Estimate, ...] | None
+
+
+@dataclass(frozen=True)
+class Characterisation:
+    """All cases in the order of jobs, what jobs share that run together, and what is assumed or missing."""
+
+    cases: tuple[Case, ...]
+    shared: Shared | None
+    notes: tuple[str, ...]
+
+
+def slimmed_trees(topology: Topology, slimmings: Sequence[int]) -> list[Topology]:
+    """The topology under each slimming; the topology itself if there is none.
+
+    Raises `DataError` if no tree has these numbers.
+    """
+    return [slimmed(topology, slimming) for slimming in slimmings] or [topology]
+
+
+def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
+    """What each job does to each tree under each of its placements.
+
+    Several jobs with one placement each, on one tree, run together: they get hosts of their own, and the
+    links that they share are found.
+
+    Raises `UsageError` if a placement or the routing is unknown, or jobs that run together have a host in
+    common. Raises `DataError` if a job does not fit the network, or its profile lacks what is asked for.
+    """
+    n_ways = max(len(job.placements) for job in jobs) * len(network.trees)
+    together = len(jobs) > 1 and n_ways == 1
+    notes: list[str] = []
+    if len(jobs) > 1 and not together:
+        notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
+    cases: list[Case] = []
+    for job in jobs:
+        free = _free_hosts(network.fabric, cases if together else [])
+        own, own_notes = _cases_of_job(job, network, free, len(jobs) > 1)
+        if together:
+            _check_apart(network.fabric, cases, own[0])
+        cases += own
+        notes += own_notes
+    return Characterisation(tuple(cases), shared_links(cases) if together else None, tuple(notes))
+
+
+def shared_links(cases: Sequence[Case]) -> Shared:
+    """What cases of different jobs share that run at the same time."""
+    loads = [case.loads for case in cases]
+    durations = [case.duration_s for case in cases if case.duration_s is not None]
+    senders = [case.senders for case in cases if case.senders is not None]
+    slowdowns = (
+        network_sharing.mutual_slowdown(
+            cases[0].topology, loads, durations, senders if len(senders) == len(cases) else None
+        )
+        if len(durations) == len(cases)
+        else None
+    )
+    counts = network_sharing.shared_links(loads)
+    links = {(i, j): network_sharing.common_links(loads[i], loads[j]) for i, j in counts.pairs()}
+    return Shared(counts, links, slowdowns)
+
+
+def _free_hosts(fabric: Fabric, cases: Sequence[Case]) -> Hosts:
+    """Hosts on which none of these jobs runs."""
+    taken = [case.placement.hosts for case in cases]
+    return np.setdiff1d(fabric.hosts(), np.concatenate(taken)) if taken else fabric.hosts()
+
+
+def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
+    """See to it that jobs that run together have hosts of their own, as estimates of sharing assume."""
+    for other in others:
+        both = np.intersect1d(case.placement.hosts, other.placement.hosts)
+        if len(both):
+            name = fabric.host_names[both[0]] if fabric.host_names else str(both[0])
+            raise UsageError(
+                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: links are shared by "
+                "jobs on hosts of their own; give --placement for each profile, like F1 or RF on free hosts"
+            )
+
+
+def _cases_of_job(
+    job: JobInput, network: NetworkInput, free: Hosts, with_senders: bool
+) -> tuple[list[Case], tuple[str, ...]]:
+    """Every placement of a job on every tree, and the notes of the first placement that has any."""
+    messages = job.trace.messages() if network.window_s is not None and job.trace is not None else None
+    cases: list[Case] = []
+    notes: tuple[str, ...] = ()
+    name = f"job {job.profile.job.id}"
+    for choice in job.placements:
+        placement = _place(choice, job.profile, network, free)
+        with progress.stage(f"messages of {name}, {choice.name}"):
+            traffic = _traffic(job, placement)
+        notes = notes or traffic.notes
+        for tree in progress.steps(network.trees, f"routing {name}, {choice.name}", unit="trees"):
+            case = _case(job, network, tree, (choice.name, placement), traffic, with_senders)
+            if messages is not None and job.trace is not None and network.window_s is not None:
+                calls = job.trace.calls(traffic.by_call)
+                rates = windows(tree, placement, messages, network.window_s, calls)
+                case = replace(case, windows=rates)
+            cases.append(case)
+    return cases, notes
+
+
+def _case(
+    job: JobInput,
+    network: NetworkInput,
+    tree: Topology,
+    named_placement: tuple[str, Placement],
+    traffic: JobTraffic,
+    with_senders: bool,
+) -> Case:
+    name, placement = named_placement
+    levels = utilisation.utilisation(tree, placement, traffic.traffic, job.duration_s)
+    messages = (tree, placement, traffic.traffic, network_routing.by_name(network.routing))
+    return Case(
+        file=job.file,
+        job=job.profile.job,
+        topology=tree,
+        placement_name=name,
+        routing=network.routing,
+        duration_s=job.duration_s,
+        levels=levels,
+        loads=utilisation.job_link_loads(*messages),
+        placement=placement,
+        assumed_levels=network.assumed_levels,
+        assumes_up_links=network.assumes_up_links,
+        dropped_bytes=traffic.dropped_bytes,
+        partial=job.profile.partial,
+        senders=network_sharing.sending_hosts(*messages) if with_senders else None,
+    )
+
+
+def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
+    """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
+    facts = job.profile.job
+    if job.sent is not None:
+        return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())
+    return job_traffic(job.profile.tables, facts.n_ranks, facts.mpi_library, placement.hosts)
+
+
+def _place(choice: PlacementChoice, profile: Profile, network: NetworkInput, free: Hosts) -> Placement:
+    """The placement that a choice means; Fk and RF are on free hosts."""
+    fabric, n_ranks = network.fabric, profile.job.n_ranks
+    if choice.name == AS_RUN:
+        return placement_of(fabric, recorded.hostnames(profile))
+    rng = np.random.default_rng(network.seed)
+    try:
+        return placements.by_name(choice.name, fabric.topology, n_ranks, rng, network.ranks_per_host, free)
+    except UsageError:
+        if choice.contents is None:
+            raise
+    return placements.from_text(choice.contents, choice.name, fabric, n_ranks)

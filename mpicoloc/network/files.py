@@ -1,0 +1,176 @@
+"""Files that say what `network.characterise` needs: topologies, placements, messages of a job."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.traffic import Traffic
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.characterise import AS_RUN, JobInput, PlacementChoice, TimedTrace
+from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.network.topology.infiniband import Wiring
+from mpicoloc.network.topology.xgft import shown
+from mpicoloc.trace import times
+
+_HEAD = re.compile(r"Unicast lids .* guid (0x[0-9a-fA-F]+) \((.*)\):")
+_ENTRY = re.compile(r"0x[0-9a-fA-F]+\s+([0-9]{3})\s*[:#]\s*\(?(.*?) portguid (0x[0-9a-fA-F]+):? '([^']*)'\)?")
+_ADAPTER = "Channel Adapter"
+
+
+def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any]:
+    """The node to which each switch sends what is for each host.
+
+    Shapes: result (n_switches, n_hosts). Result: numbers of nodes: hosts first, then the switches of level 1,
+    2, ...; -1 to hosts that do not exist. Raises `DataError` if a switch, host or port is none of the
+    fabric's, or a switch has no entry for a host.
+    """
+    names = (*fabric.host_names, *(name for row in fabric.switch_names for name in row))
+    number = {name: i for i, name in enumerate(names) if name}
+    n_hosts = fabric.topology.n_hosts
+    table = np.full((len(names) - n_hosts, n_hosts), -1)
+    switch = None
+    for i_line, line in enumerate(text.split("\n"), 1):
+        if head := _HEAD.match(line):
+            switch = wiring.name(head[2].strip("'"), head[1])
+            if number.get(switch, -1) < n_hosts:
+                raise _unknown(source, i_line, "switch", head[2])
+        elif (entry := _ENTRY.match(line)) and entry[2] == _ADAPTER and switch is not None:
+            host = number.get(wiring.name(entry[4], entry[3]), n_hosts)
+            if host >= n_hosts:
+                raise _unknown(source, i_line, "host", entry[4])
+            neighbour = wiring.neighbours.get((switch, int(entry[1])), "")
+            if neighbour not in number:
+                raise _unknown(source, i_line, f"link at port {int(entry[1])} of switch", switch)
+            table[number[switch] - n_hosts, host] = number[neighbour]
+    _check_all_routed(table, source, fabric, names)
+    return table
+
+
+def _unknown(source: str, i_line: int, what: str, name: str) -> DataError:
+    return DataError(
+        f"{source}, line {i_line}: the topology has no {what} {shown(name)}: give tables and a topology by "
+        "ibnetdiscover of the same fabric at the same time"
+    )
+
+
+def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: tuple[str, ...]) -> None:
+    hosts = fabric.hosts()
+    lacking = np.argwhere(table[:, hosts] < 0)
+    if len(lacking):
+        row, column = lacking[0]
+        raise DataError(
+            f"{source}: switch {shown(names[fabric.topology.n_hosts + row])} has no entry for host "
+            f"{shown(names[hosts[column]])}: give all that dump_fts prints, or opensm-lfts.dump"
+        )
+
+
+_LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
+"""E, I: messages of the program, and of the library; S, R: one-sided, put into and got from the other."""
+
+
+def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
+    """Traffic of a job from the files that its ranks wrote.
+
+    Raises `DataError` if a file has another format, or ranks that the job lacks.
+    """
+    rows = [row for name, content in files for row in _rows(name, content)]
+    last = max((max(row[:2]) for row in rows), default=0)
+    if last > n_ranks:
+        raise DataError(
+            f"the monitoring has rank {last}, the job has {n_ranks} ranks: start it with LD_PRELOAD, "
+            "so that there are no ranks of mpicoloc's own"
+        )
+    inside = np.array([row for row in rows if max(row[:2]) < n_ranks], dtype=np.int64).reshape(-1, 4)
+    return Traffic.of(n_ranks, *inside.T)
+
+
+def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
+    if not content.startswith("# POINT TO POINT"):
+        raise DataError(f"{name} is no file of Open MPI's monitoring: it must begin with '# POINT TO POINT'")
+    for i, line in enumerate(content.splitlines(), 1):
+        if line[:2] not in ("E\t", "I\t", "S\t", "R\t"):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            raise DataError(
+                f"{name}, line {i}: expected 'E <rank> <rank> <n> bytes <n> msgs', got {line[:60]!r}"
+            )
+        src, dst, n_bytes, n = (int(word) for word in match.groups()[1:])
+        yield (dst, src, n_bytes, n) if match.group(1) == "R" else (src, dst, n_bytes, n)
+
+
+def fabric_of(topology: str, link_rate: str, up_links: str | None) -> Fabric:
+    """The network of a notation or a file."""
+    if xgft.is_notation(topology):
+        return readers.fabric_of_text(topology, "--topology", link_rate, up_links)
+    return readers.fabric_of_text(_contents(topology), topology, link_rate, up_links)
+
+
+def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
+    """Nodes to which switches send, see `forwarding.parse`, by the forwarding tables in a file.
+
+    Raises `UsageError` if the topology is no output of ``ibnetdiscover``. Raises `DataError` if the tables
+    are not those of this fabric.
+    """
+    text = "" if xgft.is_notation(topology) else _contents(topology)
+    if not fabric.host_names or not infiniband.is_output(text):
+        raise UsageError(
+            f"--tables {tables} names ports of switches: give as --topology what ibnetdiscover printed"
+        )
+    return parse(_contents(tables), tables, fabric, infiniband.wiring(text, topology))
+
+
+def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
+    """Placements by their names or files, with commas; None: where the job ran, if the fabric has names."""
+    if names is None:
+        return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.m[0]}")]
+    return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]
+
+
+def job_input(
+    file: str,
+    profile: Profile,
+    placements: list[PlacementChoice],
+    duration_s: float | None,
+    monitoring_prefix: str | None,
+) -> JobInput:
+    """A job to characterise."""
+    trace = TimedTrace(
+        lambda: times.timed_messages(file, profile),
+        lambda by_call: times.collective_calls(file, profile, by_call),
+    )
+    sent = _monitored(monitoring_prefix, profile.job.n_ranks) if monitoring_prefix else None
+    return JobInput(file, profile, placements, duration_s, sent, trace)
+
+
+def _monitored(prefix: str, n_ranks: int) -> Traffic:
+    names = sorted(glob.glob(f"{glob.escape(prefix)}.*.prof"))
+    if not names:
+        raise UsageError(f"--monitoring {prefix!r} needs files PREFIX.<rank>.prof")
+    return read(((name, _contents(name)) for name in names), n_ranks)
+
+
+def _contents(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{path!r} cannot be read ({reason}): give a file, or a notation of a topology"
+        ) from None
+
+
+def _contents_if_any(path: str) -> str | None:
+    try:
+        return _contents(path)
+    except UsageError:
+        return None

@@ -1,1 +1,0 @@
-"""Routes on a fat-tree, and what the messages of jobs load on its levels and links. Pure functions."""

@@ -1,1 +1,0 @@
-"""Jobs replayed packet by packet on a simulated network."""

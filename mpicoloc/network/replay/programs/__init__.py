@@ -1,1 +1,0 @@
-"""What the ranks of a job do, as programs for the packet simulator: recorded, read, or synthetic."""

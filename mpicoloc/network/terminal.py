@@ -1,0 +1,192 @@
+"""What jobs do to a fat-tree, as tables and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.tables import printable
+from mpicoloc.core.topology import Topology
+from mpicoloc.core.units import amount, link_rate, rate
+from mpicoloc.network import sharing as network_sharing
+from mpicoloc.network import utilisation
+from mpicoloc.network.characterise import Case, Shared
+from mpicoloc.network.topology import xgft
+from mpicoloc.network.windows import Windows
+from mpicoloc.profile.summary import levels_json
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+
+def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
+    """The keys of ``mpicoloc network --json``; what is unknown is None."""
+    out: dict[str, Any] = {"cases": [_case_json(case) for case in cases], "sharing": None}
+    if shared is not None:
+        n_jobs = shared.sharing.n_jobs()
+        out["sharing"] = [
+            {
+                "file": case.file,
+                "n_sharing_jobs": n_jobs[:, i].tolist(),
+                "slowdown": shared.slowdowns and estimate_json(shared.slowdowns[i]),
+                "with": [_pair_json(cases, shared, i, pair) for pair in shared.links if i in pair],
+            }
+            for i, case in enumerate(cases)
+        ]
+    return out
+
+
+def _pair_json(cases: Sequence[Case], shared: Shared, i: int, pair: tuple[int, int]) -> dict[str, Any]:
+    """The links that job i shares with the other one of a pair."""
+    j = pair[0] + pair[1] - i
+    ends = [
+        {"level": link.level, "link": link.link, "way": link.way, "bytes": link.n_bytes[pair.index(i)]}
+        for link in shared.links[pair]
+    ]
+    return {"file": cases[j].file, "n_links": shared.sharing.n_links[:, i, j].tolist(), "links": ends}
+
+
+def _case_json(case: Case) -> dict[str, Any]:
+    return {
+        "file": case.file,
+        "job": {"id": case.job.id, "n_ranks": case.job.n_ranks, "wall_s": case.job.wall_s},
+        "topology": str(case.topology),
+        "capacity_bps": list(case.topology.capacity_bps),
+        "assumed_levels": list(case.assumed_levels),
+        "assumes_up_links": case.assumes_up_links,
+        "placement": case.placement_name,
+        "n_hosts": len(case.placement.distinct_hosts()),
+        "duration_s": case.duration_s,
+        "partial": case.partial,
+        "dropped_bytes": case.dropped_bytes,
+        "levels": levels_json(case.levels),
+        "demand_class": utilisation.demand_class(case.levels),
+        "links": [
+            {
+                "level": row.level,
+                "routing": case.routing,
+                "n_links": len(case.loads.up[row.level]),
+                "most_up_bytes": float(case.loads.up[row.level].max()),
+                "most_down_bytes": float(case.loads.down[row.level].max()),
+            }
+            for row in case.levels
+        ],
+        "most_sharing_jobs": network_sharing.most_sharing_jobs(case.topology, case.placement).tolist(),
+        "windows": _windows_json(case.windows),
+    }
+
+
+def _windows_json(found: Windows | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "window_s": found.window_s,
+        "injection_bps": found.injection_bps.tolist(),
+        "in_transit_bytes": found.in_transit_bytes.tolist(),
+    }
+
+
+def show(cases: Sequence[Case], shared: Shared | None) -> None:
+    """Print the cases, and what they share."""
+    output = console()
+    for case in cases:
+        output.print(_case_table(case))
+    if shared is not None:
+        output.print(_shared_table(cases, shared))
+        if shared.links:
+            output.print(_pairs_table(cases, shared))
+    for line in (*_remarks(cases), *_assumptions(shared)):
+        # In a pipe a line is a line.
+        output.print(line, style="dim", soft_wrap=not output.is_terminal)
+
+
+def _assumptions(shared: Shared | None) -> Iterator[str]:
+    if shared is not None and shared.slowdowns is not None:
+        yield (
+            "Slowdowns: if jobs wait for their most loaded link, links serve the hosts that send in turn, "
+            "jobs send independently of each other (bounds: never, or always at the same time), and nothing "
+            "else meets."
+        )
+
+
+def _remarks(cases: Sequence[Case]) -> Iterator[str]:
+    yield "Traffic: messages, one-sided calls and collectives of the profile."
+    for case in {case.file: case for case in cases}.values():
+        name = escape(printable(f"job {case.job.id}"))
+        if case.partial:
+            yield f"{name}: partial, so these are lower bounds."
+        if case.dropped_bytes:
+            yield f"{name}: {amount(case.dropped_bytes)} to or from unknown ranks are left out."
+    if cases[0].assumes_up_links:
+        yield f"Assumed (set --up-links): one link up from each switch, {cases[0].topology}."
+    assumed = cases[0].assumed_levels
+    if assumed:
+        rates = sorted({cases[0].topology.capacity_bps[level] for level in assumed})
+        levels = ", ".join(f"L{level}" for level in assumed)
+        yield f"Assumed (set --link-rate): links of {link_rate(rates[0])} on {levels}."
+
+
+def _case_table(case: Case) -> Listing:
+    partial = " (partial)" if case.partial else ""
+    name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
+    grade = utilisation.demand_class(case.levels) or "unknown"
+    titles = ["level", "bytes", "injection", "available", "used", "most up", "most down"]
+    titles += [] if case.windows is None else ["peak"]
+    grid = Listing(
+        f"{name}, demand {grade}", titles, lesser=("most down", "most up", "bytes", "peak", "available")
+    )
+    for row in case.levels:
+        loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
+        grid.add_row(
+            f"L{row.level}",
+            amount(row.sent_bytes),
+            rate(row.injection_bps),
+            rate(row.available_bps),
+            "unknown" if row.utilisation_frac is None else f"{row.utilisation_frac:.2%}",
+            *(amount(float(load)) for load in loads),
+            *([] if case.windows is None else [_peak(case.windows, row.level)]),
+        )
+    return grid
+
+
+def _peak(found: Windows, level: int) -> str:
+    return rate(float(found.injection_bps[:, level].max()))
+
+
+def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
+    height = cases[0].topology.height
+    counts = [f"jobs on L{level}" for level in range(height)]
+    grid = Listing("links shared", ("job", *counts, "slowdown, first estimate"), lesser=counts)
+    n_jobs = shared.sharing.n_jobs()
+    for i, case in enumerate(cases):
+        found = shared.slowdowns[i] if shared.slowdowns else None
+        cost = "unknown" if found is None else f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+        grid.add_row(
+            escape(printable(case.job.id)), *(str(n_jobs[level, i]) for level in range(height)), cost
+        )
+    return grid
+
+
+def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
+    """How many links two jobs share, and the one on which both together have most bytes."""
+    tree = cases[0].topology
+    levels = [f"L{level}" for level in range(tree.height)]
+    grid = Listing("shared by", ("jobs", *levels, "most loaded link", "bytes of each"), lesser=levels)
+    for (i, j), links in shared.links.items():
+        ends = [xgft.name(links[0].level + k, end) for k, end in enumerate(_ends(tree, links[0]))]
+        grid.add_row(
+            escape(printable(f"{cases[i].job.id}, {cases[j].job.id}")),
+            *(str(n) for n in shared.sharing.n_links[:, i, j]),
+            " to ".join(ends if links[0].way == "up" else ends[::-1]),
+            ", ".join(amount(n_bytes) for n_bytes in links[0].n_bytes),
+        )
+    return grid
+
+
+def _ends(tree: Topology, link: network_sharing.CommonLink) -> tuple[int, int]:
+    """Lower and upper node of a link."""
+    below, above = tree.subtree_roots(link.level), tree.subtree_roots(link.level + 1)
+    subtree, copy = divmod(link.link, above)
+    return subtree * below + copy % below, subtree // tree.m[link.level] * above + copy

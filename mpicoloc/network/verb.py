@@ -1,0 +1,68 @@
+r"""Tell what a job does to each level of a fat-tree, the job's own or any other.
+
+Bytes, injection rate, bandwidth available to the job's hosts and utilisation of each level, as in Jokanovic
+2014, chapter 3: L0 is what leaves a host, L1 what leaves a first-level switch. Several placements and
+slimmings are compared. Several profiles, each with its placement, are jobs that run together: which links
+they share.
+
+  mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' \
+      --placement F8,RF --slimming 8,2
+  mpicoloc network one.h5 two.h5 --topology cluster.yaml \
+      --placement one.hosts --placement two.hosts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from mpicoloc import messages
+from mpicoloc.cli import drawn
+from mpicoloc.cli.memory import bounded
+from mpicoloc.core import progress
+from mpicoloc.network import flags
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    add = parser.add_argument
+    add("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
+    flags.add_fabric(parser)
+    add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
+    flags.add_routes(parser)
+    add("--window-s", metavar="S", help="rates in windows of this length too, from a profile with a trace")
+    add(
+        "--monitoring",
+        metavar="PREFIX",
+        help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
+    )
+    add("--json", action="store_true", help="print the result as JSON")
+    drawn.add_arguments(parser, "the result too,")
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Print the levels of each case."""
+    from mpicoloc.network import terminal as report
+    from mpicoloc.network.characterise import characterise
+    from mpicoloc.profile import profiles
+
+    formats = drawn.formats_of(args)
+    network = flags.network_of(args)
+    files = progress.steps(args.files, "reading", unit="profiles")
+    read = [(file, profiles.read(file)) for file in files]
+    jobs = [flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    results = characterise(jobs, network)
+    for note in results.notes:
+        messages.note(note)
+    if args.json:
+        print(json.dumps(report.as_json(results.cases, results.shared), indent=2, allow_nan=False))
+    else:
+        report.show(results.cases, results.shared)
+    sys.stdout.flush()
+    if args.figures is not None:
+        from mpicoloc.network import figures as pictures
+
+        drawn.write(pictures.figures(results.cases, results.shared), args.figures, formats)
+    return 0

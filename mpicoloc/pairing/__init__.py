@@ -1,0 +1,1 @@
+"""Who shares a node with whom: slowdown models, campaigns, plans."""

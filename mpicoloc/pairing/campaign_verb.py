@@ -1,0 +1,80 @@
+"""Run programs alone and in pairs, and tell how much each slows down beside each other one.
+
+What the slowdown models learn from. FILE is TOML: a table for each program, with the command, and the ranks
+that `mpicoloc run` is to give it; without n_ranks the command starts the job itself, with mpicoloc in it.
+
+  rounds = 3
+  places = [[0], [1]]             # processors of the first and the second job
+  [programs.heat2d]
+  command = "./heat2d 400 2000"
+  n_ranks = 1
+  [programs.lammps]
+  command = "lmp -in in.lj"
+  n_ranks = 1
+  folder = "lj"                   # copied into each run's working directory
+
+Of two programs the one that ends first is started again until the other has ended too. A campaign that was
+interrupted goes on where it stopped.
+
+  mpicoloc campaign programs.toml --out campaign
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from mpicoloc import messages
+
+_WHY_UNKNOWN = (
+    "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("file", metavar="FILE", help="the programs, as TOML")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="for profiles and what was measured")
+    parser.add_argument("--only", metavar="NAME", nargs="+", help="these programs only")
+    parser.add_argument("--pairs", metavar="N", help="so many pairs only, chosen at random")
+    parser.add_argument("--seed", metavar="N", default="0", help="seed of the random order (default 0)")
+    parser.add_argument(
+        "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list what would be run")
+    parser.add_argument(
+        "--json", action="store_true", help="print the slowdowns, or what would be run, as JSON"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make what is missing and print all slowdowns; 1 if an experiment failed."""
+    import numpy as np
+
+    from mpicoloc import config
+    from mpicoloc.pairing import campaign, campaign_file
+    from mpicoloc.pairing import terminal as report
+
+    env = config.flags_to_env({"meter": args.meter})
+    seed, n_pairs = (
+        config.parse_whole("--seed", args.seed, 0),
+        args.pairs and config.parse_whole("--pairs", args.pairs),
+    )
+    plan = campaign_file.read(args.file)
+    names = args.only or list(plan.programs)
+    wanted = campaign_file.experiments(plan, names, n_pairs or None, np.random.default_rng(seed))
+    if args.dry_run:
+        done = campaign.read(args.out)
+        todo = campaign.missing(plan, wanted, done, env)
+        report.show_plan(todo, [campaign.expected_s([each], done) for each in todo], is_json=args.json)
+        return 0
+    done, n_failed = campaign.complete(plan, wanted, args.out, env)
+    found = report.slowdowns(done, names)
+    for text in report.unknown(done, found, names):
+        messages.note(f"{text}: {_WHY_UNKNOWN}")
+    if args.json:
+        kinds = campaign.kinds(args.out, done)
+        print(json.dumps(report.campaign_json(found, kinds), indent=2, allow_nan=False))
+    else:
+        report.show_campaign(found, names)
+    return 1 if n_failed else 0

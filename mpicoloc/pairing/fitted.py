@@ -1,0 +1,126 @@
+"""A slowdown model that was fitted to measured pairs: predicts with NumPy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import Machine
+from mpicoloc.core.slowdown import PairSlowdowns, together
+from mpicoloc.pairing.intervals import Band
+from mpicoloc.pairing.preparation import Preparation
+
+Array = NDArray[np.float64]
+
+
+class Regressor(Protocol):
+    """A regressor as arrays."""
+
+    def pairs(self, targets: Array, co_runners: Array) -> Array:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model on `n_inputs` = 2 F features; empty: they are."""
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A `SlowdownModel` from measured pairs.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the regressor.
+    features : tuple of str
+        Features it looks at, in the order of its arrays.
+    regressor : Regressor
+    preparation : Preparation or None
+        What features go through before; None: nothing, missing ones are NaN.
+    band : Band
+        Width of the interval.
+    usual : tuple of float
+        Mean, 2.5 % and 97.5 % of the measured slowdowns: what is said of a job that has none of the features.
+    most : float
+        Largest slowdown that was measured; what a model says beyond it is not believed.
+    n_rows : int
+        Measured pairs that it was fitted to.
+    machine : Machine or None
+        Where they were measured.
+    card : mapping
+        Plain data for people: scores, training set, versions.
+    """
+
+    kind: str
+    features: tuple[str, ...]
+    regressor: Regressor
+    preparation: Preparation | None
+    band: Band
+    usual: tuple[float, float, float]
+    most: float
+    n_rows: int
+    machine: Machine | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
+        """Slowdown of `target`; see `SlowdownModel`. Several co-runners: `core.slowdown.together`."""
+        found = self._ends([target], co_runners)[:, 0, :]
+        parts = [Estimate(v, low, high, self.n_rows, "1", self.kind) for v, low, high in found.T]
+        return parts[0] if len(parts) == 1 else together(parts, self.kind)
+
+    def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
+        """All ordered pairs of `jobs`; see `core.slowdown.pair_slowdowns`."""
+        return PairSlowdowns(*self._ends(jobs, jobs))
+
+    def _ends(self, targets: Sequence[JobFeatures], co_runners: Sequence[JobFeatures]) -> Array:
+        """Value, low and high (3, n, m) for all pairs."""
+        mine, others = matrix(targets, self.features), matrix(co_runners, self.features)
+        if self.preparation is None:
+            value = self.regressor.pairs(mine, others)
+        else:
+            value = self.regressor.pairs(self.preparation.apply(mine), self.preparation.apply(others))
+        value = np.clip(value, 1.0, max(self.most, 1.0))
+        result = np.stack([value, *self.band.ends(value)])
+        result[:, np.isnan(mine).all(axis=1), :] = np.reshape(self.usual, (3, 1, 1))
+        result[:, :, np.isnan(others).all(axis=1)] = np.reshape(self.usual, (3, 1, 1))
+        return result
+
+
+class CountedModel(Protocol):
+    """A model that is stored in files: what its predictions are called, and what they rest on."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind of model."""
+
+    @property
+    def n_rows(self) -> int:
+        """Measured pairs, or programs, that it knows."""
+
+    def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
+        """As of `core.slowdown.BatchModel`."""
+
+
+def each_beside_each_other(
+    model: CountedModel, jobs: Sequence[JobFeatures]
+) -> list[tuple[JobFeatures, list[JobFeatures], Estimate]]:
+    """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is beside one like itself."""
+    found = model.predict_pairs(jobs)
+    pairs = []
+    for i, target in enumerate(jobs):
+        for j, beside in enumerate(jobs):
+            if i != j or len(jobs) == 1:
+                ends = (float(found.value[i, j]), float(found.low[i, j]), float(found.high[i, j]))
+                pairs.append((target, [beside], Estimate(*ends, model.n_rows, "1", model.kind)))
+    return pairs
+
+
+def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Array:
+    """Features of jobs, shape (n_jobs, n_names); NaN where a job does not have one."""
+    rows = [[job.values.get(name, np.nan) for name in names] for job in jobs]
+    return np.array(rows, float).reshape(len(jobs), len(names))

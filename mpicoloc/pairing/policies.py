@@ -1,0 +1,256 @@
+"""Who shares a node with whom: Zacarias et al. 2021, section 3.5, and the policies it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.pairing import blossom
+from mpicoloc.pairing.groups import Graph, degradation_graph, duration_s
+from mpicoloc.pairing.queue import Bools, Queue, Room
+
+POLICIES = {
+    "blossom": "the pairs that take the least time in all, by minimum-weight matching",
+    "greedy": "again and again the pair that is over soonest",
+    "di": "the least intensive job beside the most intensive one (Distributed Intensity)",
+    "fifo-shared": "two by two in order of arrival, whatever they suffer",
+    "fifo": "one after the other",
+}
+WINDOW = 2000
+"""Jobs planned at once; a longer queue is planned in parts of it, in order of arrival."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a plan is made.
+
+    Parameters
+    ----------
+    policy : str
+        One of `POLICIES`.
+    threshold_frac : float or None
+        Jobs share only if that takes at most this part of their time one after the other. None: always, as
+        far as slowdowns are known and nodes have room. Of no meaning to ``di`` and ``fifo-shared``.
+    n_per_node : int
+        Most jobs on a node at once; above 2 for ``blossom`` and ``greedy``, with a threshold.
+    is_cautious : bool
+        Count on the upper ends of the slowdowns' intervals.
+    prior_slowdown : float or None
+        Slowdown to assume where none is known. None: jobs without one run alone.
+    room : Room
+        What a node has.
+    tolerance_frac : float
+        How far above the optimum the policy ``blossom`` may stay.
+
+    Raises
+    ------
+    UsageError
+        If a value is out of its range.
+    """
+
+    policy: str = "blossom"
+    threshold_frac: float | None = 1.0
+    n_per_node: int = 2
+    is_cautious: bool = False
+    prior_slowdown: float | None = None
+    room: Room = Room()  # noqa: RUF009 (frozen)
+    tolerance_frac: float = blossom.TOLERANCE_FRAC
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UsageError(f"no policy {self.policy!r}; there are {', '.join(POLICIES)}")
+        # Sharing that takes longer than one after the other shortens no sum: a part above 1 would never be
+        # used.
+        if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
+            raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
+        if self.n_per_node < 2:
+            raise UsageError(
+                f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 take the policy fifo"
+            )
+        if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
+            raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
+        if self.prior_slowdown is not None and not 1 <= self.prior_slowdown < np.inf:
+            raise UsageError(f"the prior slowdown must be >= 1, got {self.prior_slowdown}")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs that begin together on one node, and how long they take; `why` a job is alone."""
+
+    jobs: tuple[int, ...]
+    duration_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which jobs share.
+
+    Parameters
+    ----------
+    groups : tuple of Group
+        Every job once, in order of arrival of the groups' first jobs.
+    lower_bound_s : float
+        No such plan has a smaller `cost_s`; NaN where nothing was proved. Of a queue in parts: no plan
+        without groups across them.
+    policy : str
+    notes : tuple of str
+        What the reader should know.
+    """
+
+    groups: tuple[Group, ...]
+    lower_bound_s: float
+    policy: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cost_s(self) -> float:
+        """Sum of all durations: the makespan on one node if groups run one after the other."""
+        return sum((group.duration_s for group in self.groups), 0.0)
+
+    @property
+    def gap_frac(self) -> float:
+        """How far above the least possible the cost can be at most; NaN where nothing was proved."""
+        if not self.groups:
+            return 0.0
+        return max(self.cost_s / self.lower_bound_s - 1, 0.0) if self.lower_bound_s > 0 else np.nan
+
+
+def plan(queue: Queue, rules: Rules | None = None) -> Plan:
+    """Plan all jobs of `queue`.
+
+    Raises `DataError` if a job does not fit a node, or the policy needs an intensity that is not there.
+    Raises `EnvironmentFault` if the policy is ``blossom`` and rustworkx is not installed.
+
+    Zacarias et al. 2021, section 3.5: minimum-weight perfect matching of the degradation graph. There pairs
+    that are slower than one after the other are parted afterwards; here staying alone is a choice of the
+    matching itself, whose sum is never larger.
+    """
+    return plan_parts(len(queue), queue.part, rules)
+
+
+def plan_parts(n_jobs: int, part_of: Callable[[slice], Queue], rules: Rules | None = None) -> Plan:
+    """`plan` where the slowdowns of all pairs do not fit into memory: `part_of` gives a part of the queue."""
+    rules = rules or Rules()
+    plans = []
+    starts = range(0, n_jobs, WINDOW)
+    for start in steps(starts, "planning", unit="parts") if n_jobs > WINDOW else starts:
+        made = _plan_once(part_of(slice(start, min(start + WINDOW, n_jobs))), rules)
+        shifted = tuple(
+            Group(tuple(start + job for job in group.jobs), group.duration_s, group.why)
+            for group in made.groups
+        )
+        plans.append(Plan(shifted, made.lower_bound_s, made.policy))
+    groups = tuple(group for made in plans for group in made.groups)
+    bound_s = float(sum(made.lower_bound_s for made in plans))
+    found = Plan(groups, bound_s, rules.policy)
+    return replace(found, notes=tuple(_notes(found, n_jobs, rules)))
+
+
+def _notes(found: Plan, n_jobs: int, rules: Rules) -> Iterator[str]:
+    if n_jobs > WINDOW:
+        yield (
+            f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair across parts, "
+            "and the least possible is that of such plans"
+        )
+    # Not where nothing was proved: NaN.
+    if found.gap_frac > rules.tolerance_frac:
+        yield (
+            f"the plan may take up to {100 * found.gap_frac:.2f} % more than the least possible: "
+            f"within {100 * rules.tolerance_frac:g} % nothing was proved"
+        )
+
+
+def _plan_once(queue: Queue, rules: Rules) -> Plan:
+    rules.room.check(queue)
+    queue = queue.counted_on(is_cautious=rules.is_cautious, prior_slowdown=rules.prior_slowdown)
+    singles = [(job,) for job in range(len(queue))]
+    fits = rules.room.fits(queue, singles)
+    threshold_frac = None if rules.policy in ("di", "fifo-shared") else rules.threshold_frac
+    graph = degradation_graph(queue, singles, rules.room, 2, threshold_frac)
+    bound_s = np.nan
+    if rules.policy in ("blossom", "greedy"):
+        found = _matched(graph, rules)
+        # Of larger groups nothing is proved.
+        bound_s = found.lower_bound if rules.n_per_node == 2 else np.nan
+        groups = [*_merged(singles, graph, found.partner)]
+        for _ in range(rules.n_per_node - 2):
+            larger = degradation_graph(queue, groups, rules.room, rules.n_per_node, threshold_frac)
+            groups = [*_merged(groups, larger, _matched(larger, rules).partner)]
+    else:
+        pairs = [pair for pair in _blind_pairs(queue, rules) if np.isfinite(graph.weights[pair])]
+        paired = {job for pair in pairs for job in pair}
+        groups = [*pairs, *(single for single in singles if single[0] not in paired)]
+    made = [
+        Group(tuple(sorted(group)), duration_s(queue, group), "" if len(group) > 1 else "left over")
+        for group in groups
+    ]
+    made = [_with_reason(group, queue, graph, fits, rules) for group in made]
+    made.sort(key=lambda group: group.jobs)
+    return Plan(tuple(made), bound_s, rules.policy)
+
+
+def _matched(graph: Graph, rules: Rules) -> blossom.Matching:
+    serial = graph.alone[:, None] + graph.alone
+    weights = np.where(np.isfinite(graph.weights), graph.weights, serial)
+    must_pair = rules.threshold_frac is None
+    if rules.policy == "greedy":
+        return blossom.greedy(weights, graph.alone, must_pair=must_pair)
+    return blossom.match(weights, graph.alone, must_pair=must_pair, tolerance_frac=rules.tolerance_frac)
+
+
+def _merged(
+    groups: Sequence[tuple[int, ...]], graph: Graph, partner: blossom.Ints
+) -> Iterator[tuple[int, ...]]:
+    for i, j in enumerate(partner.tolist()):
+        if i == j or not np.isfinite(graph.weights[i, j]):
+            yield groups[i]
+        elif i < j:
+            yield groups[i] + groups[j]
+
+
+def _blind_pairs(queue: Queue, rules: Rules) -> list[tuple[int, int]]:
+    """Pairs of the policies that do not look at slowdowns; those of which none is known are left out."""
+    if rules.policy == "fifo":
+        return []
+    known = np.flatnonzero(_is_known(queue))
+    if rules.policy == "fifo-shared":
+        return [*zip(known[::2].tolist(), known[1::2].tolist(), strict=False)]
+    if queue.intensity is None:
+        raise DataError("the policy di needs an intensity of each job, such as its cache misses per second")
+    known = known[~np.isnan(queue.intensity[known])]
+    # Footnote 1 of section 4.4.2: ascending, the lowest beside the highest, until all are considered.
+    ranked = known[np.argsort(queue.intensity[known], kind="stable")]
+    half = len(ranked) // 2
+    return [*zip(ranked[:half].tolist(), ranked[::-1][:half].tolist(), strict=True)]
+
+
+def _is_known(queue: Queue) -> Bools:
+    """Whether anything is known of what each job suffers and causes."""
+    known = ~np.isnan(queue.slowdown)
+    return np.asarray(known.any(axis=0) & known.any(axis=1))
+
+
+def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
+    """The group, a job alone with the reason."""
+    if len(group.jobs) > 1:
+        return group
+    job = group.jobs[0]
+    others = np.arange(len(queue)) != job
+    if rules.policy == "fifo":
+        why = "policy"
+    elif len(queue) == 1:
+        why = "no other job"
+    elif not _is_known(queue)[job]:
+        why = "no profile"
+    elif not fits[job, others].any():
+        why = "no room beside any other"
+    elif not np.isfinite(graph.weights[job, others]).any():
+        why = "no partner is worth it"
+    else:
+        why = group.why
+    return Group(group.jobs, group.duration_s, why)

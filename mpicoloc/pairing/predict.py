@@ -1,0 +1,110 @@
+"""Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
+
+Each profile stands for one job; with --curves, name programs in place of profiles. Without --together each
+job is predicted beside each other one; with --json `mpicoloc pair` reads the answer, as its jobs and as its
+slowdowns.
+
+  mpicoloc predict --model m.npz a.h5 b.h5
+  mpicoloc predict --model m.npz --together a.h5 b.h5 c.h5
+  mpicoloc predict --curves curves.csv lu cg
+  mpicoloc predict --model m.npz --card
+  mpicoloc predict --model m.npz --json *.h5 > queue.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mpicoloc import messages
+from mpicoloc.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.pairing.serialize import StoredModel
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job, or a program")
+    parser.add_argument("--model", metavar="FILE", help="that `mpicoloc fit` wrote")
+    parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs, in place of --model")
+    parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
+    parser.add_argument(
+        "--card", action="store_true", help="print what the model was trained on, and its scores"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print predictions, or the card."""
+    if bool(args.files) == args.card:
+        raise UsageError("give profiles to predict, or --card")
+    if (args.model is None) == (args.curves is None):
+        raise UsageError("give --model FILE that `mpicoloc fit` wrote, or --curves FILE")
+    from mpicoloc.pairing import terminal
+    from mpicoloc.pairing.fitted import each_beside_each_other
+
+    model = _model(args)
+    if args.card:
+        _card(args, model)
+        return 0
+    jobs = _jobs(args, model)
+    pairs: Sequence[terminal.Pair]
+    if args.together:
+        pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
+    else:
+        pairs = each_beside_each_other(model, jobs)
+    if args.json:
+        print(json.dumps(terminal.as_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
+    else:
+        terminal.show(pairs)
+    return 0
+
+
+def _model(args: argparse.Namespace) -> StoredModel:
+    """The model of the file, or of the curves."""
+    if args.model is not None:
+        from mpicoloc.pairing import model_file
+
+        return model_file.read(args.model)
+    from mpicoloc.bubble import curves_file
+    from mpicoloc.bubble.model import BubbleModel
+
+    model = BubbleModel(curves_file.read(args.curves))
+    for note in model.notes:
+        messages.note(note)
+    return model
+
+
+def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
+    """One job of each profile, or of each program where the model is made of curves."""
+    if args.curves is None:
+        from mpicoloc.pairing import queue_file_jobs
+
+        known = queue_file_jobs.features(args.files, model)
+        return [known[file] for file in args.files]
+    from mpicoloc.core.features import JobFeatures
+
+    return [JobFeatures(name, name, 1.0, 1, 1) for name in args.files]
+
+
+def _card(args: argparse.Namespace, model: StoredModel) -> None:
+    from mpicoloc.bubble.model import BubbleModel
+    from mpicoloc.pairing import model_file, terminal
+
+    if args.curves is not None:
+        raise UsageError("curves have no card; it is that of a model: give --model FILE")
+    card = model_file.card(model)
+    if args.json:
+        print(json.dumps(card, indent=2, allow_nan=False))
+        return
+    if isinstance(model, BubbleModel):
+        terminal.show_bubbles(model)
+        return
+    try:
+        terminal.show_card(card, messages.is_verbose())
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error

@@ -1,0 +1,187 @@
+"""Slowdowns to learn from, out of the runs that were made anyway: those that met one other job.
+
+Nobody has to measure anything for them: shutters tell what each run lost (Breslow et al. 2013, Eq. 7), and
+the other job's profile tells what it was beside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from mpicoloc.core import cpu_list
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.run import Run
+from mpicoloc.core.training import Row, key_of
+from mpicoloc.pairing import steps
+from mpicoloc.pairing.features import job_features
+
+Company: TypeAlias = tuple[Estimate, Sequence[Run]]
+MAIN_FRAC = 0.9
+"""Part of the shared time that the one co-runner was there at least, and others at most the rest."""
+LEAST_SHARED_FRAC = 0.25
+"""Part of its time that a run was beside others at least: less of it tells of one phase of the job.
+More is not needed: shutters measure that part by itself, and its interval says how well."""
+
+
+def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
+    """Slowdowns of runs beside one known other job."""
+    by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
+    by_id: dict[str, list[Run]] = defaultdict(list)
+    n_given, runs = len(runs), steps.distinct(runs)
+    for run in runs:
+        if not run.partial and run.solo_s > 0:
+            by_kind[run.kind].append(run)
+            by_id[run.id].append(run)
+    for same in by_kind.values():
+        same.sort(key=_start)
+    rows, others = [], Counter[str]()
+    if n_given > len(runs):
+        others["given twice"] = n_given - len(runs)
+    company = [_company(run, by_id) for run in runs]
+    told = _by_others(by_kind.values(), zip(runs, company, strict=True))
+    for run, beside in zip(runs, company, strict=True):
+        found = beside if isinstance(beside, str) else _row(run, beside, told)
+        if isinstance(found, str):
+            others[found] += 1
+        else:
+            rows.append(found)
+    return rows, others
+
+
+def _start(run: Run) -> float:
+    return run.start_unix_s
+
+
+def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
+    """Slowdown of a run beside one other job, and the runs of that one; or why it is of no use."""
+    found = beside(run)
+    if isinstance(found, str):
+        return found
+    name, slowdown = found
+    others = [other for other in by_id.get(name, ()) if _overlap(run, other)]
+    if not others:
+        return "no profile of the co-runner"
+    if len({other.kind for other in others}) > 1:
+        return "several steps of the co-runner"
+    return slowdown, others
+
+
+def beside(run: Run) -> tuple[str, Estimate] | str:
+    """Which one job a run met, by its name, and what it suffered meanwhile; or why neither is known."""
+    if run.partial or not run.solo_s > 0:
+        return "did not come to its end"
+    if run.was_alone:
+        return "alone"
+    if run.slowdown is None or run.shared_s is None:
+        return "slowdown not measured"
+    slowdown = _while_shared(run, run.slowdown, run.shared_s)
+    if slowdown is None:
+        return "most of the time alone"
+    name = _main_co_runner(run.co_runners, run.shared_s)
+    return "several co-runners" if name is None else (name, slowdown)
+
+
+def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:
+    """The run's row, or why there is none."""
+    slowdown, beside = company
+    mine, co_runner = told[id(run)], told[id(beside[0])]
+    if mine is None:
+        return "no other run of the same job"
+    if co_runner is None:
+        return "no other run of the co-runner"
+    key = key_of("production", run.id, run.start_unix_s, run.wall_s)
+    return Row(mine, co_runner, slowdown, "production", key, layout(run, beside))
+
+
+def _by_others(
+    kinds: Collection[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
+) -> dict[int, JobFeatures | None]:
+    """Features of each run's kind, by the run's identity, from others: none that it met or that met the same.
+
+    None: there are no others. Of a run that was never alone, rates are per second of its time over its
+    slowdown: they would tell a model the slowdown that it is asked for, and nearly so would those of the job
+    beside it, since what goes wrong while both are there goes wrong for both. Where no run was alone, each
+    half of them tells of the other half. (All but one would tell it again, the other way round.)
+    """
+    group = _together(kinds, company)
+    told: dict[int, JobFeatures | None] = {}
+    for same in kinds:
+        if any(run.was_alone for run in same):
+            told |= dict.fromkeys(map(id, same), job_features(same))
+            continue
+        distinct = {id(group[id(run)]): group[id(run)] for run in same}.values()
+        groups = sorted(distinct, key=lambda group: all(run.slowdown is None for run in group))
+        halves = [[run for group in groups[i::2] for run in group] for i in (0, 1)]
+        for half, rest in (halves, halves[::-1]):
+            rest.sort(key=_start)
+            told |= dict.fromkeys(map(id, half), job_features(rest) if rest else None)
+    return told
+
+
+def _together(
+    kinds: Iterable[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
+) -> dict[int, list[Run]]:
+    """Runs of one kind that met, or met the same run of another kind, by the identity of each of them."""
+    group = {id(run): [run] for same in kinds for run in same}
+    for run, found in company:
+        beside = [] if isinstance(found, str) else found[1]
+        for other in beside:
+            if run.kind == other.kind:
+                _join(group, run, other)
+            _join(group, beside[0], other)
+    return group
+
+
+def _join(group: dict[int, list[Run]], one: Run, other: Run) -> None:
+    mine, others = group[id(one)], group[id(other)]
+    if mine is not others:
+        mine += others
+        group |= dict.fromkeys(map(id, others), mine)
+
+
+def layout(run: Run, beside: Sequence[Run]) -> str:
+    """Whether a run and the runs beside it had processors of their own, on the nodes of which both tell.
+
+    Result: one of `core.training.LAYOUTS`. Where both may run on the same processors, and these are enough
+    for both, it is not known: the system moves them as it likes.
+    """
+    found = {_on_node(run, other, name) for other in beside for name in run.cpus.keys() & other.cpus.keys()}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _on_node(one: Run, other: Run, name: str) -> str:
+    mine, others = (cpu_list.parse_cpus(run.cpus[name]) for run in (one, other))
+    if not mine or not others:
+        return ""
+    if not mine & others:
+        return "apart"
+    n_wanted = sum(run.n_cores / max(run.n_nodes, 1) for run in (one, other))
+    return "same" if mine == others and n_wanted > len(mine) else ""
+
+
+def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:
+    """From the whole run's slowdown that of its shared part, out of which it was made."""
+    shared_s = min(shared_s, run.wall_s)
+    alone_s = run.wall_s - shared_s
+    work_s = [run.wall_s / end - alone_s for end in (slowdown.low, slowdown.value, slowdown.high) if end > 0]
+    if shared_s < LEAST_SHARED_FRAC * run.wall_s or len(work_s) < 3 or min(work_s) <= 0:
+        return None
+    low, value, high = (shared_s / each for each in work_s)
+    return Estimate(value, low, high, slowdown.n, "1", slowdown.method)
+
+
+def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) -> str | None:
+    ordered = sorted(co_runners, key=lambda found: found[1], reverse=True)
+    if not ordered or ordered[0][1] < MAIN_FRAC * shared_s:
+        return None
+    rest_s = sum(overlap_s for _, overlap_s in ordered[1:])
+    return ordered[0][0] if rest_s <= (1 - MAIN_FRAC) * shared_s else None
+
+
+def _overlap(one: Run, other: Run) -> bool:
+    """Both ran at some instant, for numbers of jobs begin anew one day."""
+    ends = (run.start_unix_s + run.wall_s for run in (one, other))
+    return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)

@@ -1,0 +1,380 @@
+"""Which waiting jobs share nodes next, and what of that is already said to the batch system.
+
+A pair is said in two steps, each one change of one job. Its first job, the *leader*, is sent to the queue for
+sharing, where it waits for the node that is free next; its partner stays where it is, and joins when the
+leader runs: at once, so that it waits for nothing. Everything that was decided stands at the jobs themselves
+(`Assignment.text`), so whoever comes next, also after a crash, knows it from the queue alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from mpicoloc.core.batch_system import PENDING, REASONS_FOR_NODES, RUNNING, BatchJob, BatchNode, Snapshot
+from mpicoloc.pairing import node_order
+from mpicoloc.pairing.assignment import (
+    Assignment,
+    assigned_at_s,
+    assignment_of,
+    own_limit_s,
+    waits_as_assigned,
+)
+from mpicoloc.pairing.occupancy import Occupancy, occupancy
+from mpicoloc.pairing.policies import Group
+
+WINDOW = 200
+"""Waiting jobs that are looked at: what is behind them has time."""
+PATIENCE_S = 120.0
+"""A partner whose leader runs starts at once; one that has not in this time never will: it lacks memory, or
+something else that Slurm wants."""
+REFUSED = "the batch system does not start it there"
+_WAITS = (*REASONS_FOR_NODES, "Dependency")
+"""Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
+_PRICE = '{"mpicoloc":'
+"""So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The queue for a node alone, where users submit, and the one for sharing, which only this uses."""
+
+    alone: str
+    shared: str
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Put the job of `share` into the shared queue, to begin once the jobs `after` have ended; why, in words.
+
+    `slowdowns` are the factors by which the time limit of each job of `share` must have grown.
+    """
+
+    share: Assignment
+    after: tuple[int, ...]
+    slowdowns: tuple[float, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """Put a job back into the queue for a node alone, with the time limit that it had; why, in words."""
+
+    job: int
+    limit_s: float
+    why: str
+
+
+Action = Commit | Release
+Planned = Callable[[Sequence[BatchJob], Sequence[BatchJob]], Sequence[Group]]
+"""Groups of leaders and waiting jobs on as many nodes, by their indices in the former with the latter behind
+them."""
+
+Timed = tuple[list[BatchJob], float]
+"""Jobs that begin together, the leader first, and how long they take, s."""
+LeaderGroup = tuple[Assignment, list[BatchJob]]
+"""What a leader is to be told, and the jobs of its group."""
+
+Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
+"""Factor by which the time limit of a job must grow beside others."""
+
+
+def is_free(job: BatchJob) -> bool:
+    """Whether nobody has written at a job what this service does not know."""
+    return not job.admin_comment or job.admin_comment.startswith(_PRICE)
+
+
+def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
+    """Waiting jobs that may share, the next first: not held, without conditions or notes of others."""
+    found = [
+        job
+        for job in now.jobs
+        if job.state == PENDING and job.partition == partitions.alone
+        and job.priority > 0 and not job.is_bound
+        and is_free(job)
+    ]  # fmt: skip
+    return sorted(found, key=node_order.order)[:WINDOW]
+
+
+def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
+    """All that wait for nodes alone, whatever conditions they have."""
+    return [
+        job
+        for job in now.jobs
+        if job.state == PENDING and job.partition == partitions.alone
+        and job.priority > 0 and job.reason in REASONS_FOR_NODES
+    ]  # fmt: skip
+
+
+def decide(
+    now: Snapshot,
+    partitions: Partitions,
+    plan: Planned,
+    runtime_s: Mapping[int, float],
+    growth: Growth,
+) -> list[Action]:
+    """What to tell the batch system.
+
+    Only what is next on a node is decided; the rest may yet get a better partner. Jobs that run alone are
+    left to the batch system. A leader waits for all that share its nodes now, and has one partner as long as
+    the batch system tells of it, so no third one comes in when one of two has just ended (as with the pairs
+    of a matching in Zacarias et al. 2021, section 4.4.1).
+
+    Result: releases, then partners, then leaders.
+    """
+    state = _read_state(now, partitions, runtime_s)
+    joins, leads = _next(state, _planned(state, plan))
+    return [*state.broken, *_commits(state, joins, leads, growth)]
+
+
+@dataclass(frozen=True)
+class _State:
+    """One look at the batch system, and what of that is already said.
+
+    What is `broken` is taken back, what is `kept` stands, and leaders that are `moved` get other nodes.
+    `hosts` run and may have a partner, `waiting` jobs may share, all `queued` want nodes alone, and who is
+    next may have nodes that are `free`.
+    """
+
+    now: Snapshot
+    partitions: Partitions
+    runtime_s: Mapping[int, float]
+    nodes: Occupancy
+    broken: list[Release]
+    kept: list[Assignment]
+    moved: list[Assignment]
+    hosts: list[BatchJob]
+    waiting: list[BatchJob]
+    queued: list[BatchJob]
+    free: list[BatchNode]
+
+
+def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float]) -> _State:
+    said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := assignment_of(job))}
+    nodes = occupancy(now, runtime_s)
+    broken = _broken(now, partitions, said)
+    broken += _late(now, partitions, _unbroken(said, broken), nodes)
+    kept = _unbroken(said, broken)
+    moved = _moved(now, partitions, kept, broken, nodes)
+    gone = {name for share in moved for name in share.nodes}
+    up = usable(now, partitions)
+    return _State(
+        now,
+        partitions,
+        runtime_s,
+        nodes,
+        broken,
+        kept,
+        moved,
+        hosts=_hosts(now, partitions, kept),
+        waiting=node_order.placeable(candidates(now, partitions), up),
+        queued=node_order.placeable(_queued(now, partitions), up),
+        free=[node for node in _free(now, partitions, kept) if node.name not in gone],
+    )
+
+
+def _planned(state: _State, plan: Planned) -> list[Timed]:
+    """The groups of a plan of all that may share."""
+    by_id = {job.id: job for job in state.now.jobs}
+    leaders = [*state.hosts, *(by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
+    both = [*leaders, *state.waiting]
+    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, state.waiting)]
+
+
+def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[LeaderGroup]]:
+    """Pairs whose partner begins now, and the groups that are next on nodes, with their leaders."""
+    able = {job.id for job in state.waiting}
+    wishes = _wishes(state, planned, able)
+    begun = {job.id for group in wishes for job in group}
+    # Leaders come before all others, so a job that cannot share takes its place among them.
+    others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
+    others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
+    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
+    joins, put_off = node_order.split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
+    others += [([job], 0.0) for job in put_off]
+    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
+    by_id = {job.id: job for job in state.now.jobs}
+    moved = [(share, [by_id[share.job]]) for share in state.moved]
+    return joins, [*moved, *node_order.leader_groups(found, state.nodes)]
+
+
+def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
+    """Leaders that run, each with the partner that the plan gives it."""
+    by_name = {node.name: node for node in state.now.nodes}
+    hosting = {job.id for job in state.hosts}
+    n_idle = sum(node.name not in state.nodes.owners for node in state.free)
+    return [
+        group
+        for group, _ in planned
+        if len(group) == 2 and group[0].id in hosting and group[1].id in able
+        # What nobody has the batch system itself gives to the next job, alone.
+        and n_idle < group[1].n_nodes
+        and all(node_order.fits(group[1], by_name[name]) for name in group[0].nodes)
+    ]  # fmt: skip
+
+
+def _commits(
+    state: _State, joins: Sequence[Sequence[BatchJob]], leads: Sequence[LeaderGroup], growth: Growth
+) -> list[Commit]:
+    joined = [_joined(leader, partner, growth) for leader, partner in joins]
+    told = [*state.kept, *(action.share for action in joined)]
+    shared = {job.id for job in state.now.jobs if job.partition == state.partitions.shared}
+    led = (_led(share, group, told, state.nodes, shared, growth) for share, group in leads)
+    return [*joined, *led]
+
+
+def _joined(leader: BatchJob, partner: BatchJob, growth: Growth) -> Commit:
+    factors = (growth(leader, [partner]), growth(partner, [leader]))
+    return Commit(Assignment((leader.id, partner.id), leader.nodes), (), factors, "its partner runs there")
+
+
+def _led(
+    share: Assignment,
+    group: Sequence[BatchJob],
+    told: Sequence[Assignment],
+    nodes: Occupancy,
+    shared: Container[int],
+    growth: Growth,
+) -> Commit:
+    """The leader waits for jobs that share its nodes, or join one there; others let nobody in."""
+    names = set(share.nodes)
+    there = {number for name in names for number in nodes.owners.get(name, ()) if number in shared}
+    joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
+    why = f"to share with {group[1].id}" if group[1:] else "another node is free"
+    return Commit(share, tuple(sorted(there | joining)), (growth(group[0], group[1:]),), why)
+
+
+def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
+    """Nodes of both queues that take jobs, by name."""
+    both = {partitions.alone, partitions.shared}
+    return sorted(
+        (node for node in now.nodes if node.is_up and both <= set(node.partitions)),
+        key=lambda node: node.name,
+    )
+
+
+def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> list[BatchNode]:
+    """Nodes that no leader waits for."""
+    taken = {name for share in kept if len(share.jobs) == 1 for name in share.nodes}
+    return [node for node in usable(now, partitions) if node.name not in taken]
+
+
+def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
+    """Give back waiting jobs that have an assignment; with `names`, only those of these nodes."""
+    told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := assignment_of(job))]
+    return [_release(job, "asked for") for job, share in told if not names or set(names) & set(share.nodes)]
+
+
+def _release(job: BatchJob, why: str) -> Release:
+    return Release(job.id, own_limit_s(job), why)
+
+
+def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
+    """What must be taken back: a node or the leader is gone, or it never begins."""
+    by_id = {job.id: job for job in now.jobs}
+    up = {node.name for node in now.nodes if node.is_up}
+    found = []
+    for number, share in said.items():
+        job, leader = by_id[number], by_id.get(share.jobs[0])
+        why = ""
+        if down := set(share.nodes) - up:
+            why = f"node {min(down)} takes no jobs"
+        elif job.partition != partitions.shared or set(job.wanted_nodes) != set(share.nodes):
+            why = "it was changed by hand"
+        elif not waits_as_assigned(job):
+            why = "its dependencies were changed by hand"
+        elif job.priority == 0 or job.reason not in _WAITS:
+            why = f"{REFUSED} ({job.reason or 'held'})"
+        elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
+            why = "its partner is gone"
+        elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
+            why = f"{REFUSED} ({job.reason or 'it did not start'})"
+        elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
+            why = "what it waits for has left"
+        if why:
+            found.append(_release(job, why))
+    return found
+
+
+def _unbroken(said: Mapping[int, Assignment], broken: Sequence[Release]) -> list[Assignment]:
+    gone = {action.job for action in broken}
+    return [share for number, share in said.items() if number not in gone]
+
+
+def _late(
+    now: Snapshot, partitions: Partitions, kept: Sequence[Assignment], nodes: Occupancy
+) -> list[Release]:
+    """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
+    by_id = {job.id: job for job in now.jobs}
+    others = [node for node in _free(now, partitions, kept) if node.name not in nodes.overdue]
+    others.sort(key=lambda node: nodes.free_s[node.name])
+    found = []
+    for share in _leaders(kept, by_id):
+        n, job = len(share.nodes), by_id[share.job]
+        own_s = max(nodes.free_s[name] for name in share.nodes)
+        fit = [node for node in others if node_order.fits(job, node)][:n]
+        if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
+            found.append(_release(job, "what it waits for is overdue"))
+            others = [node for node in others if node not in fit]
+    return found
+
+
+def _is_at(job: BatchJob, nodes: tuple[str, ...]) -> bool:
+    return job.is_on_nodes and set(job.nodes) == set(nodes)
+
+
+def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
+    """Whether a job that has not ended neither is on one of the nodes nor is to begin there."""
+    told = assignment_of(job)
+    here = job.nodes if job.is_on_nodes else told[0].nodes if told else ()
+    return (job.is_on_nodes or job.state == PENDING) and not set(nodes) & set(here)
+
+
+def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> list[BatchJob]:
+    """Leaders that run and have had no partner, where nobody else waits to be the next."""
+    paired = {told[0].jobs[0] for job in now.jobs if (told := assignment_of(job)) and len(told[0].jobs) == 2}
+    next_there = {name for share in kept for name in share.nodes}
+    on_node = Counter(name for job in now.jobs if job.is_on_nodes for name in job.nodes)
+    up = {node.name for node in usable(now, partitions)}
+    return [
+        job
+        for job in now.jobs
+        if job.state == RUNNING and job.partition == partitions.shared
+        and (told := assignment_of(job)) and told[0].jobs == (job.id,) and job.id not in paired
+        and not next_there & set(job.nodes)
+        and all(on_node[name] == 1 and name in up for name in job.nodes)
+    ]  # fmt: skip
+
+
+def _leaders(kept: Sequence[Assignment], by_id: Mapping[int, BatchJob]) -> list[Assignment]:
+    """What was said to leaders, the first in the queue first."""
+    return sorted(
+        (each for each in kept if len(each.jobs) == 1), key=lambda each: node_order.order(by_id[each.job])
+    )
+
+
+def _moved(
+    now: Snapshot,
+    partitions: Partitions,
+    kept: Sequence[Assignment],
+    broken: Sequence[Release],
+    nodes: Occupancy,
+) -> list[Assignment]:
+    """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
+    by_id = {job.id: job for job in now.jobs}
+    waiting = [*candidates(now, partitions), *_queued(now, partitions), *(by_id[each.job] for each in broken)]
+    waiting = node_order.placeable(waiting, usable(now, partitions))
+    first = min(map(node_order.order, waiting), default=(math.inf, 0.0, 0))
+    idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
+    found = []
+    for share in _leaders(kept, by_id):
+        job, n = by_id[share.job], len(share.nodes)
+        fit = [node for node in idle if node_order.fits(job, node)][:n]
+        if node_order.order(job) > first:
+            break
+        if n == len(fit) and any(name in nodes.owners for name in share.nodes):
+            found.append(Assignment(share.jobs, tuple(node.name for node in fit)))
+            idle = [node for node in idle if node not in fit]
+    return found

@@ -1,0 +1,222 @@
+"""Slowdown models for people: scores of those that competed, and what the best one predicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rich.markup import escape
+
+from mpicoloc.bubble.model import BubbleModel
+from mpicoloc.core.bubbles import MAX_LEVEL
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.tables import printable
+from mpicoloc.pairing import corun
+from mpicoloc.pairing.intervals import COVERAGE
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+_SCORES = {
+    "R2": ("known", "r2"),
+    "error": ("known", "mae"),
+    "R2 new": ("new", "r2"),
+    "error new": ("new", "mae"),
+    "cost new": ("new", "cost"),
+    "under new": ("new", "under_frac"),
+    "worst new": ("new", "worst_under"),
+    "inside new": ("new", "coverage"),
+    "width new": ("new", "width"),
+}
+"""Columns of the table: which rows, and a field of `pairing.scores.Scores`."""
+_SHORT = ("error new", "cost new")
+"""Those that decide whether a model is of use."""
+
+
+def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
+    """Print what is known of a model.
+
+    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` if it is the card of no model: it may be
+    a stranger's.
+    """
+    training, machine = card["training"], card["machine"]
+    where = "an unknown machine"
+    if machine is not None:
+        gib = float(machine["memory_bytes"]) / 2**30
+        where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
+    programs = [str(name) for name in training["programs"]]
+    layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
+    sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
+    features = [str(feature["name"]) for feature in card["features"]]
+    names = f": {', '.join(features)}" if with_all else ""
+    held = 1.0 if card.get("held") is None else float(card["held"])
+    short = {"intervals": f"hold {100 * held:.1f} % of new programs, not 95 %"} if held < COVERAGE else {}
+    out = console()
+    for name, words in {
+        "model": card["kind"],
+        "machine": where,
+        "trained on": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        + layout.get(card.get("layout", ""), ""),
+        "features": f"{len(features)}{names}",
+        "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
+        **short,
+    }.items():
+        out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
+    out.print(_scores(card["scores"], card["choice"], with_all))
+
+
+def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:
+    shown = ("cost", *_SCORES) if with_all else _SHORT
+    table = Listing(
+        "Scores, least cost in the search first; new: on programs left out of the search too",
+        ("model", *shown),
+        lesser=("width new", "error", "worst new"),
+    )
+    for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
+        numbers = {name: score[rows].get(field) for name, (rows, field) in _SCORES.items()}
+        numbers["cost"] = score.get("cost")
+        cells = ["-" if numbers[name] is None else f"{float(numbers[name]):.3f}" for name in shown]
+        table.add_row(escape(printable(str(score["kind"]))), *cells)
+    if not with_all:
+        table.caption = "all scores: -v"
+    return table
+
+
+Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
+
+
+def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
+    told: dict[str, Any] = {"model": kind}
+    told["jobs"] = [
+        {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
+        for job in jobs
+    ]
+    told["slowdowns"] = [
+        as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
+        for target, co_runners, found in pairs
+    ]
+    return told
+
+
+Named = tuple[str, str | None]
+"""A job or program, and its kind (`JobFeatures.kind`); None: not known."""
+
+
+def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> dict[str, Any]:
+    """One slowdown, measured or predicted, beside one other job or program, or beside several."""
+    row: dict[str, Any] = {"target": target[0], "target_kind": target[1]}
+    if len(co_runners) == 1:
+        row |= {"co_runner": co_runners[0][0], "co_runner_kind": co_runners[0][1]}
+    else:
+        row |= {"co_runners": [name for name, _ in co_runners]}
+        row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
+    numbers = {name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")}
+    return row | {"slowdown": numbers}
+
+
+def show(pairs: Sequence[Pair]) -> None:
+    """Print a row for each prediction."""
+    table = Listing("Predicted slowdown", ("job", "beside", "slowdown", "95 %"), names=("job", "beside"))
+    for target, co_runners, found in pairs:
+        beside = ", ".join(map(_name, co_runners)) or "nobody"
+        interval = f"{found.low:.3f} to {found.high:.3f}"
+        table.add_row(escape(_name(target)), escape(beside), f"{found.value:.3f}", interval)
+    console().print(table)
+
+
+def _name(job: JobFeatures) -> str:
+    return printable(f"{job.id} {job.program}")
+
+
+def show_bubbles(model: BubbleModel) -> None:
+    """Print what each program of a model of curves presses and suffers."""
+    table = Listing(None, ("program", "score", "slowdown at level 4", "at level 8", "uneven pressures"))
+    for name, one in model.programs.items():
+        curve = model.curve(name)
+        cells = (f"{curve.at(level).value:.3f}" for level in (MAX_LEVEL / 2, MAX_LEVEL))
+        table.add_row(escape(printable(name)), f"{one.score.value:.2f}", *cells, one.policy or "not known")
+    out = console()
+    out.print(table)
+    out.print(f"bubble: {model.n_rows} programs, several co-runners by {model.combine}", markup=False)
+
+
+class Measured(Protocol):
+    """An experiment that was made."""
+
+    @property
+    def runs(self) -> Sequence[corun.TimedRun]:
+        """Its runs."""
+
+
+class Planned(Protocol):
+    """An experiment that would be made."""
+
+    @property
+    def kind(self) -> str:
+        """Alone or a pair."""
+
+    @property
+    def i_round(self) -> int:
+        """Its round."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its programs."""
+
+
+def show_plan(todo: Sequence[Planned], expected_s: Sequence[float | None], *, is_json: bool) -> None:
+    """Print the experiments that would be made; as JSON with the times that they are expected to take, s."""
+    if not is_json:
+        for each in todo:
+            print(f"{each.i_round} {each.kind} {' '.join(each.names)}")
+        return
+    rows = [
+        {"round": each.i_round, "names": each.names, "expected_s": time_s}
+        for each, time_s in zip(todo, expected_s, strict=True)
+    ]
+    print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
+
+
+def slowdowns(done: Iterable[Measured], names: Sequence[str]) -> list[corun.Slowdown]:
+    """Slowdowns of the programs of these names beside each other."""
+    found = corun.slowdowns([each.runs for each in done])
+    return [each for each in found if {each.target, each.co_runner} <= set(names)]
+
+
+def campaign_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
+    rows = [
+        as_row(
+            (each.target, kinds.get(each.target)),
+            [(each.co_runner, kinds.get(each.co_runner))],
+            each.slowdown,
+        )
+        for each in found
+    ]
+    return {"slowdowns": rows}
+
+
+def show_campaign(found: Sequence[corun.Slowdown], names: Sequence[str]) -> None:
+    """Print a row for each program: its slowdown beside each other one."""
+    by_names = {(each.target, each.co_runner): each.slowdown for each in found}
+    shown = [escape(printable(name)) for name in names]
+    table = Listing("slowdown, 95 %", ("beside", *map(printable, names)))
+    for name, target in zip(shown, names, strict=True):
+        cells = [by_names.get((target, co_runner)) for co_runner in names]
+        table.add_row(name, *("-" if cell is None else _text(cell) for cell in cells))
+    console().print(table)
+
+
+def _text(cell: Estimate) -> str:
+    return f"{cell.value:.2f} ({cell.low:.2f}-{cell.high:.2f})"
+
+
+def unknown(done: Iterable[Measured], found: Sequence[corun.Slowdown], names: Sequence[str]) -> list[str]:
+    """In words: pairs that were run and of which no slowdown is known."""
+    known = {(each.target, each.co_runner) for each in found}
+    made = {(run.program, other.program) for each in done for run in each.runs for other in each.runs
+            if run.place != other.place}  # fmt: skip
+    wanted = {pair for pair in made - known if set(pair) <= set(names)}
+    return [f"{target} beside {co_runner}: not known" for target, co_runner in sorted(wanted)]

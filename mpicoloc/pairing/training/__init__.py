@@ -1,0 +1,1 @@
+"""Training of slowdown models with scikit-learn."""

@@ -1,0 +1,297 @@
+"""Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
+
+Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others,
+sequential model-based search. What is believed is another score: each program is left out in turn, as target
+and as co-runner, of everything: search, choice, fit, and width of the interval. A scheduler asks about
+programs that nobody has paired yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+import sklearn
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mpicoloc.core.progress import steps
+from mpicoloc.core.training import TrainingSet
+from mpicoloc.errors import DataError
+from mpicoloc.pairing.features import FEATURES
+from mpicoloc.pairing.fitted import FittedModel
+from mpicoloc.pairing.intervals import Band, band, covering
+from mpicoloc.pairing.scores import Predictions, Scores, concatenated, cost, scores_of, with_intervals
+from mpicoloc.pairing.training.problem import (
+    FEATURE_SETS,
+    LOOKED_AT,
+    Ints,
+    Problem,
+    fitted,
+    leave_program_out,
+    predicted,
+    problem,
+)
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS, Choice, Kind, Parameters
+
+# Choose the parameters of one kind of model for some rows, and the width of its interval, from these alone.
+#
+# Everything that is learnt of rows is learnt here, so that whoever leaves a program out of the rows has left
+# it
+# out of all of it.
+
+
+Array = NDArray[np.float64]
+Parts = Sequence[tuple[Ints, Ints]]
+N_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Parameters, their `cost` on programs left out of the rows, and the interval's width.
+
+    `held` is the part of the rows that intervals held which were made without their program; None: too few
+    programs to tell.
+    """
+
+    parameters: Parameters
+    cost: float
+    band: Band
+    held: float | None
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """Rows (n,), the number of the part in which each was asked about, and what was predicted there."""
+
+    rows: Ints
+    part: Ints
+    predicted: Array
+
+
+def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> Tuned:
+    """Search the parameters of a kind by cross-validation, with whole programs left out at either end.
+
+    Shapes: `rows` (n,).
+
+    Zacarias et al. 2021, section 3.3.1: five folds and sequential model-based search, here by a
+    tree-structured Parzen estimator. The interval comes from what the best trial predicted for programs left
+    out.
+    """
+    parts = list(leave_program_out(given, rows, N_FOLDS, seed))
+    usual = {LOOKED_AT: "mean", **kind.usual} if kind.space else dict(kind.usual)
+    if not parts:
+        # Too few programs to leave one out: no more certain than their mean.
+        mean, measured = np.full(len(rows), given.mean(rows)), given.slowdown[rows]
+        return Tuned(usual, cost(mean, measured, given.weight[rows]), band(mean, measured), None)
+    if kind.space and n_trials > 1:
+        parameters, found = _best(given, kind, usual, parts, n_trials, seed)
+    else:
+        parameters, found = usual, _joined(parts, [*_answers(given, kind, usual, parts, seed)])
+    measured = given.slowdown[found.rows]
+    width, held = covering(found.predicted, measured, found.rows, found.part)
+    return Tuned(parameters, cost(found.predicted, measured, given.weight[found.rows]), width, held)
+
+
+def _best(
+    given: Problem, kind: Kind, usual: Parameters, parts: Parts, n_trials: int, seed: int
+) -> tuple[Parameters, _LeftOut]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(2, n_trials // 3)),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
+    )
+    study.enqueue_trial(dict(usual))
+    space = {LOOKED_AT: Choice(FEATURE_SETS), **kind.space}
+    answers = {}
+    for _ in range(n_trials):
+        trial = study.ask(space)
+        answer = _tried(given, kind, trial, parts, seed)
+        if answer is None:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            continue
+        measured, weights = given.slowdown[answer.rows], given.weight[answer.rows]
+        study.tell(trial, cost(answer.predicted, measured, weights))
+        answers[trial.number] = answer
+    return study.best_params, answers[study.best_trial.number]
+
+
+def _tried(given: Problem, kind: Kind, trial: optuna.trial.Trial, parts: Parts, seed: int) -> _LeftOut | None:
+    """Answers of a trial; None if it is so bad that it was given up half way."""
+    answers, costs = [], []
+    for i, answer in enumerate(_answers(given, kind, trial.params, parts, seed)):
+        test = parts[i][1]
+        answers.append(answer)
+        costs.append(cost(answer, given.slowdown[test], given.weight[test]))
+        trial.report(float(np.mean(costs)), i)
+        if trial.should_prune():
+            return None
+    return _joined(parts, answers)
+
+
+def _answers(given: Problem, kind: Kind, parameters: Parameters, parts: Parts, seed: int) -> Iterator[Array]:
+    for train, test in parts:
+        yield predicted(given, kind, parameters, train, test, seed)
+
+
+def _joined(parts: Parts, answers: Sequence[Array]) -> _LeftOut:
+    number = [np.full(len(test), i) for i, (_, test) in enumerate(parts)]
+    return _LeftOut(
+        np.concatenate([test for _, test in parts]), np.concatenate(number), np.concatenate(answers)
+    )
+
+
+HELD_BACK_FRAC = 0.3
+MAX_PROGRAM_FOLDS = 10
+"""Of more programs several are left out together."""
+TRIALS = 12
+SAME_FOR_ALL = ("mean", "quantile")
+"""The kinds that look at nothing."""
+NESTED_FRAC = 1 / 3
+"""Part of the trials that the search has with a program left out, since it is made for each of them."""
+
+
+@dataclass(frozen=True)
+class _Rival:
+    """One kind: what it becomes on all rows, its answers about rows held back and programs left out."""
+
+    name: str
+    whole: Tuned
+    known: Predictions
+    new: list[tuple[float, Predictions]]
+    """For each part: the cost by which a search inside the rest would choose, and the answers."""
+
+    @property
+    def score(self) -> dict[str, Any]:
+        """For the card."""
+        new = scores_of(concatenated([part for _, part in self.new]))
+        told = {"known": dataclasses.asdict(scores_of(self.known)), "new": dataclasses.asdict(new)}
+        found = {"cost": self.whole.cost, "parameters": dict(self.whole.parameters)}
+        return {"kind": self.name, **found, **told}
+
+
+def fit_model(
+    training: TrainingSet, *, seed: int = 0, n_trials: int = TRIALS, kinds: Sequence[str] = tuple(KINDS)
+) -> FittedModel:
+    """The best of several kinds of models for a training set.
+
+    Raises `DataError` if there are too few rows or programs, or the jobs have no features.
+    """
+    given = problem(training)
+    # Baselines first: of equals, nothing learnt is the better one.
+    rivals = dict(BASELINES) | {name: KINDS[name] for name in kinds}
+    # More threads only make small problems slower, and results differ with their number.
+    with threadpool_limits(1):
+        found = [
+            _contest(given, name, kind, n_trials, seed)
+            for name, kind in steps(rivals.items(), "fitting", unit="models")
+        ]
+        choice = _choice(found)
+        found.sort(key=lambda rival: rival.whole.cost)
+        scores = {rival.name: rival.score for rival in found}
+        best = found[0]
+        least = min(SAME_FOR_ALL, key=lambda name: scores[name]["new"]["cost"])
+        if choice.cost >= scores[least]["new"]["cost"]:  # its place is luck
+            best = next(rival for rival in found if rival.name == least)
+        model = _final(training, given, best.name, best.whole, seed)
+    card = {
+        "scores": [*scores.values()],
+        "choice": dataclasses.asdict(choice),
+        "n_trials": n_trials,
+    }
+    return dataclasses.replace(model, card={**card, **model.card})
+
+
+def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
+    """A model of one kind, baselines among them, with its usual parameters: no search, no rivals, no scores.
+
+    Raises `DataError` as of `fit_model`.
+    """
+    given = problem(training)
+    with threadpool_limits(1):
+        whole = tuned(given, {**KINDS, **BASELINES}[name], _all(given), 0, seed)
+        return _final(training, given, name, whole, seed)
+
+
+def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) -> _Rival:
+    """Fit one kind to all rows, to 70 % of them, and to what is left without each program."""
+    order = np.random.default_rng(seed).permutation(len(given.slowdown))
+    n_held = max(1, round(HELD_BACK_FRAC * len(order)))
+    held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
+    usual = float(given.slowdown[held].mean())  # as Eq. 2 has it
+    _, known = _evaluate(given, kind, rest, held, n_trials, seed, usual)
+    nested = max(1, round(NESTED_FRAC * n_trials))
+    parts = list(leave_program_out(given, _all(given), MAX_PROGRAM_FOLDS, seed))
+    if not parts:
+        raise DataError("each program was paired with the others of one only; measure more pairs")
+    new = [_evaluate(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
+    return _Rival(name, tuned(given, kind, _all(given), n_trials, seed), known, new)
+
+
+def _evaluate(
+    given: Problem, kind: Kind, train: Ints, test: Ints, n_trials: int, seed: int, usual: float
+) -> tuple[float, Predictions]:
+    """Cost inside `train`, and answers about `test` by a model that was made of `train` alone."""
+    found = tuned(given, kind, train, n_trials, seed)
+    value = predicted(given, kind, found.parameters, train, test, seed)
+    return found.cost, with_intervals(given.slowdown[test], given.weight[test], usual, value, found.band)
+
+
+def _choice(rivals: Sequence[_Rival]) -> Scores:
+    """Scores where the kind, too, is chosen without the program left out; of equals the first one."""
+    parts = zip(*(rival.new for rival in rivals), strict=True)
+    best = [min(part, key=lambda found: found[0])[1] for part in parts]
+    return scores_of(concatenated(best))
+
+
+def _all(given: Problem) -> Ints:
+    return np.arange(len(given.slowdown))
+
+
+def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed: int) -> FittedModel:
+    """One kind, fitted to all rows."""
+    kind = {**KINDS, **BASELINES}[name]
+    estimator, columns, preparation = fitted(given, kind, whole.parameters, _all(given), seed)
+    names = tuple(given.names[i] for i in columns)
+    slowdown = given.slowdown
+    ends = (slowdown.mean(), np.quantile(slowdown, 0.025), np.quantile(slowdown, 0.975))
+    value, low, high = map(float, ends)
+    return FittedModel(
+        kind=name,
+        features=names,
+        regressor=kind.arrays(estimator),
+        preparation=preparation,
+        band=whole.band,
+        usual=(value, min(low, value), max(high, value)),
+        most=float(slowdown.max()),
+        n_rows=len(slowdown),
+        machine=training.machine,
+        card={
+            "features": [_feature_card(name) for name in names],
+            "training": _summary(training),
+            "held": whole.held,
+            "seed": seed,
+            "versions": {library.__name__: library.__version__ for library in (sklearn, np, optuna)},
+        },
+    )
+
+
+def _feature_card(name: str) -> dict[str, str]:
+    feature = FEATURES.get(name)
+    return {"name": name, "unit": feature.unit, "meaning": feature.meaning} if feature else {"name": name}
+
+
+def _summary(training: TrainingSet) -> dict[str, Any]:
+    rows = training.rows
+    sources, counts = np.unique(rows["source"], return_counts=True)
+    return {
+        "n_rows": len(rows),
+        "n_jobs": len(training.jobs),
+        "programs": training.programs,
+        "sources": {name.decode(): int(n) for name, n in zip(sources, counts, strict=True)},
+        "slowdown_quantiles": np.quantile(rows["slowdown"], [0, 0.25, 0.5, 0.75, 1]).tolist(),
+    }

@@ -1,0 +1,296 @@
+"""The regressors that compete, from scikit-learn: what is searched over, how one is made, and its arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import CategoricalDistribution as Choice
+from optuna.distributions import FloatDistribution as Real
+from optuna.distributions import IntDistribution as Whole
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import ElasticNet
+from sklearn.neural_network import MLPRegressor
+from sklearn.svm import SVR
+
+from mpicoloc.pairing.array_regressors import ACTIVATIONS, Kernel, Layers, Linear, Product, Similar
+from mpicoloc.pairing.fitted import Regressor
+from mpicoloc.pairing.forest import LEAF, Trees
+from mpicoloc.pairing.training import small_sample_regressors
+
+Array = NDArray[np.float64]
+Parameters = Mapping[str, Any]
+MAX_LEAVES = 256
+"""Of a tree: as many as 400 rows have use for. The time of a prediction grows with them."""
+MAX_ITERATIONS = 400
+"""Of the optimisers that go on until nothing gets better."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of regressor.
+
+    `space` is what is searched, by parameter (Zacarias et al. 2021, Table 2); `make` builds the estimator of
+    scikit-learn from parameters and a seed, `arrays` makes arrays of it when it is fitted. `usual` is the
+    point that is tried first. `is_prepared`: its features go through `pairing.preparation` first.
+    """
+
+    space: Mapping[str, Any]
+    usual: Parameters
+    make: Callable[[Parameters, int], Any]
+    arrays: Callable[[Any], Regressor]
+    is_prepared: bool
+
+
+def fit(kind: Kind, parameters: Parameters, seed: int, x: Array, y: Array, weights: Array) -> Any:
+    """A fitted estimator of scikit-learn.
+
+    Shapes: `x` (n, 2 F), `y`, `weights` (n,).
+    """
+    estimator = kind.make(parameters, seed)
+    with warnings.catch_warnings():
+        # A search tries points at which optimisers do not settle; their scores tell.
+        warnings.simplefilter("ignore")
+        return estimator.fit(x, y, sample_weight=weights)
+
+
+def _elastic_net(parameters: Parameters, seed: int) -> Any:
+    return ElasticNet(**parameters, random_state=seed)
+
+
+def _support_vectors(parameters: Parameters, seed: int) -> Any:
+    return SVR(**parameters, max_iter=50 * MAX_ITERATIONS)
+
+
+def _forest(parameters: Parameters, seed: int) -> Any:
+    return RandomForestRegressor(**parameters, max_leaf_nodes=MAX_LEAVES, random_state=seed, n_jobs=1)
+
+
+def _extra_trees(parameters: Parameters, seed: int) -> Any:
+    return ExtraTreesRegressor(**parameters, max_leaf_nodes=MAX_LEAVES, random_state=seed, n_jobs=1)
+
+
+def _boosting(parameters: Parameters, seed: int) -> Any:
+    return HistGradientBoostingRegressor(**parameters, random_state=seed, early_stopping=False)
+
+
+def _network(parameters: Parameters, seed: int) -> Any:
+    rest = {name: value for name, value in parameters.items() if name != "hidden_layer_sizes"}
+    hidden = tuple(map(int, parameters["hidden_layer_sizes"].split(",")))
+    return MLPRegressor(
+        hidden_layer_sizes=hidden, **rest, random_state=seed, max_iter=MAX_ITERATIONS, batch_size=64
+    )
+
+
+def _linear_arrays(estimator: Any) -> Linear:
+    return Linear(np.asarray(estimator.coef_, float), np.asarray(float(estimator.intercept_)))
+
+
+def _product_arrays(estimator: Any) -> Product:
+    return Product(np.asarray(estimator.coef_, float), np.asarray(estimator.intercept_))
+
+
+def _similar_arrays(estimator: Any) -> Similar:
+    numbers = (estimator.gamma_, *estimator.apart_, estimator.joint, estimator.intercept_)
+    scalars = [np.asarray(float(number)) for number in numbers]
+    return Similar(np.asarray(estimator.vectors_, float), estimator.dual_, *scalars)
+
+
+def _kernel_arrays(estimator: Any) -> Kernel:
+    numbers = {
+        "gamma": 1.0 if estimator.kernel == "linear" else estimator._gamma,
+        "coef0": 0.0 if estimator.kernel == "linear" else estimator.coef0,
+        "degree": {"rbf": 0, "linear": 1}.get(estimator.kernel, estimator.degree),
+        "base": estimator.intercept_[0],
+    }
+    scalars = {name: np.asarray(float(value)) for name, value in numbers.items()}
+    vectors, dual = np.asarray(estimator.support_vectors_, float), np.asarray(estimator.dual_coef_[0], float)
+    return Kernel(vectors, dual, **scalars)
+
+
+def _layers_arrays(estimator: Any) -> Layers:
+    sizes = [len(estimator.coefs_[0]), *(weights.shape[1] for weights in estimator.coefs_)]
+    pairs = zip(estimator.coefs_, estimator.intercepts_, strict=True)
+    numbers = np.concatenate([np.concatenate([weights.ravel(), bias]) for weights, bias in pairs])
+    activation = ACTIVATIONS.index(estimator.activation)
+    return Layers(np.array(sizes), np.asarray(numbers, float), np.asarray(activation))
+
+
+def _forest_arrays(estimator: Any) -> Trees:
+    trees = [tree.tree_ for tree in estimator.estimators_]
+    parts = [
+        {
+            "feature": np.where(tree.children_left < 0, LEAF, tree.feature),
+            "threshold": tree.threshold,
+            "left": tree.children_left,
+            "right": tree.children_right,
+            "missing_left": tree.missing_go_to_left,
+            "value": tree.value[:, 0, 0] / len(trees),
+        }
+        for tree in trees
+    ]
+    return _trees(parts, 0.0)
+
+
+def _boosting_arrays(estimator: Any) -> Trees:
+    nodes = [predictors[0].nodes for predictors in estimator._predictors]
+    parts = [
+        {
+            "feature": np.where(node["is_leaf"], LEAF, node["feature_idx"]),
+            "threshold": node["num_threshold"],
+            "left": node["left"],
+            "right": node["right"],
+            "missing_left": node["missing_go_to_left"],
+            "value": node["value"],
+        }
+        for node in nodes
+    ]
+    return _trees(parts, float(np.ravel(estimator._baseline_prediction)[0]))
+
+
+def _trees(parts: list[dict[str, Any]], base: float) -> Trees:
+    """The trees one after the other; what leaves do not have is 0."""
+    sizes = [len(part["feature"]) for part in parts]
+    roots = np.cumsum([0, *sizes[:-1]])
+    whole: dict[str, Any] = {}
+    for name in ("feature", "threshold", "left", "right", "missing_left", "value"):
+        whole[name] = np.concatenate([np.asarray(part[name]) for part in parts])
+    is_leaf = whole["feature"] == LEAF
+    first = np.repeat(roots, sizes)
+    for name in ("left", "right"):
+        whole[name] = np.where(is_leaf, 0, whole[name].astype(np.int64) + first)
+    return Trees(
+        roots=roots.astype(np.int64),
+        feature=whole["feature"].astype(np.int64),
+        threshold=np.where(is_leaf, 0.0, whole["threshold"]),
+        left=whole["left"],
+        right=whole["right"],
+        missing_left=whole["missing_left"].astype(bool),
+        value=np.where(is_leaf, whole["value"], 0.0),
+        base=np.asarray(base),
+    )
+
+
+_TREE_SPACE = {
+    "n_estimators": Whole(10, 50),
+    "min_samples_split": Whole(2, 10),
+    "max_features": Choice([0.2, 0.4, 0.7, 1.0]),
+    "bootstrap": Choice([True, False]),
+}
+_USUAL_TREES = {"n_estimators": 40, "min_samples_split": 2, "max_features": 0.7, "bootstrap": True}
+KINDS: Mapping[str, Kind] = {
+    "two factors": Kind(
+        {"alpha": Real(1e-3, 10.0, log=True)},
+        {"alpha": 0.1},
+        lambda parameters, seed: small_sample_regressors.Product(**parameters),
+        _product_arrays,
+        True,
+    ),
+    "similar programs": Kind(
+        {
+            "length": Real(0.2, 4.0, log=True),
+            "noise": Real(1e-2, 10.0, log=True),
+            "joint": Real(0.0, 1.0),
+            "of_target": Real(0.0, 1.0),
+        },
+        {"length": 0.7, "noise": 0.1, "joint": 0.3, "of_target": 0.5},
+        lambda parameters, seed: small_sample_regressors.Similar(**parameters),
+        _similar_arrays,
+        True,
+    ),
+    "elastic net": Kind(
+        {
+            "alpha": Real(1e-4, 1.0, log=True),
+            "l1_ratio": Real(0.0, 1.0),
+            "tol": Real(1e-5, 1e-3, log=True),
+            "max_iter": Whole(1000, 10000, log=True),
+        },
+        {"alpha": 0.01, "l1_ratio": 0.5, "tol": 1e-4, "max_iter": 5000},
+        _elastic_net,
+        _linear_arrays,
+        True,
+    ),
+    "support vectors": Kind(
+        {
+            "kernel": Choice(["rbf", "poly", "linear"]),
+            "C": Real(1e-2, 1e2, log=True),
+            "tol": Real(1e-5, 1e-2, log=True),
+            "coef0": Real(0.0, 1.0),
+            "degree": Whole(2, 4),
+            "gamma": Choice(["scale", "auto"]),
+            "epsilon": Real(1e-3, 1e-1, log=True),
+        },
+        {
+            "kernel": "rbf",
+            "C": 1.0,
+            "tol": 1e-3,
+            "coef0": 0.0,
+            "degree": 3,
+            "gamma": "scale",
+            "epsilon": 0.01,
+        },
+        _support_vectors,
+        _kernel_arrays,
+        True,
+    ),
+    "random forest": Kind(_TREE_SPACE, _USUAL_TREES, _forest, _forest_arrays, False),
+    "extra trees": Kind(_TREE_SPACE, _USUAL_TREES, _extra_trees, _forest_arrays, False),
+    "gradient boosting": Kind(
+        {
+            "learning_rate": Real(0.03, 0.3, log=True),
+            "max_iter": Whole(30, 150),
+            "max_leaf_nodes": Whole(4, 31),
+            "min_samples_leaf": Whole(2, 20),
+            "l2_regularization": Real(1e-3, 10.0, log=True),
+        },
+        {
+            "learning_rate": 0.1,
+            "max_iter": 80,
+            "max_leaf_nodes": 15,
+            "min_samples_leaf": 5,
+            "l2_regularization": 0.1,
+        },
+        _boosting,
+        _boosting_arrays,
+        False,
+    ),
+    "network": Kind(
+        {
+            "hidden_layer_sizes": Choice(["16", "32", "64", "32,8", "32,32"]),
+            "alpha": Real(1e-4, 1.0, log=True),
+            "activation": Choice([*ACTIVATIONS[1:]]),
+            "learning_rate_init": Real(1e-3, 1e-1, log=True),
+            "tol": Real(1e-5, 1e-3, log=True),
+        },
+        {
+            "hidden_layer_sizes": "32",
+            "alpha": 0.01,
+            "activation": "tanh",
+            "learning_rate_init": 0.01,
+            "tol": 1e-4,
+        },
+        _network,
+        _layers_arrays,
+        True,
+    ),
+}
+"""Those of the paper, two more kinds of trees, and two of few parameters. The network is fitted by Adam,
+which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
+BASELINES: Mapping[str, Kind] = {
+    "mean": Kind({}, {}, lambda parameters, seed: small_sample_regressors.Mean(), _linear_arrays, True),
+    "quantile": Kind(
+        {}, {}, lambda parameters, seed: small_sample_regressors.Quantile(), _linear_arrays, True
+    ),
+    "intensity (DI)": Kind(
+        {},
+        {"features": "misses"},
+        lambda parameters, seed: small_sample_regressors.Intensity(),
+        _linear_arrays,
+        True,
+    ),
+}
+"""What a model must be better than."""

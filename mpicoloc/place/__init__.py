@@ -1,0 +1,1 @@
+"""Placement of jobs on nodes that they share."""

@@ -1,0 +1,267 @@
+"""Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
+
+Exchanges that touch no common job are judged one by one, so a step of NumPy calls does as many as there are.
+Only jobs on the nodes of an exchange are evaluated again. Several replicas, each from a random placement of
+its own, go through the same temperatures: restarts that take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.progress import steps
+from mpicoloc.place.problem import Problem
+from mpicoloc.place.state import Replicas, aligned_placement, random_placement
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
+"""Exchanges for each slot, which replicas share, and how many each of them makes at least."""
+MAX_REPLICAS = 64
+LEAST_TEMPERATURE = 1e-6
+LEAST_WIDTH = 4
+"""Exchanges drawn at a time for a replica: of a small problem most are impossible, or touch the same jobs."""
+SHOWN_STEPS = 2000
+"""Longer stages show progress."""
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A part of all steps, how hot it begins, and how many of each two steps exchange whole jobs."""
+
+    part: float
+    heat: float
+    n_whole: int
+
+
+_SCATTERED = (_Stage(0.4, 1.0, 0),)
+_ALIGNED = (_Stage(0.3, 1.0, 2), _Stage(0.3, 0.05, 1))
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """How long and how fast it cools.
+
+    Parameters
+    ----------
+    n_restarts : int or None
+        Replicas; None: more of them the smaller the problem is.
+    n_sweeps : float or None
+        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` of all replicas together,
+        `LEAST_SWEEPS` or more of each.
+    cold_frac : float
+        The last temperature, as a part of the first one, which is the mean change of random exchanges.
+    descent_frac : float
+        Part of the exchanges at the end that must not make anything worse.
+    """
+
+    n_restarts: int | None = None
+    n_sweeps: float | None = None
+    cold_frac: float = 1e-3
+    descent_frac: float = 0.2
+
+
+@dataclass(frozen=True)
+class SlotPlacement:
+    """A placement: job in each slot (n_nodes, n_slots), -1 for none, and slowdown of each job."""
+
+    slots: Ints
+    slowdown: Floats
+    n_broken: int = 0
+
+
+def anneal(
+    problem: Problem,
+    rng: np.random.Generator,
+    objective: str = "sum",
+    settings: Annealing | None = None,
+) -> SlotPlacement:
+    """The best placement that annealing finds."""
+    settings = settings or Annealing()
+    n_occupied = int(problem.sizes.sum())
+    n_replicas = settings.n_restarts or int(np.clip(1000 // n_occupied, 1, MAX_REPLICAS))
+    width = max(len(problem.jobs) // (2 * problem.n_slots), 1)
+    n_sweeps = settings.n_sweeps or max(N_SWEEPS / n_replicas, LEAST_SWEEPS)
+    n_steps = max(int(n_sweeps * n_occupied / width), 1)
+    found = []
+    for start, stages in ((random_placement, _SCATTERED), (aligned_placement, _ALIGNED)):
+        replicas = Replicas(problem, np.array([start(problem, rng) for _ in range(n_replicas)]), objective)
+        found.append(_cooled(replicas, stages, n_steps, max(width, LEAST_WIDTH), rng, settings))
+    return best(Replicas(problem, np.concatenate(found), objective))
+
+
+def _cooled(
+    replicas: Replicas,
+    stages: Sequence[_Stage],
+    n_steps: int,
+    width: int,
+    rng: np.random.Generator,
+    settings: Annealing,
+) -> Ints:
+    """The best placement of each replica, (n_replicas, n_nodes, n_slots), after all stages."""
+    kept = _Best(replicas)
+    for stage in stages:
+        n = max(int(stage.part * n_steps), 1)
+        n_hot = max(int((1 - settings.descent_frac) * n), 1)
+        temperature = stage.heat * _first_temperature(replicas, width, rng)
+        cooling = (settings.cold_frac / stage.heat) ** (1 / n_hot)
+        for i in steps(range(n), "placing", unit="steps") if n > SHOWN_STEPS else range(n):
+            draw = job_proposals if i % 2 < stage.n_whole else proposals
+            step(replicas, *draw(replicas, width, rng), temperature if i < n_hot else 0.0, rng)
+            temperature *= cooling
+            kept.look(replicas)
+    return kept.placements()
+
+
+class _Best:
+    """The best placement that each replica has had, which need not be its last one."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._n_violations, self._totals = replicas.n_violations(), replicas.totals()
+        self._jobs = replicas.job.reshape(replicas.n_replicas, -1).copy()
+
+    def look(self, replicas: Replicas) -> None:
+        """Keep what is better now."""
+        n_violations, totals = replicas.n_violations(), replicas.totals()
+        is_better = n_violations < self._n_violations
+        is_better |= (n_violations == self._n_violations) & (totals < self._totals)
+        if is_better.any():
+            self._totals[is_better], self._n_violations[is_better] = (
+                totals[is_better],
+                n_violations[is_better],
+            )
+            self._jobs[is_better] = replicas.job.reshape(self._jobs.shape)[is_better]
+
+    def placements(self) -> Ints:
+        """Job in each slot, shape (n_replicas, n_nodes, n_slots), -1 where none is."""
+        replicas, problem = self._replicas, self._replicas.problem
+        shift = np.arange(replicas.n_replicas)[:, None] * replicas.n_jobs
+        local = np.where(self._jobs == replicas.nobody, -1, self._jobs - shift)
+        return np.asarray(local.reshape(-1, problem.n_nodes, problem.n_slots))
+
+
+def best(replicas: Replicas) -> SlotPlacement:
+    """The replica of the least objective, those that break constraints last."""
+    found = [replicas.slowdowns(i) for i in range(replicas.n_replicas)]
+    n_violations = replicas.n_violations()
+    values = np.array([cost_of(slowdown, replicas.objective) for slowdown in found])
+    i = int(np.lexsort((values, n_violations))[0])
+    return SlotPlacement(replicas.placement(i), found[i], int(n_violations[i]))
+
+
+def cost_of(slowdown: Floats, objective: str) -> float:
+    """The objective of a placement as a number to be made small."""
+    if objective == "worst":
+        return float(slowdown.max(initial=1.0))
+    return float(slowdown.sum() if objective == "sum" else -(1 / slowdown).sum())
+
+
+def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
+    """Mean change of the cost, without broken constraints, by random exchanges; none of them is kept."""
+    one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
+    if not len(one):
+        return LEAST_TEMPERATURE
+    _, jobs, slowdown, _ = _changes(replicas, one, other)
+    _exchange(replicas, one, other)
+    change = (replicas.cost_of(slowdown) - replicas.cost_of(replicas.slowdown[jobs])).sum(axis=1)
+    return max(float(np.abs(change).mean()), LEAST_TEMPERATURE)
+
+
+def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np.random.Generator) -> None:
+    """Exchange slots `one` and `other` (n, n_each), and keep the exchanges that Algorithm 5 keeps."""
+    if not len(one):
+        return
+    change, jobs, slowdown, cost = _changes(replicas, one, other)
+    is_kept: Bools
+    if temperature > 0:
+        is_kept = rng.random(len(change)) < np.exp(np.minimum(-change / temperature, 0.0))
+    else:
+        is_kept = change <= 0
+    kept = np.broadcast_to(is_kept[:, None], jobs.shape) & (jobs != replicas.nobody)
+    replicas.slowdown[jobs[kept]], replicas.cost[jobs[kept]] = slowdown[kept], cost[kept]
+    back = ~is_kept
+    if back.any():
+        _exchange(replicas, one[back], other[back])
+
+
+def _exchange(replicas: Replicas, one: Ints, other: Ints) -> None:
+    """Swap what is in slots, and compute the pressures on their nodes."""
+    replicas.exchange(one.reshape(-1), other.reshape(-1))
+    replicas.refresh(np.concatenate([one, other], axis=1).reshape(-1) // replicas.problem.n_slots)
+
+
+def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Slots to be exchanged, each (n, 1): two jobs, or a job and nobody, on nodes that have neither twice.
+
+    No exchange touches another one's jobs or nodes.
+    """
+    problem = replicas.problem
+    n_all = problem.n_nodes * problem.n_slots
+    drawn = rng.integers(0, n_all, (2, replicas.n_replicas, width))
+    one, other = (drawn + (np.arange(replicas.n_replicas) * n_all)[:, None]).reshape(2, -1, 1)
+    return _possible(replicas, one, other)
+
+
+def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Slots of whole jobs of one size to be exchanged, each (n, size); see `proposals`."""
+    sizes, counts = np.unique(replicas.problem.sizes, return_counts=True)
+    weights = np.where(counts > 1, counts, 0)
+    if not weights.any():
+        return proposals(replicas, width, rng)
+    size = int(rng.choice(sizes, p=weights / weights.sum()))
+    jobs = np.flatnonzero(replicas.problem.sizes == size)
+    drawn = jobs[rng.integers(0, len(jobs), (2, replicas.n_replicas, width))]
+    drawn = (drawn + (np.arange(replicas.n_replicas) * replicas.n_jobs)[:, None]).reshape(2, -1)
+    one, other = replicas.slots[drawn[0], :size], replicas.slots[drawn[1], :size]
+    return _possible(replicas, one, other)
+
+
+def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
+    """Those of the exchanges that leave no job on a node twice, and touch no earlier one's jobs and nodes."""
+    problem, each = replicas.problem, one.shape[1]
+    nodes = np.concatenate([one, other], axis=1) // problem.n_slots
+    job_one, job_other = replicas.job[one[:, 0]], replicas.job[other[:, 0]]
+    there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, each * problem.n_slots)
+    is_free = ~(there[:, 1] == job_one[:, None]).any(axis=1) | (job_one == replicas.nobody)
+    is_free &= ~(there[:, 0] == job_other[:, None]).any(axis=1) | (job_other == replicas.nobody)
+    # Two slots of one node, both with a job, would be refused by the lines before.
+    useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, each]))
+    jobs = there[useful].reshape(len(useful), 2 * each * problem.n_slots)
+    alone = _first_come(jobs, nodes[useful], replicas.nobody, problem.n_nodes * replicas.n_replicas)
+    return one[useful][alone], other[useful][alone]
+
+
+def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
+    """Which exchanges come first for all of their jobs and nodes."""
+    order = np.arange(len(jobs))[::-1]
+    owner_of_job, owner_of_node = np.empty(nobody + 1, np.int64), np.empty(n_nodes, np.int64)
+    # Of several writes to one entry the last stays: from the last exchange to the first one.
+    owner_of_job[jobs[::-1]] = order[:, None]
+    owner_of_node[nodes[::-1]] = order[:, None]
+    mine = np.arange(len(jobs))[:, None]
+    return np.asarray(
+        ((owner_of_job[jobs] == mine) | (jobs == nobody)).all(axis=1)
+        & (owner_of_node[nodes] == mine).all(axis=1)
+    )
+
+
+def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
+    """Exchange, and tell the change of cost by each, its jobs (nobody: none), their slowdowns and costs."""
+    nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
+    _exchange(replicas, one, other)
+    jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)
+    # A job on both nodes counts once.
+    jobs[:, 1:][jobs[:, 1:] == jobs[:, :-1]] = replicas.nobody
+    flat = jobs.reshape(-1)
+    slowdown, cost = np.ones(len(flat)), np.zeros(len(flat))
+    there = np.flatnonzero(flat != replicas.nobody)
+    slowdown[there], cost[there] = replicas.evaluate(flat[there])
+    shape = jobs.shape
+    change = (cost - replicas.cost[flat]).reshape(shape).sum(axis=1)
+    return change, jobs, slowdown.reshape(shape), cost.reshape(shape)

@@ -1,0 +1,125 @@
+"""A placement of jobs on nodes, as JSON and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.tables import printable
+from mpicoloc.place.place import Placed
+from mpicoloc.show.figures import Figure, Row
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+
+MOST_NODES = 64
+"""Nodes that have room for the name of a job."""
+
+
+def placement(placed: Placed, hosts: Sequence[str]) -> Figure:
+    """Jobs in the slots of each node; the slower a job, the darker it is."""
+    jobs = placed.problem.jobs
+    names = [printable(job.id) for job in jobs]
+    slowdowns = [found.value for found in placed.slowdowns]
+    rows: tuple[Row, ...] = tuple(
+        (hosts[node], slot, names[job], jobs[job].program, slowdowns[job])
+        for node, taken in enumerate(placed.slots.tolist())
+        for slot, job in enumerate(taken)
+        if job >= 0
+    )
+
+    def draw(picture: Picture) -> None:
+        _draw(picture, placed, hosts, names, slowdowns)
+
+    size = (min(4.0 + 0.25 * len(hosts), 16.0), 1.6 + 0.6 * placed.problem.n_slots)
+    text = (
+        "Which job is in which slot of each node; darker jobs are slowed down more. "
+        f"Largest slowdown {max(slowdowns):.3f}, mean {sum(slowdowns) / len(slowdowns):.3f}."
+    )
+    header = ("node", "slot", "job", "program", "slowdown")
+    return Figure("placement", "Jobs on nodes", text, header, rows, draw, size)
+
+
+def _draw(
+    picture: Picture, placed: Placed, hosts: Sequence[str], names: Sequence[str], slowdowns: Sequence[float]
+) -> None:
+    import numpy as np
+    from matplotlib.colors import LinearSegmentedColormap
+
+    from mpicoloc.show import drawing
+    from mpicoloc.show.blocks import short
+
+    axes = picture.subplots()
+    slots = placed.slots.T
+    value = np.append(slowdowns, np.nan)[slots]
+    colours = LinearSegmentedColormap.from_list("slowdown", [drawing.PAPER, drawing.SERIES[0]])
+    mesh = axes.pcolormesh(
+        value,
+        cmap=colours,
+        vmin=1.0,
+        vmax=max(max(slowdowns), 1.001),
+        edgecolors=drawing.FAINT,
+        linewidth=0.8,
+    )
+    picture.colorbar(mesh, ax=axes, label="slowdown")
+    axes.grid(visible=False)
+    axes.set(ylabel="slot", yticks=np.arange(len(slots)) + 0.5, yticklabels=range(len(slots)))
+    if len(hosts) > MOST_NODES:
+        axes.set(xlabel="node")
+        return
+    words = [short(host, 12) for host in hosts]
+    axes.set(xticks=np.arange(len(hosts)) + 0.5, xticklabels=words)
+    drawing.turn_if_crowded(axes, words)
+    for (slot, node), job in np.ndenumerate(slots):
+        if job >= 0:
+            axes.text(node + 0.5, slot + 0.5, short(names[int(job)], 8), ha="center", va="center", fontsize=8)
+
+
+_WORDS = {"sum": "sum of slowdowns", "speedup": "weighted speed-up", "worst": "largest slowdown"}
+
+
+def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int) -> dict[str, Any]:
+    """The placement."""
+    jobs = placed.problem.jobs
+    return {
+        "objective": placed.value,
+        "bound": placed.bound,
+        "gap_frac": placed.gap_frac,
+        "wall_s": wall_s,
+        "placement": {job.id: [hosts[node] for node in placed.nodes_of(i)] for i, job in enumerate(jobs)},
+        "objective_is": placed.objective,
+        "method": placed.method,
+        "seed": seed,
+        "n_nodes": placed.problem.n_nodes,
+        "n_slots": placed.problem.n_slots,
+        "slowdowns": {
+            job.id: estimate_json(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)
+        },
+    }
+
+
+def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
+    """Print a row for each job, and what the placement is worth."""
+    table = Listing(None, ("job", "program", "slowdown", "95 % interval", "nodes"))
+    for i, (job, found) in enumerate(zip(placed.problem.jobs, placed.slowdowns, strict=True)):
+        names = escape(printable(job.id)), escape(printable(job.program))
+        nodes = escape(", ".join(hosts[node] for node in placed.nodes_of(i)))
+        table.add_row(*names, f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}", nodes)
+    out = console()
+    out.print(table)
+    out.print(_summary(placed, wall_s), soft_wrap=True, markup=False)
+
+
+def _summary(placed: Placed, wall_s: float) -> str:
+    how_good = (
+        "the best of all placements"
+        if placed.method == "exhaustive"
+        else f"at most {100 * placed.gap_frac:.2f} % from the best possible"
+    )
+    return f"{_WORDS[placed.objective]} {placed.value:.4f}, {how_good}; found in {wall_s:.2f} s"

@@ -1,0 +1,173 @@
+r"""Choose the nodes of jobs that share them, such that they slow each other down least.
+
+JOBS is CSV or JSON with id, program and n_nodes of each job; a job takes one slot on each of its nodes. What
+programs suffer comes from CURVES (program, score, level_1 ... level_8, policy), which `mpicoloc bubble`
+measures, or from measured pairs. With --figures, the placement is drawn.
+
+  mpicoloc place jobs.csv --curves curves.csv --nodes 8 --slots 2
+  mpicoloc place jobs.csv --slowdowns pairs.csv --nodes 8 --objective worst
+  mpicoloc place jobs.csv --curves curves.csv --hosts 'n[0-7]' --slots 2 \
+      --apart a,b --at-most c=1.2 --whole d --files hosts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from mpicoloc import config, messages
+from mpicoloc.cli import drawn
+from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.place.place import Placed
+    from mpicoloc.place.problem import Constraints
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    add = parser.add_argument
+    add("jobs", metavar="JOBS", help="jobs to be placed: .csv or .json with id, program, n_nodes")
+    add("--curves", metavar="FILE", help="curves and scores of the programs: .csv or .json")
+    add("--propagation", metavar="FILE", help="matrices of programs: .csv with program, level, nodes_1 ...")
+    add("--slowdowns", metavar="FILE", help="what pairs of programs suffer, in place of --curves")
+    add("--nodes", metavar="N", help="nodes, all alike")
+    add("--hosts", metavar="LIST", help="their names, as n[0-7],m1, in place of --nodes")
+    add("--slots", metavar="S", default="2", help="jobs that a node holds (default 2)")
+    add("--seed", metavar="K", default="0", help="of the random state (default 0)")
+    add("--objective", metavar="WORD", default="sum", help="sum (default), speedup or worst")
+    add("--sweeps", metavar="N", help="exchanges tried for each slot (default: by the size of the problem)")
+    add("--restarts", metavar="N", help="random placements to begin with (default: by the size)")
+    add("--apart", metavar="A,B", action="append", default=[], help="jobs that may not share a node")
+    add("--at-most", metavar="JOB=X", action="append", default=[], help="largest slowdown of a job")
+    add("--whole", metavar="JOB", action="append", default=[], help="job that has its nodes to itself")
+    add("--files", metavar="FOLDER", help="write host file, rank file and node list of each job here")
+    add(
+        "--ranks-per-node", metavar="R", default="1", help="ranks of a job on a node, for --files (default 1)"
+    )
+    drawn.add_arguments(parser, "the placement")
+    add("--json", action="store_true", help="print the placement as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the placement, and write what is asked for."""
+    formats = drawn.formats_of(args)
+    if (args.curves is None) == (args.slowdowns is None):
+        raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
+    if args.propagation is not None and args.curves is None:
+        raise UsageError("--propagation goes with --curves: measured pairs say nothing of uneven nodes")
+    if args.files is not None and args.hosts is None:
+        raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
+    seed = config.parse_whole("--seed", args.seed, 0)
+    n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
+    names = _host_names(args)
+    from mpicoloc.place import terminal as report
+
+    placed, wall_s = _placed(args, len(names), seed)
+    if args.files is not None:
+        _write_files(args.files, placed, names, n_ranks)
+    if args.figures is not None:
+        from mpicoloc.place import terminal as pictures
+
+        drawn.write([pictures.placement(placed, names)], args.figures, formats)
+    if args.json:
+        hosts = names if args.hosts is not None else range(len(names))
+        print(json.dumps(report.as_json(placed, hosts, wall_s, seed), indent=2, allow_nan=False))
+    else:
+        report.show(placed, names, wall_s)
+    sys.stdout.flush()
+    return 0
+
+
+def _host_names(args: argparse.Namespace) -> list[str]:
+    """Names of the nodes; without --hosts their numbers."""
+    if (args.nodes is None) == (args.hosts is None):
+        raise UsageError("give --nodes N, or --hosts with their names")
+    if args.nodes is not None:
+        return list(map(str, range(config.parse_whole("--nodes", args.nodes))))
+    from mpicoloc.job import host_files
+    from mpicoloc.network.topology import hostlist
+
+    names = hostlist.expand(args.hosts, "--hosts")
+    host_files.check_names(names, "host")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--hosts names {twice} twice")
+    return names
+
+
+def _placed(args: argparse.Namespace, n_nodes: int, seed: int) -> tuple[Placed, float]:
+    """The placement, and how long it took to find once all files were read, s."""
+    import numpy as np
+
+    from mpicoloc.bubble import curves_file
+    from mpicoloc.bubble.model import BubbleModel
+    from mpicoloc.core.slowdown import measured_programs
+    from mpicoloc.job import host_files
+    from mpicoloc.pairing import queue_files
+    from mpicoloc.place import anneal, place, problem
+
+    jobs = curves_file.jobs(args.jobs)
+    if args.files is not None:
+        host_files.check_names([job.id for job in jobs], "job")
+    size = n_nodes, config.parse_whole("--slots", args.slots)
+    settings = anneal.Annealing(
+        n_restarts=None if args.restarts is None else config.parse_whole("--restarts", args.restarts),
+        n_sweeps=None if args.sweeps is None else config.parse_positive("--sweeps", args.sweeps),
+    )
+    constraints = _constraints(args)
+    if args.curves is not None:
+        model = BubbleModel(curves_file.read(args.curves))
+        for note in model.notes:
+            messages.note(note)
+        matrices = {} if args.propagation is None else curves_file.matrices(args.propagation)
+
+        def problem_of(end: str) -> problem.Problem:
+            return problem.of_bubbles(jobs, *size, model, matrices, constraints, end)
+    else:
+        table, features = measured_programs(
+            queue_files.slowdowns(args.slowdowns), (job.program for job in jobs)
+        )
+
+        def problem_of(end: str) -> problem.Problem:
+            return problem.of_model(jobs, *size, table, features, constraints=constraints, end=end)
+
+    began_s = time.perf_counter()
+    placed = place.place(problem_of, np.random.default_rng(seed), args.objective, settings)
+    return placed, time.perf_counter() - began_s
+
+
+def _constraints(args: argparse.Namespace) -> Constraints:
+    from mpicoloc.place.problem import Constraints
+
+    apart = []
+    for text in args.apart:
+        one, comma, other = text.partition(",")
+        if not (one and comma and other):
+            raise UsageError(f"--apart {text!r} names no two jobs: write A,B")
+        apart.append((one, other))
+    at_most = {}
+    for text in args.at_most:
+        name, equals, most = text.rpartition("=")
+        if not (name and equals):
+            raise UsageError(f"--at-most {text!r} is no JOB=X, for example a=1.2")
+        at_most[name] = config.parse_positive("--at-most", most)
+    return Constraints(tuple(apart), at_most, tuple(args.whole))
+
+
+def _write_files(folder: str, placed: Placed, names: list[str], n_ranks: int) -> None:
+    """Host files of all jobs, by the jobs' ids."""
+    from mpicoloc.job import host_files
+    from mpicoloc.replay.qos import files
+
+    jobs = placed.problem.jobs
+    contents: dict[str, str] = {}
+    for i, job in enumerate(jobs):
+        nodes = placed.nodes_of(i)
+        slots = [placed.slot_of(i, node) for node in nodes]
+        contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, n_ranks)
+    files.write(folder, contents, "--files")
+    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {folder}")

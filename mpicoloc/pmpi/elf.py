@@ -1,0 +1,372 @@
+"""What MPI a program links, read from its ELF headers: nothing of the program is run or loaded.
+
+``ldd`` would run the program's own loader and costs every rank a process.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import struct
+from collections import deque
+
+from mpicoloc.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO, NamedTuple
+else:
+    from mpicoloc.core.record import NamedTuple
+
+MPI_SONAMES = {
+    "libmpi_abi.so": "abi",
+    "libmpi.so.40": "openmpi",
+    "libmpi.so.20": "openmpi",
+    "libmpi.so.12": "mpich",
+    "libmpich.so.12": "mpich",
+    "libmpich.so.14": "mpich",
+}
+"""Family of an MPI library by its file name; `libmpi.so` without a number is looked into."""
+
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
+_NT_GNU_BUILD_ID = 3
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+
+
+class Elf(NamedTuple):
+    """The few facts of an ELF file that tell what it loads."""
+
+    path: str
+    bits: int
+    machine: int
+    dynamic: bool
+    needed: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+
+
+class Linked(NamedTuple):
+    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found."""
+
+    abi: str
+    soname: str
+    path: str | None
+    through: str = ""
+
+
+def open_regular(path: str) -> BinaryIO:
+    """A file that others have named, opened to be read; a pipe must keep nobody waiting, or lose its content.
+
+    Raises `OSError` if it cannot be opened, or is no regular file.
+    """
+    # Looked at first, as opening a pipe wakes up who writes into it; and again, as it may have been replaced.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return open(handle, "rb")
+
+
+def read(path: str) -> Elf | None:
+    """ELF facts of a file; None when it is no ELF file.
+
+    Raises `UsageError` if it is one but cut short or damaged.
+    """
+    with open_regular(path) as file:
+        head = file.read(64)
+        if head[:4] != b"\x7fELF":
+            return None
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                return _parse(path, image)
+        except (struct.error, ValueError, IndexError) as error:
+            raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
+
+
+def build_id(path: str) -> str:
+    """What the linker named a program or library by, hexadecimal; empty if it did not, or it is no ELF file.
+
+    Raises `UsageError` if it is one but cut short or damaged.
+    """
+    with open_regular(path) as file:
+        if file.read(4) != b"\x7fELF":
+            return ""
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                order = "<" if image[5] == 1 else ">"
+                notes = [(start, length) for kind, _, start, length in _headers(image) if kind == _PT_NOTE]
+                return next(filter(None, (_build_id(image, order, *note) for note in notes)), "")
+        except (struct.error, ValueError, IndexError) as error:
+            raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
+
+
+def _build_id(image: mmap.mmap, order: str, start: int, length: int) -> str:
+    end = start + length
+    while start + 12 <= end:
+        name_length, size, kind = struct.unpack_from(order + "III", image, start)
+        at = start + 12 + (name_length + 3) // 4 * 4
+        if kind == _NT_GNU_BUILD_ID and image[start + 12 : start + 16] == b"GNU\0":
+            return image[at : min(at + size, end)].hex()
+        start = at + (size + 3) // 4 * 4
+    return ""
+
+
+def _headers(image: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:
+    """Kind, address, place in the file and length of each program header."""
+    wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
+    offset = struct.unpack_from(order + ("Q" if wide else "I"), image, 32 if wide else 28)[0]
+    size, count = struct.unpack_from(order + "HH", image, 54 if wide else 42)
+    for at in range(offset, offset + count * size, max(size, 1)):
+        if wide:
+            kind, _, start, address, _, length = struct.unpack_from(order + "IIQQQQ", image, at)
+        else:
+            kind, start, address, _, length = struct.unpack_from(order + "IIIII", image, at)
+        yield kind, address, start, length
+
+
+def _parse(path: str, image: mmap.mmap) -> Elf:
+    wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
+    machine = struct.unpack_from(order + "H", image, 18)[0]
+    loads, dynamic = [], None
+    for kind, address, start, length in _headers(image):
+        if kind == _PT_LOAD:
+            loads.append((address, start, length))
+        elif kind == _PT_DYNAMIC:
+            dynamic = (start, length)
+    bits = 64 if wide else 32
+    if dynamic is None:
+        return Elf(path, bits, machine, dynamic=False)
+    tags = _dynamic_tags(image, order + ("qQ" if wide else "iI"), *dynamic)
+    return _from_tags(path, bits, machine, image, tags, loads)
+
+
+def _dynamic_tags(image: mmap.mmap, layout: str, start: int, length: int) -> list[tuple[int, int]]:
+    step = struct.calcsize(layout)
+    tags = []
+    for at in range(start, start + length, step):
+        tag, value = struct.unpack_from(layout, image, at)
+        if tag == 0:
+            break
+        tags.append((tag, value))
+    return tags
+
+
+def _from_tags(
+    path: str,
+    bits: int,
+    machine: int,
+    image: mmap.mmap,
+    tags: list[tuple[int, int]],
+    loads: list[tuple[int, int, int]],
+) -> Elf:
+    table = dict(tags).get(_DT_STRTAB, 0)
+    base = next(
+        (start + table - address for address, start, length in loads if address <= table < address + length),
+        0,
+    )
+
+    def text(at: int) -> str:
+        end = image.find(b"\0", base + at)
+        return image[base + at : end].decode(errors="replace")
+
+    def paths(tag: int) -> tuple[str, ...]:
+        origin = os.path.dirname(os.path.realpath(path))
+        joined = ":".join(text(value) for kind, value in tags if kind == tag)
+        return tuple(_expand(entry, origin) for entry in joined.split(":") if entry)
+
+    needed = tuple(text(value) for kind, value in tags if kind == _DT_NEEDED)
+    return Elf(path, bits, machine, True, needed, paths(_DT_RUNPATH), paths(_DT_RPATH))
+
+
+def _expand(entry: str, origin: str) -> str:
+    return entry.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)
+
+
+_loader_names: dict[str, list[str]] = {}
+
+
+def _loader_cache() -> dict[str, list[str]]:
+    """Library name to paths, from /etc/ld.so.cache; read once."""
+    if not _loader_names:
+        _loader_names.update(_read_loader_cache())
+    return _loader_names
+
+
+def _read_loader_cache() -> dict[str, list[str]]:
+    """The loader's cache in its format "glibc-ld.so.cache1.1"; empty when there is none."""
+    try:
+        with open("/etc/ld.so.cache", "rb") as file:
+            data = file.read()
+    except OSError:
+        return {}
+    magic = b"glibc-ld.so.cache1.1"
+    start = data.find(magic)
+    found: dict[str, list[str]] = {}
+    if start < 0:
+        return found
+    count = struct.unpack_from("<I", data, start + len(magic))[0]
+    for i in range(count):
+        at = start + 48 + 24 * i
+        if at + 24 > len(data):
+            break
+        _, key, value = struct.unpack_from("<iII", data, at)
+        names = [data[start + o : data.find(b"\0", start + o)].decode(errors="replace") for o in (key, value)]
+        found.setdefault(names[0], []).append(names[1])
+    return found
+
+
+def _default_dirs(machine: int) -> tuple[str, ...]:
+    triplets = {
+        62: "x86_64-linux-gnu",
+        183: "aarch64-linux-gnu",
+        243: "riscv64-linux-gnu",
+        21: "powerpc64le-linux-gnu",
+    }
+    triplet = triplets.get(machine)
+    dirs = (f"/lib/{triplet}", f"/usr/lib/{triplet}") if triplet else ()
+    return (*dirs, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+
+
+def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tuple[str, ...]) -> str | None:
+    """The file that the loader would take for `soname`, asked for by `user`."""
+    if "/" in soname:
+        return soname if os.path.exists(soname) else None
+    own = () if user.runpath else (*user.rpath, *inherited)
+    for folder in (*own, *library_path, *user.runpath):
+        path = os.path.join(folder, soname)
+        if os.path.exists(path):
+            return path
+    for path in _loader_cache().get(soname, []):
+        if os.path.exists(path) and _fits(path, user):
+            return path
+    for folder in _default_dirs(user.machine):
+        path = os.path.join(folder, soname)
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def _fits(path: str, user: Elf) -> bool:
+    with open_regular(path) as file:
+        head = file.read(20)
+    return (
+        len(head) == 20
+        and (head[4] == 2) == (user.bits == 64)
+        and head[18:20] == user.machine.to_bytes(2, "little")
+    )
+
+
+def family(path_or_soname: str) -> str | None:
+    """MPI family of a library by its name, or by what it holds if the name tells nothing; None: no MPI."""
+    name = os.path.basename(path_or_soname)
+    if name in MPI_SONAMES:
+        return MPI_SONAMES[name]
+    for stem, abi in (("libmpi_abi.so", "abi"), ("libmpich.so", "mpich")):
+        if name == stem or name.startswith(stem + "."):
+            return abi
+    if name.startswith("libmpi.so"):
+        return _family_by_content(path_or_soname)
+    return None
+
+
+def _family_by_content(path: str) -> str | None:
+    real = os.path.realpath(path)
+    if os.path.basename(real) in MPI_SONAMES:
+        return MPI_SONAMES[os.path.basename(real)]
+    try:
+        with open_regular(real) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            if image.find(b"ompi_mpi_comm_world") >= 0:
+                return "openmpi"
+            return "mpich" if image.find(b"MPIR_") >= 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
+    """The MPI library that the program at `path` loads, itself or through its libraries; None: it loads
+    none.
+    """
+    first = read(path)
+    if first is None:
+        return None
+    text = os.environ.get("LD_LIBRARY_PATH", "") if env_library_path is None else env_library_path
+    library_path = tuple(
+        _expand(entry, os.path.dirname(os.path.realpath(path))) for entry in text.split(":") if entry
+    )
+    queue: deque[tuple[Elf, tuple[str, ...]]] = deque([(first, ())])
+    seen: set[str] = set()
+    while queue:
+        user, inherited = queue.popleft()
+        below = inherited if user.runpath else (*user.rpath, *inherited)
+        for soname in user.needed:
+            if soname in seen:
+                continue
+            seen.add(soname)
+            found = _locate(soname, user, inherited, library_path)
+            abi = family(found or soname)
+            if abi is not None:
+                return Linked(abi, soname, found, os.path.basename(user.path))
+            child = read(found) if found and not _is_system(soname) else None
+            if child is not None:
+                queue.append((child, below))
+    return None
+
+
+def _is_system(soname: str) -> bool:
+    """Libraries of the C system link no MPI; reading them would only cost time on every rank."""
+    return soname.split(".so")[0] in {
+        "libc",
+        "libm",
+        "libdl",
+        "libpthread",
+        "librt",
+        "libgcc_s",
+        "libstdc++",
+        "libz",
+        "ld-linux-x86-64",
+        "libgomp",
+        "libquadmath",
+    }
+
+
+def which(name: str, path: str | None = None) -> str | None:
+    """First executable file `name` in PATH; like `shutil.which`, whose import costs every rank 4 ms."""
+    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+        candidate = os.path.join(folder or ".", name)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def locate(soname: str) -> str | None:
+    """The file that the loader takes for a library's name or path, asked by a program like this one."""
+    if "/" in soname:
+        return soname if os.path.isfile(soname) else None
+    here = read("/proc/self/exe")
+    folders = tuple(entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if entry)
+    return _locate(soname, here, (), folders) if here else None
+
+
+def resolve_application(name: str, path: str | None = None) -> str:
+    """Path of the program that a shell would run for `name`.
+
+    Raises `UsageError` if there is none, or it may not be executed.
+    """
+    if "/" in name:
+        if not os.path.exists(name):
+            raise UsageError(f"no program {name}: check the path")
+        if os.path.isdir(name):
+            raise UsageError(f"{name} is a folder, not a program: name the program in it")
+        if not os.access(name, os.X_OK):
+            raise UsageError(f"{name} may not be executed: chmod +x {name}")
+        return name
+    found = which(name, path)
+    if found is None:
+        where = f"; to run the file here write ./{name}" if os.path.exists(name) else ""
+        raise UsageError(f"no program {name} in PATH: check the name or load its module{where}")
+    return found

@@ -1,0 +1,100 @@
+"""Where the compiled parts lie: in the package, or in the user's cache when that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable
+
+import mpicoloc
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ABIS = ("mpich", "openmpi", "abi")
+"""MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
+KEEPER = "mpicoloc-keeper"
+BUBBLE = "mpicoloc-bubble"
+SIDECAR = "python"
+_ACL_MASK, _ACL_NAMED = 0x10, (0x02, 0x08)
+"""Tags of the kernel's posix_acl_xattr.h: the mask; a named user, a named group."""
+
+
+def lib_dir() -> str:
+    """Folder of the package's own compiled parts."""
+    return os.path.join(_PACKAGE, "_lib")
+
+
+def include_dir() -> str:
+    """Folder of mpicoloc_app.h, for the C code of applications."""
+    return os.path.join(_PACKAGE, "include")
+
+
+def cache_dir() -> str:
+    """Folder of what this user built, for this version of mpicoloc."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "mpicoloc", mpicoloc.__version__)
+
+
+def shim_name(abi: str) -> str:
+    """File name of the preloaded library for an ABI."""
+    return f"libmpicoloc-{abi}.so"
+
+
+def find_shim(abi: str) -> str | None:
+    """The preloaded library for an ABI: what the user built before what was installed; None when neither."""
+    for folder in (cache_dir(), lib_dir()):
+        path = os.path.join(folder, shim_name(abi))
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def writable_lib_dir() -> str:
+    """Folder to put a newly built part into."""
+    return lib_dir() if os.access(lib_dir(), os.W_OK) else cache_dir()
+
+
+def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
+    """A file or folder that users other than its owner cannot reach, and what keeps them from it.
+
+    Result: the first of them and the folder above it, or it itself, that is open neither to others nor, by
+    its access list, to some user or group; None: there is none.
+    """
+    for path in wanted:
+        for way in (os.path.abspath(path), os.path.realpath(path)):
+            parts = way.split(os.sep)
+            for depth in range(1, len(parts) + 1):
+                here = os.sep.join(parts[:depth]) or os.sep
+                mode = os.lstat(here).st_mode  # that of a link is open to all
+                need = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+                if mode & need != need and not _is_open_by_list(here, need):
+                    return path, here
+    return None
+
+
+def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
+    """A sentence if other users cannot run this Python or load this package, as their jobs must."""
+    import importlib.util  # not at the top: every rank would wait for it
+
+    numpy = importlib.util.find_spec("numpy")
+    own = [sys.executable, os.__file__, __file__, *([numpy.origin] if numpy and numpy.origin else [])]
+    closed = closed_to_others([*files, *own])
+    if closed is None:
+        return None
+    path, barrier = closed
+    return (
+        f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
+        "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+    )
+
+
+def _is_open_by_list(path: str, need: int) -> bool:
+    """Whether the access list of a file lets a named user or group do what `need` (S_IROTH, S_IXOTH) is."""
+    try:
+        content = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
+    except OSError:  # there is none
+        return False
+    entries = [(tag, allowed) for tag, allowed, _ in struct.iter_unpack("<HHI", content[4:])]
+    mask = next((allowed for tag, allowed in entries if tag == _ACL_MASK), 0)
+    return any(allowed & mask & need for tag, allowed in entries if tag in _ACL_NAMED)

@@ -1,1 +1,0 @@
-"""The price of a job from its slowdown. Pure functions."""

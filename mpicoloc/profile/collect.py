@@ -1,0 +1,578 @@
+"""One node's part of a job: its segments and node file in shared memory become tables of a profile.
+
+Nothing here decides anything about the job as a whole; that is `mpicoloc.profile.merge`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core import cpu_list
+from mpicoloc.core.tables import COUNT_WINDOWS, Table, dtype, printable, table, text
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.pmpi import contract, elf, paths, shared_files
+from mpicoloc.profile import machine, rank_table
+from mpicoloc.profile.node_part import NodePart
+
+_SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
+
+
+def abi_of(mpi_library: str) -> str:
+    """The shim's ABI from the segment's library text: MPICH's unless that names another (csrc/guest/)."""
+    if mpi_library.endswith("standard ABI"):
+        return "abi"
+    return "openmpi" if mpi_library.lower().startswith("open mpi") else "mpich"
+
+
+def shim_of(pid: int, mpi_library: str) -> str:
+    """The shim that a rank has loaded; once the rank is gone, the one that fits its MPI library."""
+    try:
+        with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
+            loaded = _SHIM.search(file.read())
+    except OSError:
+        loaded = None
+    abi = abi_of(mpi_library)
+    return loaded.group(1) if loaded else paths.find_shim(abi) or paths.shim_name(abi)
+
+
+def call_names(shim: str, notes: list[str]) -> dict[int, str]:
+    """Name of each call number of a shim; none, and a note, if its list is not there."""
+    try:
+        with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
+            return dict(enumerate(json.load(file)))
+    except (OSError, ValueError) as error:
+        notes.append(f"MPI functions have numbers for names: {error}")
+        return {}
+
+
+Lanes = Sequence[tuple[int, np.void]]
+
+
+def _joined(name: str, pieces: Sequence[dict[str, Any]]) -> Table:
+    tables = [table(name, piece) for piece in pieces]
+    return np.concatenate(tables) if tables else table(name)
+
+
+def collectives(lanes: Lanes, called: Callable[[int], bytes]) -> Table:
+    """Collectives that have a row of their own; the others are in a counter of their rank."""
+    pieces = []
+    names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
+    for rank, lane in lanes:
+        rows = lane["collectives"][1:]
+        rows = rows[rows["n"] > 0]
+        if len(rows):
+            piece = {name: rows[name] for name in names}
+            calls = np.array([called(int(call)) for call in rows["call"]])
+            pieces.append({"rank": np.full(len(rows), rank), "call": calls, **piece})
+    return _joined("collectives", pieces)
+
+
+def parts(lanes: Lanes) -> Table:
+    """Bytes that ranks gave each other in collectives with a part for each."""
+    pieces = []
+    for rank, lane in lanes:
+        rows = lane["parts"]
+        rows = rows[rows["n"] > 0]
+        if len(rows):
+            dst = np.where(rows["key"] == 0, -1, rows["peer"])
+            pieces.append(
+                {"src": np.full(len(rows), rank), "dst": dst, "n": rows["n"], "bytes": rows["bytes"]}
+            )
+    return _joined("parts", pieces)
+
+
+def groups(segments: Sequence[np.void]) -> Table:
+    """Runs of ranks of each group that has had room, in the order of its members."""
+    pieces = []
+    for segment in segments:
+        members = segment["members"][: int(segment["n_members"])]
+        for group, first, n_runs in members[(members["n_runs"] > 0) & (members["group"] != 0)]:
+            runs = segment["runs"][int(first) : int(first) + int(n_runs)]
+            piece = {name: runs[name] for name in ("first", "stride", "n")}
+            pieces.append({"group": np.full(len(runs), group, dtype=np.uint64), **piece})
+    return _once(_joined("groups", pieces))
+
+
+def _once(runs: Table) -> Table:
+    """A group is told by its first rank, but two threads of it may have told it."""
+    kept = np.ones(len(runs), dtype=bool)
+    # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
+    for group in np.unique(runs["group"], return_index=True)[0]:
+        rows = np.flatnonzero(runs["group"] == group)
+        half = len(rows) // 2
+        if len(rows) % 2 == 0 and np.array_equal(runs[rows[:half]], runs[rows[half:]]):
+            kept[rows[half:]] = False
+    return runs[kept]
+
+
+def places_and_counts(node: np.void | None) -> dict[str, Table]:
+    """The tables "places" and "counts"; empty if nothing was counted.
+
+    A place that belongs to several sets is one row of "places".
+    """
+    if node is None or not node["counts"]["n_rows"]:
+        return {"places": table("places"), "counts": table("counts")}
+    counts = node["counts"]
+    rows_of_sets, places = _places(counts)
+    return {"places": places, "counts": _counts(node, rows_of_sets)}
+
+
+def _places(counts: np.void) -> tuple[list[list[int]], Table]:
+    """For each set the rows of its places, and the table."""
+    known: dict[tuple[int, int], int] = {}
+    rows_of_sets = []
+    for places_of_set in counts["sets"][: int(counts["n_sets"])]:
+        found = places_of_set["places"][: int(places_of_set["n"])]
+        keys = [(int(place["i_path"]), int(place["offset"])) for place in found]
+        rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
+    paths = [contract.text(path) for path in counts["paths"]]
+    columns: dict[str, list[Any]] = {
+        "path": [paths[i_path] for i_path, _ in known],
+        "offset": [offset for _, offset in known],
+    }
+    return rows_of_sets, table("places", columns)
+
+
+def _counts(node: np.void, rows_of_sets: list[list[int]]) -> Table:
+    begins = {int(row["epoch"]): int(row["t0"]) for row in node["shutters"][: int(node["n_shutters"])]}
+    counts = node["counts"]
+    rows = counts["rows"][: int(counts["n_rows"])]
+    rows = rows[[int(row["epoch"]) in begins and int(row["i_set"]) < len(rows_of_sets) for row in rows]]
+    rows = rows[np.argsort(rows["epoch"], kind="stable")]
+    n_places = [len(rows_of_sets[int(i_set)]) for i_set in rows["i_set"]]
+    passes = [row["n"][:, :n] for row, n in zip(rows, n_places, strict=True)]
+    stacked = np.concatenate(passes, axis=1) if passes else np.zeros((len(COUNT_WINDOWS), 0), np.uint32)
+    columns = {
+        "t0_ns": np.repeat([begins[int(epoch)] for epoch in rows["epoch"]], n_places),
+        "place": [row for i_set in rows["i_set"] for row in rows_of_sets[int(i_set)]],
+        **{f"n_{when}": stacked[i] for i, when in enumerate(COUNT_WINDOWS)},
+    }
+    return table("counts", columns)
+
+
+_METERS = {
+    contract.MC_METER_NONE: "none",
+    contract.MC_METER_IPC: "ipc",
+    contract.MC_METER_BURST: "burst",
+    contract.MC_METER_LOOP: "loop",
+    contract.MC_METER_COUNT: "count",
+}
+_MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
+
+
+def foreign_jobs(node: np.void) -> list[str]:
+    """A note on jobs of other versions that run on this node as the job ends."""
+    if node["meter"] == contract.MC_METER_NONE or not contract.n_foreign():
+        return []
+    return [
+        "jobs of another version of mpicoloc ran on a node at the end: they do not pause for this job, "
+        "and what they cost it is not in its slowdown"
+    ]
+
+
+def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
+    """One row, or none if nobody watched: an empty row would say that the job never had company."""
+    if node is None:
+        return table("nodes")
+    listed = cpu_list.format_cpus(cpus)
+    columns: dict[str, list[Any]] = {
+        "hostname": [hostname],
+        "meter": [_METERS.get(int(node["meter"]), "none").encode()],
+        "meter_reason": [contract.text(node["meter_reason"])],
+        "entry": [contract.text(node["entry"])],
+        "n_hits": [int(node["n_hits"]) + int(node["counts"]["n_passes"])],
+        "counting_s": [int(node["hits_ns"]) * 1e-9 + _counting_places_s(node["counts"])],
+        "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
+        "shared_s": [int(node["shared_ns"]) * 1e-9],
+        "n_pauses": [int(node["n_pauses"])],
+        "paused_s": [int(node["paused_ns"]) * 1e-9],
+        "n_refused": [int(node["n_refused"])],
+        "shutter_duration_s": [int(node["shutter_duration_ns"]) * 1e-9],
+        "shutter_period_s": [int(node["shutter_period_ns"]) * 1e-9],
+        "n_taken": [int(node["n_shutters"])],
+        **_clock(node["common"]),
+        **{name: [value] for name, value in machine.node().items()},
+        # A list that is cut off would be one of other processors.
+        "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
+        "bubble_reason": [contract.text(node["bubble_reason"])],
+    }
+    return table("nodes", columns)
+
+
+def _counting_places_s(counts: np.void) -> float:
+    """Time of the job's threads that passes and samples took, without pauses for changes of code."""
+    return float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"]) * 1e-9
+
+
+def _clock(common: np.void) -> dict[str, list[float]]:
+    agreed = common["state"] == contract.MC_COMMON_ON
+    columns = {"clock_offset_s": "clock_offset_ns", "clock_bound_s": "clock_worst_ns"}
+    return {name: [float(common[field]) * 1e-9 if agreed else np.nan] for name, field in columns.items()}
+
+
+_AS_THEY_ARE = (
+    "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
+)  # fmt: skip
+"""Numbers of a shutter with the same name in shared memory."""
+
+
+def shutters(node: np.void | None) -> Table:
+    """The shutters taken for the job, in the order of time."""
+    if node is None or not node["n_shutters"]:
+        return table("shutters")
+    rows = node["shutters"][: int(node["n_shutters"])]
+    rows = rows[np.argsort(rows["t0"], kind="stable")]
+    columns = {
+        "epoch": rows["epoch"],
+        "t0_ns": rows["t0"],
+        "t1_ns": rows["t1"],
+        "verdict": rows["verdict"],
+        "common": rows["i_common"],
+        "n_corunners": rows["n_corunners"],
+        "moved_ns": rows["moved_ns"],
+        "entry": rows["entry"],
+    }
+    for when in ("before", "during", "after"):
+        for what in ("instructions", "cycles"):
+            columns[f"{when}_{what}"] = rows[when][what]
+            columns[f"{when}_outside_{what}"] = rows[f"outside_{when}"][what]
+        columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
+        columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
+    for when in ("begin", "end"):
+        edge = rows[f"edge_{when}"]
+        columns[f"{when}_hits"] = edge["n"]
+        for what in ("window_ns", "far", "mean", "inside", "outside"):
+            columns[f"{when}_{what}"] = edge[what]
+    for name in _AS_THEY_ARE:
+        columns[name] = rows[name]
+    for i, when in enumerate(COUNT_WINDOWS):
+        columns[f"{when}_samples"] = rows["n_samples"][:, i]
+        columns[f"{when}_near"] = rows["n_near"][:, i]
+    return table("shutters", columns)
+
+
+def bubble_levels(node: np.void | None) -> Table:
+    """What the calibration of the node's bubbles says, if there is one."""
+    if node is None or not node["probe_curve"]["slowdown"].all():
+        return table("bubble_levels")
+    curve = node["probe_curve"]
+    columns = {"level": np.arange(len(curve["slowdown"])), "probe_slowdown": curve["slowdown"]}
+    return table("bubble_levels", columns | {f"probe_{end}": curve[end] for end in ("low", "high")})
+
+
+def corunners(node: np.void | None) -> Table:
+    """The jobs that were there as well."""
+    if node is None or not node["n_corunners"]:
+        return table("corunners")
+    rows = node["corunners"][: int(node["n_corunners"])]
+    overlap_ns = np.maximum(rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64), 0)
+    return table("corunners", {"job_id": rows["job_id"], "overlap_s": overlap_ns * 1e-9})
+
+
+_BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
+CHECKPOINT_TROUBLE = "checkpoint"
+"""The job's file in memory that says why the last checkpoint could not be written."""
+_MAX_REASON_BYTES = 200
+_MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
+
+
+@dataclass(frozen=True)
+class _Rank:
+    segment: np.void
+    events: np.ndarray[Any, Any]
+    modules: dict[int, int]
+    """Row of the part's module table by the segment's module number."""
+
+    @property
+    def rank(self) -> int:
+        return int(self.segment["world_rank"])
+
+
+def collect(key: str, has_events: bool = True) -> NodePart:
+    """Read the job's files of this node.
+
+    Raises `DataError` if there is no readable segment.
+    """
+    notes: list[str] = []
+    modules: list[str] = []
+    found = (_read_rank(path, has_events, modules, notes) for path in contract.segment_paths(key))
+    ranks = [rank for rank in found if rank]
+    if not ranks:
+        raise DataError(f"no data of job key {key!r} in {os.path.dirname(contract.shm_path(key, 'node'))}")
+    notes += _trouble(key)
+    node = _read_node(contract.shm_path(key, "node"), notes)
+    if len(ranks) > contract.MC_N_NODE_RANKS:
+        notes.append(f"the node agent watched {contract.MC_N_NODE_RANKS} of {len(ranks)} ranks of a node")
+    first = ranks[0].segment
+    names = call_names(shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
+    lanes = [(rank.rank, lane) for rank, _, lane in _lanes(ranks)]
+
+    def called(call: int) -> bytes:
+        return _call(names, call)
+
+    tables = {
+        "ranks": rank_table.ranks([rank.segment for rank in ranks], node),
+        "nodes": nodes(contract.text(first["hostname"]), node, _cpus(ranks)),
+        "modules": table("modules", {"path": modules, "build_id": list(map(_build_id, modules))}),
+        "call_sites": _call_sites(ranks, names),
+        "peers": _peers(ranks),
+        "collectives": collectives(lanes, called),
+        "parts": parts(lanes),
+        "groups": groups([rank.segment for rank in ranks]),
+        "cycles": _cycles(ranks),
+        "regions": _regions(ranks),
+        "counters": _counters(ranks),
+        "events": _events(ranks, names),
+        "shutters": shutters(node),
+        "bubble_levels": bubble_levels(node),
+        "sensitivity": table("sensitivity"),
+        "places": table("places"),
+        "counts": table("counts"),
+        "corunners": corunners(node),
+        **places_and_counts(node),
+    }
+    return NodePart(tables, _facts(ranks, notes))
+
+
+def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]) -> _Rank | None:
+    try:
+        segment, events = contract.read_segment(path, has_events)
+    except (DataError, OSError) as error:
+        notes.append(f"a rank is missing: {error}")
+        return None
+    found = segment["modules"][: int(segment["n_modules"])]
+    rows = {}
+    for i in np.flatnonzero(found["is_complete"]):
+        name = contract.text(found["path"][i])
+        if name not in modules:
+            modules.append(name)
+        rows[int(i)] = modules.index(name)
+    if segment["ring"]["error"]:
+        reason = os.strerror(int(segment["ring"]["error"]) & 0xFFFF)
+        notes.append(f"the trace of rank {int(segment['world_rank'])} could not be written: {reason}")
+    return _Rank(segment, events, rows)
+
+
+def _trouble(key: str) -> Iterator[str]:
+    path = contract.shm_path(key, CHECKPOINT_TROUBLE)
+    with contextlib.suppress(OSError), shared_files.open_shared(path) as file:
+        reason = printable(text(file.read(_MAX_REASON_BYTES)))
+        yield f"a checkpoint could not be written: {reason}"
+
+
+def _build_id(module: str) -> str:
+    """While the program that ran is still there, so that another one in its place is not taken for it."""
+    try:
+        return elf.build_id(module) if module.startswith("/") else ""
+    except (OSError, UsageError):
+        return ""
+
+
+def _read_node(path: str, notes: list[str]) -> np.void | None:
+    try:
+        node = contract.read_file(path)  # as it is now: the agent may go on
+    except (DataError, OSError) as error:
+        notes.append(f"no node agent watched this job: {error}")
+        return None
+    if node["t_last"] <= node["t_open"]:
+        # The keeper makes the file itself when the agent could not: the first rank waits for it.
+        notes.append(f"no node agent watched this job: {contract.text(node['meter_reason'])}")
+        return None
+    reason = contract.text(node["meter_reason"])
+    if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
+        notes.append(f"the node agent was blind to other jobs: {reason}")
+        return None
+    if n_uncounted := int(node["n_uncounted"]):
+        notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
+    notes += foreign_jobs(node)
+    n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
+    if n_taken > n_kept:
+        notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")
+    return node
+
+
+def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
+    first = ranks[0].segment
+    threads = _threads_per_rank()
+    lost = [rank.rank for rank in ranks if rank.segment["state"] != contract.MC_RANK_FINALIZING]
+    return {
+        "job_id": contract.text(first["job_id"]),
+        "command": contract.text(first["command"]),
+        "mpi_library": contract.text(first["mpi_library"]),
+        "out_path": contract.text(first["out_path"]),
+        "world_rank": int(first["world_rank"]),
+        "world_size": int(first["world_size"]),
+        "n_nodes": int(first["n_nodes"]),
+        "n_cores": min(len(_cpus(ranks)), len(ranks) * threads),
+        "mode": _MODES.get(int(first["mode"]), ""),
+        "user": machine.user(),
+        "batch_name": next((os.environ[name] for name in _BATCH_NAMES if os.environ.get(name)), ""),
+        "start_unix_s": int(first["start_realtime_ns"]) * 1e-9,
+        "until_unix_s": 0.0,
+        "not_finalized": lost,
+        "notes": notes,
+    }
+
+
+def _cpus(ranks: Sequence[_Rank]) -> list[int]:
+    """Processors that any of the ranks may run on."""
+    mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
+    found: list[int] = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+    return found
+
+
+def _threads_per_rank() -> int:
+    """Cores per rank that the job was given: the batch system says so, else the threads it was told."""
+    for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "").split(",")[0]
+        if text.isdigit() and int(text) > 0:
+            return int(text)
+    return 1
+
+
+def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
+    """One table of the pieces' columns, each with `rank` (and `lane`) as a number."""
+    tables = []
+    for piece in pieces:
+        n = max(np.size(value) for value in piece.values())
+        tables.append(table(name, {key: np.broadcast_to(value, n) for key, value in piece.items()}))
+    return np.concatenate(tables) if tables else table(name)
+
+
+def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:
+    return [
+        (rank, i, lane)
+        for rank in ranks
+        for i, lane in enumerate(contract.lanes(rank.segment))
+        if lane["head"]["n_owners"] != 0
+    ]
+
+
+_SITE_COLUMNS = ("offset", "n", "n_timed", "sent_bytes", "recv_bytes", "time_ns", "max_ns")
+
+
+def _call_sites(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = np.flatnonzero(lane["sites"]["n"])
+        sites = lane["sites"][rows]
+        if not len(rows):
+            continue
+        called = np.array([_call(names, call) for call in sites["call"]])
+        module = [rank.modules.get(int(i), -1) for i in sites["i_module"]]
+        pieces.append(
+            {
+                "rank": rank.rank,
+                "lane": i_lane,
+                "i_site": rows,
+                "call": np.where(rows == 0, b"(overflow)", called),
+                "i_module": np.where(rows == 0, -1, module),
+                **{column: sites[column] for column in _SITE_COLUMNS},
+            }
+        )
+    return _stack("call_sites", pieces)
+
+
+def _call(names: Mapping[int, str], call: Any) -> bytes:
+    return names.get(int(call), f"call {int(call)}").encode()
+
+
+_ONE_SIDED = ("n_put", "put_bytes", "n_got", "got_bytes")
+
+
+def _peers(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, _, lane in _lanes(ranks):
+        rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
+        if len(rows):
+            dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
+            one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
+            piece = {"src": rank.rank, "dst": dst, "size_class": size_class}
+            for name, column in zip(_ONE_SIDED, ("n", "bytes", "n_recv", "recv_bytes"), strict=True):
+                piece |= {column: rows[column], name: rows[column] * one_sided}
+            pieces.append(piece)
+    return _stack("peers", pieces)
+
+
+def _cycles(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = lane["cycles"]
+        for phase, cells in (
+            (contract.MC_PHASE_CORUN, rows["corun"]),
+            (contract.MC_PHASE_SOLO, rows["solo"]["cell"]),
+            (contract.MC_PHASE_ALONE, rows["alone"][:, None]),
+        ):
+            i_row, group = np.nonzero((cells["n"] | cells["comp_ns"] | cells["mpi_ns"]) != 0)
+            if len(i_row):
+                keys, cell = rows[i_row], cells[i_row, group]
+                piece = {"rank": rank.rank, "lane": i_lane, "phase": phase, "group": group}
+                piece |= {"from_site": keys["from"], "to_site": keys["to"], "size_class": keys["size_class"]}
+                piece |= {name: cell[name] for name in ("n", "comp_ns", "mpi_ns")}
+                pieces.append(piece | _cut(phase, keys, i_row, group))
+    return _stack("cycles", pieces)
+
+
+def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
+    """What is known of cycles that shutters cut; of those in co-run it stands with the kind's first group."""
+    if phase == contract.MC_PHASE_SOLO:
+        sample = keys["solo"][np.arange(len(keys)), group]
+        return {name: sample[name] for name in ("cut_ns", "done_ns")}
+    if phase == contract.MC_PHASE_CORUN:
+        is_first = np.diff(i_row, prepend=-1) != 0
+        return {name: keys[name] * is_first for name in ("n_cut", "cut_ns")}
+    return {}
+
+
+def _regions(ranks: Sequence[_Rank]) -> Table:
+    pieces = []
+    for rank, i_lane, lane in _lanes(ranks):
+        rows = lane["head"]["regions"]
+        rows = rows[rows["n"] > 0]
+        if len(rows):
+            names = np.where(rows["name"] == b"", b"(others)", rows["name"])
+            numbers = {name: rows[name] for name in ("n", "time_ns", "mpi_ns")}
+            pieces.append({"rank": rank.rank, "lane": i_lane, "name": names, **numbers})
+    return _stack("regions", pieces)
+
+
+def _counters(ranks: Sequence[_Rank]) -> Table:
+    """Scaled up where events had the processor's counters by turns."""
+    pieces = []
+    for rank in ranks:
+        rows = rank.segment["pmu"]
+        rows = rows[rows["name"] != b""]
+        enabled_s, running_s = (rows[name] * 1e-9 for name in ("enabled_ns", "running_ns"))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(running_s > 0, rows["value"] * (enabled_s / running_s), np.nan)
+        if len(rows):
+            numbers = {"value": value, "enabled_s": enabled_s, "running_s": running_s}
+            cpu_s = int(rank.segment["pmu_cpu_ns"]) * 1e-9
+            pieces.append({"rank": rank.rank, "event": rows["name"], "cpu_s": cpu_s, **numbers})
+    return _stack("counters", pieces)
+
+
+def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
+    pieces = []
+    for rank in ranks:
+        events = rank.events
+        if len(events):
+            known = sorted(set(events["call"].tolist()))
+            texts = np.array([_call(names, call) for call in known])
+            pieces.append(
+                {
+                    "rank": rank.rank,
+                    "call": texts[np.searchsorted(known, events["call"])],
+                    **{name: events[name] for name in ("t_ns", "duration_ns", "bytes", "peer", "i_site")},
+                }
+            )
+    return _stack("events", pieces)

@@ -1,0 +1,130 @@
+r"""Compare runs: solo against co-run, before a change against after it, one setting against others.
+
+Several profiles are compared with the first. With several runs of each kind, `--against` parts the kinds, or
+`--group` names them; all are compared with the first kind, and the answer has 95 % intervals: Welch's t-test
+of the logarithms, with Holm's correction where there are more than two kinds. `--regression` makes it a check
+for scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
+
+  mpicoloc compare solo.h5 shared.h5
+  mpicoloc compare old1.h5 old2.h5 old3.h5 \
+      --against new1.h5 new2.h5 new3.h5 --regression wall_s=5%
+  mpicoloc compare --group 1_switch a*.h5 --group 2_switches b*.h5 \
+      --group 4_switches c*.h5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+
+from mpicoloc import messages
+from mpicoloc.cli.memory import bounded
+from mpicoloc.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs before")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        nargs="+",
+        action="append",
+        help="profiles of the runs after; once for each kind of runs",
+    )
+    parser.add_argument(
+        "--group",
+        metavar=("NAME", "FILE"),
+        nargs="+",
+        action="append",
+        help="a name and profiles of runs, for each kind; all are compared with the first",
+    )
+    parser.add_argument(
+        "--regression",
+        metavar="NAME=LIMIT",
+        action="append",
+        default=[],
+        help="exit code 1 if this grew by more than LIMIT: wall_s=5%%, or an MPI function, MPI_Allreduce=0.2",
+    )
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison; 1 if there is a regression that was asked for."""
+    limits = dict(_limit(text) for text in args.regression)
+    groups = _groups(args)
+    from mpicoloc.profile import comparison
+    from mpicoloc.profile import comparison as report
+
+    found, grown = comparison.compare(groups, limits)
+    if args.json:
+        regressions = [(name, row.name) for name, row in grown]
+        print(json.dumps(report.as_json(groups, found, regressions), indent=2, allow_nan=False))
+    else:
+        report.show(found, next(iter(groups)))
+    for name, row in grown:
+        where = f" in {name}" if len(found) > 1 else ""
+        messages.trouble(f"regression: {row.name}{where} is {comparison.growth(row)}")
+    return 1 if grown else 0
+
+
+def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
+    """Name and files of each kind of runs, that before first."""
+    if args.group:
+        return _named_groups(args)
+    if args.against:
+        if not args.files:
+            raise UsageError("no runs before --against: give those that the others are compared with, first")
+        found = [args.files, *args.against]
+    elif len(args.files) < 2:
+        raise UsageError(
+            f"give two profiles or more, or groups of runs separated by --against; got {len(args.files)} "
+            "without --against"
+        )
+    else:
+        found = [[file] for file in args.files]
+    titles = list(map(_title, found))
+    if len(set(titles)) < len(titles):
+        titles = [f"{i}: {title}" for i, title in enumerate(titles, 1)]
+    return dict(zip(titles, found, strict=True))
+
+
+def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
+    from mpicoloc.core.tables import printable
+
+    if args.files or args.against:
+        raise UsageError("--group names all runs: no other profiles beside it")
+    found: dict[str, Sequence[str]] = {}
+    for name, *files in args.group:
+        if not files:
+            raise UsageError(f"--group {name!r} has no profile: a name first, then the profiles of its runs")
+        if printable(name) in found:
+            raise UsageError(f"--group {name!r} is given twice")
+        found[printable(name)] = files
+    if len(found) < 2:
+        raise UsageError(
+            f"one group {name!r} only: give the one that others are compared with, then the others"
+        )
+    return found
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, _, limit = text.partition("=")
+    scale = 0.01 if limit.endswith("%") else 1.0
+    try:
+        value = float(limit.removesuffix("%")) * scale
+    except ValueError:
+        value = math.nan
+    if not name or not math.isfinite(value) or value < 0:
+        raise UsageError(f"--regression {text!r} is no NAME=LIMIT, for example wall_s=5%")
+    return name, value
+
+
+def _title(files: Sequence[str]) -> str:
+    from mpicoloc.core.tables import printable
+
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return printable(files[0]) + more

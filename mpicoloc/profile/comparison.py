@@ -1,0 +1,245 @@
+"""What of runs is compared, and which quantities grew by more than a limit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.markup import escape
+
+from mpicoloc import messages
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.features import program_name
+from mpicoloc.core.progress import steps
+from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, seconds
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.measure.statistics import Comparison, compare_all
+from mpicoloc.profile.frames import Frames, open_profile
+from mpicoloc.show.listing import Listing
+from mpicoloc.show.output import console
+
+UNITS = {
+    "wall_s": "s",
+    "comp_s": "s",
+    "mpi_s": "s",
+    "mpi_frac": "1",
+    "imbalance": "1",
+    "slowdown": "1",
+    "fair_su": "SU",
+    "n_calls": "1",
+    "sent_bytes": "bytes",
+}
+"""What is compared beside the time in each MPI function: times outside MPI and in it are those of all ranks
+together, the imbalance is the longest time of computation of a rank over the mean one."""
+_Value = float | Estimate | None
+
+
+def compare(
+    groups: Mapping[str, Sequence[str]], limits: Mapping[str, float]
+) -> tuple[dict[str, list[Comparison]], list[tuple[str, Comparison]]]:
+    """Compare groups of runs with the first of them.
+
+    Raises `UsageError` if a limit is of no quantity. Raises `DataError` if a profile is none, or a quantity
+    with a limit was not measured.
+    """
+    files = [file for of_group in groups.values() for file in of_group]
+    opened = [open_profile(file) for file in steps(files, "reading", unit="profiles")]
+    _warn_of_differences(opened)
+    for file, job in zip(files, opened, strict=True):
+        if job.profile.partial:
+            _refuse_partial(file, limits)
+    jobs = iter(opened)
+    runs = [[quantities(next(jobs)) for _ in of_group] for of_group in groups.values()]
+    names = [*UNITS, *functions_by_time([run for group in runs for run in group])]
+    _check_names(limits, names)
+    units = {name: UNITS.get(name, "s") for name in names}
+    first, *others = (columns(group, names) for group in runs)
+    found = dict(zip(list(groups)[1:], compare_all(first, others, units), strict=True))
+    for rows in found.values():
+        _check_measured(limits, rows)
+    grown = [
+        (name, row)
+        for name, rows in found.items()
+        for row in rows
+        if row.name in limits and row.is_above(limits[row.name])
+    ]
+    return found, grown
+
+
+def growth(row: Comparison) -> str:
+    """How much a quantity grew, in words."""
+    return "above 0, where it was" if row.ratio is None else f"{row.ratio:.3f} times what it was"
+
+
+def _refuse_partial(file: str, limits: Mapping[str, float]) -> None:
+    """What a job did until it was killed takes less time than all of it."""
+    text = f"{file} is partial: the job did not come to its end"
+    if limits:
+        raise DataError(f"{text}, so it cannot show a regression; leave it out")
+    messages.note(f"{text}, so its times and amounts are too small")
+
+
+def _check_names(limits: Mapping[str, float], names: Sequence[str]) -> None:
+    for name in limits:
+        if name in names:
+            continue
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        if not name.startswith("MPI_"):
+            known = ", ".join(names[:9])
+            raise UsageError(
+                f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
+            )
+        # A program may have stopped to call it.
+        messages.note(f"no run calls {name}{hint}")
+
+
+def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) -> None:
+    for row in found:
+        if row.name in limits and (row.before is None or row.after is None):
+            which = "before" if row.before is None else "after"
+            raise DataError(
+                f"--regression {row.name}: no run {which} has measured it; ask for another quantity"
+            )
+
+
+def _warn_of_differences(jobs: Sequence[Frames]) -> None:
+    """Runs of different programs or sizes can be compared, but rarely are on purpose."""
+    programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
+    if len(programs) > 1:
+        messages.note(f"runs of different programs: {', '.join(map(printable, programs))}")
+    sizes = sorted({job.profile.job.n_ranks for job in jobs})
+    if len(sizes) > 1:
+        messages.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")
+
+
+def quantities(job: Frames) -> dict[str, _Value]:
+    """What one run gives to compare: `UNITS`, and seconds in each MPI function by its name."""
+    profile = job.profile
+    ranks = profile.tables["ranks"]
+    comp_s = ranks["comp_ns"].astype(float) * 1e-9
+    mean_s = comp_s.mean() if len(comp_s) else 0.0
+    found: dict[str, _Value] = {
+        "wall_s": profile.job.wall_s,
+        "comp_s": float(comp_s.sum()),
+        "mpi_s": float(ranks["mpi_ns"].sum()) * 1e-9,
+        "mpi_frac": profile.mpi.time_frac,
+        "imbalance": float(comp_s.max() / mean_s) if mean_s else None,
+        "slowdown": profile.interference.slowdown,
+        "fair_su": None if profile.price is None else profile.price.fair_su,
+        "n_calls": profile.mpi.n_calls,
+        "sent_bytes": profile.mpi.sent_bytes,
+    }
+    calls = job.calls
+    return found | dict(zip(calls["call"], calls["time_s"].astype(float), strict=True))
+
+
+def columns(runs: Sequence[Mapping[str, _Value]], names: Sequence[str]) -> dict[str, list[_Value]]:
+    """The values of each quantity, run by run; a function that a run never called took no time in it."""
+    return {name: [run.get(name, None if name in UNITS else 0.0) for run in runs] for name in names}
+
+
+def functions_by_time(runs: Sequence[Mapping[str, _Value]]) -> list[str]:
+    """The MPI functions of the runs, those that took most time first."""
+    names = sorted({name for run in runs for name in run if name not in UNITS})
+    return sorted(names, key=lambda name: -sum(_time_s(run, name) for run in runs))
+
+
+def _time_s(run: Mapping[str, _Value], name: str) -> float:
+    time_s = run.get(name)
+    return time_s if isinstance(time_s, float) else 0.0
+
+
+N_SHOWN = len(UNITS) + 8
+N_SIDE_BY_SIDE = 4
+"""Groups in one table, which is to have no more than 80 columns."""
+
+
+def as_json(
+    groups: Mapping[str, Sequence[str]],
+    found: Mapping[str, Sequence[Comparison]],
+    regressions: Sequence[tuple[str, str]],
+) -> dict[str, Any]:
+    """The keys of ``mpicoloc compare --json``; `regressions` are names of a group and of a quantity."""
+    rows = [
+        {
+            **asdict(row),
+            "verdict": row.verdict,
+            "group": name,
+            "is_regression": (name, row.name) in regressions,
+        }
+        for name, rows in found.items()
+        for row in rows
+    ]
+    return {
+        "groups": [{"name": name, "files": list(files)} for name, files in groups.items()],
+        "quantities": rows,
+        "regressions": list(dict.fromkeys(quantity for _, quantity in regressions)),
+    }
+
+
+def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
+    """Print the comparisons of groups of runs with the first."""
+    output = console()
+    if len(found) == 1:
+        [(name, rows)] = found.items()
+        output.print(_pair(rows, (first, name)))
+    else:
+        names = list(found)
+        for i in range(0, len(names), N_SIDE_BY_SIDE):
+            output.print(_side_by_side({name: found[name] for name in names[i : i + N_SIDE_BY_SIDE]}, first))
+    judged = [row for rows in found.values() for row in rows if row.is_judged]
+    if not any(row.name != "slowdown" for row in judged):
+        rows = [row for rows in found.values() for row in rows]
+        is_single = all(max(row.n_before, row.n_after) <= 1 for row in rows)
+        output.print(f"no verdict: {'one run each' if is_single else 'too few runs'}, give at least 3")
+    elif len(found) > 1:
+        output.print(
+            f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is alike in "
+            "all, the chance of any other verdict is 5 %. Intervals: --json"
+        )
+
+
+def _pair(rows: Sequence[Comparison], titles: tuple[str, str]) -> Listing:
+    table = _listing(rows, (*titles, "ratio", "95 %", "verdict"), lesser=("95 %", "verdict"))
+    for row in rows[:N_SHOWN]:
+        ends = f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else ""
+        numbers = [_number(row.before, row.unit), _number(row.after, row.unit)]
+        ratio = "-" if row.ratio is None else f"{row.ratio:.3f}"
+        word = "" if row.ratio is None else row.verdict
+        table.add_row(escape(printable(row.name)), *numbers, ratio, ends, word)
+    return table
+
+
+def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str) -> Listing:
+    """The value of the first group, and the ratio of each other one to it."""
+    columns = list(found.values())
+    table = _listing(columns[0], (first, *found))
+    for rows in list(zip(*columns, strict=True))[:N_SHOWN]:
+        before = _number(rows[0].before, rows[0].unit)
+        table.add_row(escape(printable(rows[0].name)), before, *map(_ratio, rows))
+    return table
+
+
+def _ratio(row: Comparison) -> str:
+    if row.ratio is None:
+        return _number(row.after, row.unit)
+    return f"{row.ratio:.3f} {row.verdict}" if row.is_judged else f"{row.ratio:.3f}"
+
+
+def _listing(rows: Sequence[Comparison], columns: Sequence[str], lesser: Sequence[str] = ()) -> Listing:
+    table = Listing(None, ("quantity", *columns), lesser=lesser)
+    if len(rows) > N_SHOWN:
+        table.caption = f"{len(rows) - N_SHOWN} more functions (--json)"
+    return table
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "s":
+        return seconds(value)
+    return amount(value) if unit == "bytes" else f"{value:.4g}" if value < 1e3 else f"{value:,.0f}"

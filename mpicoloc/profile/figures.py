@@ -1,0 +1,617 @@
+"""The figures of one profile, in the order in which a reader wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.bubble import production
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import count, stage
+from mpicoloc.core.tables import VERDICTS, printable, text
+from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.units import amount
+from mpicoloc.errors import DataError
+from mpicoloc.measure import processor
+from mpicoloc.measure.convergence import running_slowdowns
+from mpicoloc.measure.estimate import split_wall
+from mpicoloc.network import utilisation
+from mpicoloc.network.traffic.recorded import CallRows
+from mpicoloc.network.windows import spread, windows
+from mpicoloc.profile.sites import words as place_words
+from mpicoloc.show.blocks import MOST, Blocks, hosts, of_ranks, short, short_place
+from mpicoloc.show.figures import WIDTH, Figure, Gap
+from mpicoloc.trace import times
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from mpicoloc.bubble.shutters import Bubbled
+
+
+def sensitivity(profile: Profile) -> Figure | Gap | None:
+    """The slowdown beside bubbles of each level, and the job's own score; None: the job wanted no bubbles."""
+    name, title = "bubbles", "Slowdown beside bubbles"
+    if not production.ran_any(profile):
+        why = production.why_none(profile)
+        return Gap(name, title, f"no bubble ran in the job's shutters: {why}") if why else None
+    found = production.of_profile(profile, profile.job.command)
+    if found.curve is None:
+        return Gap(name, title, f"{found.reason}. {_score_words(found)}")
+    columns = (found.curve.levels, found.curve.slowdown, found.curve.low, found.curve.high)
+    rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        lines.with_intervals(picture, rows, "level of the bubble", "T_bubble / T_alone")
+
+    description = (
+        f"The job's slowdown beside bubbles of each level, with 95 % intervals, from {found.n_used} of its "
+        f"shutters (Han et al. 2016, section 2). {_score_words(found)}"
+    )
+    return Figure(name, title, description, ("level", "slowdown", "low", "high"), rows, draw)
+
+
+def _score_words(found: Bubbled) -> str:
+    score = found.score
+    if score is None:
+        return f"How much it presses itself is not known: {found.score_reason}."
+    return (
+        f"It presses like a bubble of level {score.value:.1f} itself ({score.low:.1f} to {score.high:.1f})."
+    )
+
+
+MEANINGS = ("cut short by the job's end", "valid", "a co-runner moved", "a co-runner was paused too late",
+            "a co-runner did not answer", "not valid on another node", "a bubble ran in it")  # fmt: skip
+"""Of the verdicts, in their order."""
+MANY_DOTS = 2000
+ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
+
+
+def running_slowdown(profile: Profile) -> Figure | Gap:
+    """The estimate as it settles with more shutters."""
+    name, title = "slowdown", "Slowdown, as shutters came in"
+    found = running_slowdowns(profile, rng=np.random.default_rng(0))
+    if not found:
+        reason = profile.interference.reason or "for an unknown reason"
+        return Gap(name, title, _alone(profile) or f"the slowdown was not measured: {reason}")
+    rows = tuple((one.n, one.value, one.low, one.high) for one in found)
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        lines.settling(picture, rows, "valid shutters used")
+
+    final = found[-1]
+    description = (
+        f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
+        f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
+        f"(Breslow et al. 2013, Eq. 6 to 8)."
+    )
+    return Figure(name, title, description, ("n_shutters", "slowdown", "low", "high"), rows, draw)
+
+
+def _alone(profile: Profile) -> str | None:
+    """Why there is nothing to show of a job without co-runners."""
+    found = profile.interference.slowdown
+    return ALONE if found is not None and found.method == processor.ALONE else None
+
+
+def shutters(profile: Profile) -> Figure | Gap:
+    """When shutters were taken, and what came of them."""
+    name, title = "shutters", "Shutters over time"
+    table = profile.tables["shutters"]
+    if not len(table):
+        none = "the job took no shutters: it had no co-runner, or no node agent, or was short"
+        return Gap(name, title, _alone(profile) or none)
+    offset_s = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
+    known = (table["i_node"] >= 0) & (table["i_node"] < len(offset_s))
+    start_s = table["t0_ns"] * 1e-9 - np.where(known, offset_s[table["i_node"] * known], 0.0)
+    start_s -= start_s.min()
+    length_s = (table["t1_ns"].astype(float) - table["t0_ns"]) * 1e-9
+    names = hosts(profile)
+    words = [VERDICTS[v] if v < len(VERDICTS) else "unknown" for v in table["verdict"].tolist()]
+    rows = tuple(
+        (names.get(int(row["i_node"])), int(row["epoch"]), at, long, word, int(row["n_corunners"]))
+        for row, at, long, word in zip(table, start_s.tolist(), length_s.tolist(), words, strict=True)
+    )
+    present = [word for word in VERDICTS if word in words]
+    labels = {word: MEANINGS[VERDICTS.index(word)] for word in present}
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        places = [[row[2] for row in rows if row[4] == word] for word in present]
+        counted = [f"{labels[word]}: {len(at):,}" for word, at in zip(present, places, strict=True)]
+        lines.dots(picture, counted, places, raster=len(rows) > MANY_DOTS)
+
+    n_valid = words.count("valid")
+    description = (
+        f"Each shutter of the job by its start since the first one, with what came of it; {n_valid:,} of "
+        f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013)."
+    )
+    header = ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.5 + 0.4 * len(present)))
+
+
+def wall_time(profile: Profile) -> Figure | Gap:
+    """The job's time alone, shared, in shutters of its own, and paused for those of others."""
+    name, title = "wall-time", "Where the wall time went"
+    nodes = profile.tables["nodes"]
+    if not len(nodes) or profile.job.wall_s <= 0:
+        return Gap(name, title, "no node agent watched the job, so its co-runners are unknown")
+    split = split_wall(profile.job.wall_s, nodes, profile.tables["shutters"])
+    rows = (
+        ("without co-runners", split.alone_s),
+        ("with co-runners", split.corun_s),
+        ("in its own shutters", split.solo_s),
+        ("paused for others", split.paused_s),
+    )
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import bars
+
+        bars.lying(picture, [row[0] for row in rows], [row[1] for row in rows])
+
+    description = (
+        f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them."
+    )
+    return Figure(name, title, description, ("what", "time_s"), rows, draw, (WIDTH, 2.2))
+
+
+def slowdown_by_rank(profile: Profile) -> Figure | Gap:
+    """What each rank suffered by itself."""
+    name, title = "slowdown-by-rank", "Slowdown of each rank by itself"
+    ranks = profile.tables["ranks"]
+    known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
+    if not len(known):
+        none = "no rank has a slowdown of its own: that needs co-runners and shutters enough"
+        return Gap(name, title, _alone(profile) or none)
+    names = hosts(profile)
+    rows = tuple(
+        (int(row["rank"]), names.get(int(row["i_node"])), *(float(row[key]) for key in KEYS)) for row in known
+    )
+    blocks = of_ranks(known["rank"])
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        ends = (blocks.means(known["slowdown"]), blocks.least(known["slowdown_low"]),
+                blocks.most(known["slowdown_high"]))  # fmt: skip
+        lines.interval_by_rank(picture, blocks.first, *ends, "T_co / T_solo")
+
+    description = (
+        f"T_co/T_solo of {len(known):,} of {len(ranks):,} ranks while they had co-runners, with 95 % "
+        f"intervals{blocks.words('means, and the widest ends')}."
+    )
+    header = ("rank", "hostname", "slowdown", "slowdown_low", "slowdown_high")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 3.0))
+
+
+KEYS = ("slowdown", "slowdown_low", "slowdown_high")
+
+
+N_WINDOWS = 240
+"""Windows of the timeline."""
+NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
+
+
+def matrix(profile: Profile) -> Figure | Gap:
+    """Who sent how much to whom."""
+    name, title = "matrix", "Bytes from rank to rank"
+    n_ranks, sent = profile.job.n_ranks, _sent(profile)
+    sent = sent[_is_rank(sent["src"], n_ranks) & _is_rank(sent["dst"], n_ranks)]
+    if not len(sent):
+        return Gap(name, title, NO_MESSAGES)
+    of, labels, unit = _parties(profile)
+    n = len(labels)
+    cell, where = np.unique(of[sent["src"]] * n + of[sent["dst"]], return_inverse=True)
+    n_bytes, n_messages = (np.bincount(where, sent[key].astype(float)) for key in ("bytes", "n"))
+    src, dst = np.divmod(cell, n)
+    columns = (src.tolist(), dst.tolist(), n_messages.tolist(), n_bytes.tolist())
+    rows = tuple((labels[i], labels[j], int(m), int(b)) for i, j, m, b in zip(*columns, strict=True))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        dense = np.zeros((n, n))
+        dense[src, dst] = n_bytes
+        lines.heat(picture, dense, [short(label) for label in labels], unit)
+
+    scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
+    description = (
+        f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
+        f"collectives; {len(rows):,} pairs have any.{scale}"
+    )
+    header = (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes")
+    return Figure(name, title.replace("rank", unit), description, header, rows, draw, (WIDTH, 4.3))
+
+
+def _sent(profile: Profile) -> np.ndarray:
+    """Messages from `src` to `dst`; what a rank got with MPI_Get was sent by the other one."""
+    peers = profile.tables["peers"]
+    got = peers[peers["n_got"] > 0].copy()
+    for name, other in (("src", "dst"), ("dst", "src"), ("n", "n_got"), ("bytes", "got_bytes")):
+        got[name] = peers[peers["n_got"] > 0][other]
+    return np.concatenate([peers[peers["n"] > 0], got])
+
+
+def _is_rank(numbers: np.ndarray, n_ranks: int) -> np.ndarray:
+    return (numbers >= 0) & (numbers < n_ranks)
+
+
+def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
+    """The party of each rank: itself, its node, or a block of ranks; their names, and what they are."""
+    n_ranks, ranks = profile.job.n_ranks, profile.tables["ranks"]
+    each = np.arange(n_ranks)
+    if n_ranks <= MOST:
+        return each, [str(rank) for rank in each], "rank"
+    names = hosts(profile)
+    of = np.full(n_ranks, -1)
+    of[ranks["rank"]] = ranks["i_node"]
+    if 1 < len(names) <= MOST and ((of >= 0) & (of < len(names))).all():
+        return of, [names[i] for i in range(len(names))], "node"
+    blocks = of_ranks(each)
+    last = np.minimum(blocks.first + blocks.size, n_ranks) - 1
+    labels = [f"{i}-{j}" for i, j in zip(blocks.first.tolist(), last.tolist(), strict=True)]
+    return blocks.of, labels, "block"
+
+
+def sizes(profile: Profile) -> Figure | Gap:
+    """How long messages are."""
+    name, title = "message-sizes", "Sizes of messages"
+    sent = _sent(profile)
+    if not len(sent):
+        return Gap(name, title, NO_MESSAGES)
+    size_class = sent["size_class"].astype(np.int64).clip(0, 64)
+    n, n_bytes = (np.bincount(size_class, sent[key].astype(float), 65) for key in ("n", "bytes"))
+    classes = range(int(size_class.min()), int(size_class.max()) + 1)
+    rows = tuple((2 ** (c - 1) if c else 0, 2**c if c else 1, int(n[c]), int(n_bytes[c])) for c in classes)
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import bars
+
+        labels = [amount(row[0]).replace(" ", "") for row in rows]
+        panels = [("messages", "", [row[2] for row in rows]), ("bytes", "B", [row[3] for row in rows])]
+        bars.histogram(picture, labels, panels)
+
+    description = (
+        "Messages sent by point-to-point and one-sided calls, and their bytes, by size: each bar is of sizes "
+        "from its label to twice that."
+    )
+    header = ("from_bytes", "below_bytes", "n_messages", "sent_bytes")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
+
+
+def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+    """Messages over time; `file` is where the profile was read, beside which a trace may stand."""
+    name, title = "timeline", "Messages over time"
+    messages = times.of_trace(times.timed_messages, file, profile)
+    if isinstance(messages, str):
+        return Gap(name, title, messages)
+    if not len(messages.src):
+        return Gap(name, title, "the trace has no call that sends to a known rank")
+    n_ranks = profile.job.n_ranks
+    span_s = float(messages.end_s.max() - messages.start_s.min())
+    # Each rank on a host of its own below one switch: everything that is sent leaves a host.
+    flat = Topology((max(n_ranks, int(messages.dst.max()) + 1),), (1,), (1.0,))
+    found = windows(flat, Placement(np.arange(flat.n_hosts)), messages, max(span_s / N_WINDOWS, 1e-9))
+    rates, in_transit = found.injection_bps[:, 0], found.in_transit_bytes
+    start_s = np.arange(len(rates)) * found.window_s
+    rows = tuple(zip(start_s.tolist(), rates.tolist(), in_transit.tolist(), strict=True))
+    mean = float(in_transit.mean())
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        lines.windows(picture, found.window_s, found.injection_bps, in_transit, mean, "sent between ranks")
+
+    description = (
+        f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
+        f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
+        "(Jokanovic 2014, Eq. 2.1)."
+    )
+    header = ("start_s", "sent_bps", "in_transit_bytes")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
+
+
+def levels(profile: Profile) -> Figure | Gap:
+    """What the job did to each level of its network."""
+    name, title = "network", "Utilisation of the network's levels"
+    found = profile.network
+    if found is None:
+        how = (
+            "no topology was given: set MPICOLOC_TOPOLOGY for jobs to come, or see "
+            "mpicoloc network --topology ... --figures FOLDER for this one"
+        )
+        return Gap(name, title, how)
+    rows = tuple(
+        (row.level, row.sent_bytes, row.injection_bps, row.available_bps, row.utilisation_frac)
+        for row in found.levels
+    )
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import bars
+
+        labels = [f"L{row[0]}" for row in rows]
+        limits = dict(zip(utilisation.CLASSES[1:], utilisation.LIMITS, strict=True))
+        panels = [bars.Bars(printable(found.topology), labels, [""], [[row[4]] for row in rows])]
+        bars.panels_of_bars(picture, panels, unit="%", log=True, limits=limits)
+
+    description = (
+        f"Share of the bandwidth available to the job's hosts that its messages used on each level, on a "
+        f"logarithmic axis; demand {found.demand_class or 'unknown'} (Jokanovic 2014, Figures 3.6 and 3.7). "
+        f"Counted: {found.traffic}."
+    )
+    header = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 2.8))
+
+
+N_CALLS = 7
+"""Functions with a colour of their own; the others are one."""
+N_BARS = 16
+N_LOOKED_UP = 200
+"""Call sites whose function and line are looked up."""
+"""Windows of the timeline."""
+N_LETTERS = 36
+"""Of the name of a call site."""
+NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
+OTHERS = "others"
+
+
+def calls(profile: Profile) -> Figure | Gap:
+    """Time in each function, all ranks together."""
+    name, title = "calls", "Time in MPI by function"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    words, of = np.unique(sites["call"], return_inverse=True)
+    time_s, n, sent, received = (
+        np.bincount(of, sites[key].astype(float), len(words))
+        for key in ("time_ns", "n", "sent_bytes", "recv_bytes")
+    )
+    order = np.argsort(-time_s, kind="stable")
+    rows = tuple(
+        (printable(text(words[i])), int(n[i]), time_s[i] * 1e-9, int(sent[i]), int(received[i]))
+        for i in order
+    )
+    shown = rows[:N_BARS]
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import bars
+
+        bars.lying(picture, [short(row[0]) for row in shown], [row[2] for row in shown])
+
+    of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
+    sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
+    description = f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}"
+    header = ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def call_sites(profile: Profile) -> Figure | Gap:
+    """Time at each place that calls MPI, all ranks together."""
+    name, title = "call-sites", "Time in MPI by call site"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    keys = np.empty(len(sites), [("i_site", "?"), ("i_module", "i8"), ("offset", "u8"), ("call", "S40")])
+    for key in keys.dtype.names or ():
+        keys[key] = sites[key]
+    places, of = np.unique(keys, return_inverse=True)
+    time_s, n = (np.bincount(of, sites[key].astype(float), len(places)) for key in ("time_ns", "n"))
+    order = np.argsort(-time_s, kind="stable")
+    words = place_words(profile, places[order], N_LOOKED_UP)
+    calls = [printable(text(call)) for call in places[order]["call"]]
+    rows = tuple(
+        (printable(name) or None, printable(site), call, int(n[i]), time_s[i] * 1e-9)
+        for i, (name, site), call in zip(order.tolist(), words, calls, strict=True)
+    )
+    shown = rows[:N_BARS]
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import bars
+
+        calls = [short(f"{row[2].removeprefix('MPI_')}: ") for row in shown]
+        room = [max(N_LETTERS - len(call), N_LETTERS // 2) for call in calls]
+        names = [short_place(row[0] or row[1], n) for row, n in zip(shown, room, strict=True)]
+        labels = [call + name for call, name in zip(calls, names, strict=True)]
+        bars.lying(picture, labels, [row[4] for row in shown])
+
+    of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
+    description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
+    header = ("place", "site", "call", "n_calls", "time_s")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+
+
+def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+    """What each rank was doing over time; `file` is where the profile was read."""
+    name, title = "rank-timeline", "What the ranks did over time"
+    found = times.of_trace(times.all_calls, file, profile)
+    if isinstance(found, str):
+        return Gap(name, title, found)
+    if not len(found.rank):
+        return Gap(name, title, "the trace has no call")
+    first_s = float(found.start_s.min())
+    window_s = max((float(found.end_s.max()) - first_s) / N_WINDOWS, 1e-9)
+    blocks = of_ranks(np.arange(profile.job.n_ranks))
+    names, kind = _longest_functions(found)
+    shares = _shares(found, kind, len(names), blocks, first_s, window_s)
+    lane, window, kinds = np.nonzero(shares)
+    columns = (blocks.first[lane], window * window_s, np.array(names)[kinds], shares[lane, window, kinds])
+    rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        lines.lanes(picture, blocks.first, shares, [short(word) for word in names], window_s)
+
+    which = "the last calls of each rank" if len(profile.tables["events"]) else "every call"
+    description = (
+        f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
+        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for a part "
+        f"of the window, empty where for all of it{blocks.words('means')}."
+    )
+    height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
+    header = ("rank", "start_s", "call", "time_frac")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, height))
+
+
+def _longest_functions(found: CallRows) -> tuple[list[str], NDArray[np.integer]]:
+    """Names of the functions with most time, the last may be `OTHERS`; and the place of each call."""
+    total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
+    order = np.argsort(-total_s, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.minimum(np.arange(len(order)), N_CALLS)
+    names = [printable(found.names[i]) for i in order[:N_CALLS]]
+    return names + [OTHERS] * (len(order) > N_CALLS), place[found.kind]
+
+
+def _shares(
+    found: CallRows, kind: NDArray[np.integer], n_kinds: int, blocks: Blocks, first_s: float, window_s: float
+) -> NDArray[np.float64]:
+    """Share of each window that each block of ranks was in each function: block x window x function."""
+    n_lanes = len(blocks.first)
+    start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
+    start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
+    # All blocks and functions one after the other on one axis.
+    at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
+    sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
+    sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)
+    n_ranks = np.bincount(blocks.of, minlength=n_lanes)
+    return np.where(sums > 1e-9, sums / n_ranks[:, None, None], 0.0)
+
+
+def calls_by_rank(profile: Profile) -> Figure | Gap:
+    """Time in the longest functions, rank by rank."""
+    name, title = "calls-by-rank", "Time in MPI by function and rank"
+    sites = profile.tables["call_sites"]
+    if not len(sites):
+        return Gap(name, title, NO_CALLS)
+    words, of = np.unique(sites["call"], return_inverse=True)
+    total = np.bincount(of, sites["time_ns"].astype(float), len(words))
+    place = np.empty(len(words), np.int64)
+    place[np.argsort(-total, kind="stable")] = np.minimum(np.arange(len(words)), N_CALLS)
+    n_ranks = profile.job.n_ranks
+    names = [printable(text(words[int(np.argmax(place == i))])) for i in range(min(len(words), N_CALLS))]
+    names += [OTHERS] if len(words) > N_CALLS else []
+    cell = place[of] * n_ranks + sites["rank"]
+    times = np.bincount(cell, sites["time_ns"] * 1e-9, len(names) * n_ranks).reshape(len(names), n_ranks)
+    rows = tuple((rank, *times[:, rank].tolist()) for rank in range(n_ranks))
+    blocks = of_ranks(np.arange(n_ranks))
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        parts = [(short(word), blocks.means(row)) for word, row in zip(names, times, strict=True)]
+        lines.stacked_by_rank(picture, blocks.first, parts)
+
+    description = f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}."
+    return Figure(
+        name, title, description, ("rank", *(f"{word}_s" for word in names)), rows, draw, (WIDTH, 3.8)
+    )
+
+
+def imbalance(profile: Profile) -> Figure | Gap:
+    """Time of each rank outside and inside MPI."""
+    name, title = "imbalance", "Load of the ranks"
+    ranks = np.sort(profile.tables["ranks"], order="rank")
+    if not len(ranks) or not (ranks["comp_ns"] + ranks["mpi_ns"]).any():
+        return Gap(name, title, "no rank left a record of its time")
+    comp_s, mpi_s, sampled_s = (ranks[key] * 1e-9 for key in ("comp_ns", "mpi_ns", "sampled_ns"))
+    rows = tuple(
+        (int(rank), *values)
+        for rank, *values in zip(
+            ranks["rank"], comp_s.tolist(), mpi_s.tolist(), sampled_s.tolist(), strict=True
+        )
+    )
+    blocks = of_ranks(ranks["rank"])
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import lines
+
+        parts = [("outside MPI", blocks.means(comp_s)), ("in MPI", blocks.means(mpi_s))]
+        lines.stacked_by_rank(picture, blocks.first, parts, mean=float(comp_s.mean()))
+
+    most, mean = float(comp_s.max()), float(comp_s.mean())
+    uneven = f" The longest is {most / mean - 1:.1%} above it." if mean else ""
+    description = (
+        f"Time of each rank outside and inside MPI{blocks.words('means')}. On the mean {mean:.4g} s are "
+        f"outside.{uneven}"
+    )
+    header = ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s")
+    return Figure(name, title, description, header, rows, draw, (WIDTH, 3.4))
+
+
+Maker = Callable[..., Figure | Gap | None]
+SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
+    (
+        "Interference",
+        (
+            running_slowdown,
+            shutters,
+            wall_time,
+            slowdown_by_rank,
+            sensitivity,
+        ),
+    ),
+    (
+        "Time in MPI",
+        (
+            rank_timeline,
+            calls,
+            calls_by_rank,
+            call_sites,
+            imbalance,
+        ),
+    ),
+    ("Messages", (matrix, sizes, timeline)),
+    ("Network", (levels,)),
+)
+"""Headings, and what makes the figures below them."""
+OF_TRACES = (timeline, rank_timeline)
+"""Those that also need to know where the profile was read."""
+MOST_RANKS = 10_000_000
+DAMAGE = (ArithmeticError, LookupError, ValueError)
+"""What NumPy raises on numbers that no job has."""
+
+
+def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[Figure | Gap]]]:
+    """All figures of a profile, and what is missing, by sections.
+
+    Result: heading, and a `Figure` or a `Gap` for each figure that there could be. Raises `DataError` if the
+    job has no ranks, or more than `MOST_RANKS`.
+    """
+    _check_ranks(profile)
+    with stage("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):
+        made = ((heading, [_made(make, profile, file) for make in makers]) for heading, makers in SECTIONS)
+        return [(heading, [one for one in section if one is not None]) for heading, section in made]
+
+
+def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap | None:
+    try:
+        made = make(profile, file) if make in OF_TRACES else make(profile)
+    except DAMAGE as error:
+        raise DataError(
+            f"the profile's tables contradict each other ({error}): the file is damaged"
+        ) from error
+    count("figures", 1)
+    return made
+
+
+def _check_ranks(profile: Profile) -> None:
+    n_ranks = profile.job.n_ranks
+    if not 1 <= n_ranks <= MOST_RANKS:
+        raise DataError(
+            f"figures are of 1 to {MOST_RANKS:,} ranks, the profile has {n_ranks:,}: is it damaged?"
+        )
+    for name in ("ranks", "call_sites", "cycles"):
+        ranks = profile.tables[name]["rank"]
+        if len(ranks) and not 0 <= ranks.min() <= ranks.max() < n_ranks:
+            raise DataError(
+                f"table {name} names ranks that a job of {n_ranks:,} does not have: the file is damaged"
+            )

@@ -1,0 +1,53 @@
+"""List the profiles below a folder: the history of its jobs.
+
+What was read once is kept in an index in the user's folder for caches, so only new profiles take time.
+
+  mpicoloc history ~/profiles
+  mpicoloc history --csv ~/profiles > jobs.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from mpicoloc import config, messages
+from mpicoloc.cli.memory import bounded
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="?", default=".", help="where profiles lie, in folders below it too"
+    )
+    parser.add_argument("--last", metavar="N", help="only the N jobs that began last")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print all facts of each profile as JSON")
+    how.add_argument("--csv", action="store_true", help="print them as comma-separated values")
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Print the list; 0, or 1 if a file among them could not be read."""
+    if args.last is not None:
+        config.parse_whole("--last", args.last)
+    from mpicoloc.profile.history import history, records
+
+    jobs = history(args.folder)
+    if jobs.attrs["note"]:
+        messages.note(jobs.attrs["note"])
+    jobs = jobs if args.last is None else jobs.tail(int(args.last))
+    if args.csv:
+        from mpicoloc.show.output import write
+
+        write(jobs.to_csv(index=False))
+    elif args.json:
+        print(json.dumps(records(jobs), indent=2, allow_nan=False))
+    else:
+        from mpicoloc.profile.history import show
+
+        show(records(jobs))
+    unread = jobs[jobs["trouble"].notna()]
+    for trouble in unread["trouble"]:
+        messages.trouble(trouble)
+    return 1 if len(unread) else 0

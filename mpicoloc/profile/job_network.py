@@ -1,0 +1,61 @@
+"""What a job did to the network where it ran, for its profile."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import replace
+
+from mpicoloc import config
+from mpicoloc.core.profile import Network, Profile
+from mpicoloc.errors import MpicolocError, UsageError
+from mpicoloc.network import utilisation
+from mpicoloc.network.topology.fabric import Fabric, placement_of
+from mpicoloc.network.traffic import recorded
+from mpicoloc.network.traffic.job_traffic import job_traffic
+from mpicoloc.pmpi import elf
+
+TRAFFIC = "messages, one-sided and collectives"
+
+
+def on_network(profile: Profile) -> Profile:
+    """The profile with its `network`, if the option ``network.topology`` is set; why not becomes a note."""
+    path = config.get("network.topology")
+    if path is None:
+        return profile
+    try:
+        network, notes = _network(profile, _fabric(str(path)))
+    except MpicolocError as error:
+        return replace(profile, notes=(*profile.notes, f"network not derived: {error}"))
+    return replace(profile, network=network, notes=(*profile.notes, *(f"network: {note}" for note in notes)))
+
+
+def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
+    placement = placement_of(fabric, recorded.hostnames(profile))
+    duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
+    job = profile.job
+    told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
+    levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
+    demand_class = utilisation.demand_class(levels)
+    rate = config.BY_KEY["network.link_rate"]
+    notes = list(told.notes)
+    if fabric.assumed_levels and rate.env not in os.environ:
+        notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
+    if fabric.assumes_up_links:
+        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}: give --up-links")
+    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
+
+
+def _fabric(path: str) -> Fabric:
+    from mpicoloc.network.topology import readers
+
+    try:
+        with io.TextIOWrapper(elf.open_regular(path), encoding="utf-8-sig", errors="replace") as file:
+            contents = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"topology {path!r} cannot be read: {reason}") from None
+    up_links = config.get("network.up_links")
+    return readers.fabric_of_text(
+        contents, path, str(config.get("network.link_rate")), None if up_links is None else str(up_links)
+    )

@@ -1,0 +1,226 @@
+"""The profile of a job from its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpicoloc import config
+from mpicoloc.bill.price import price
+from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
+from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
+from mpicoloc.errors import UsageError
+from mpicoloc.measure import critical_ranks
+from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
+from mpicoloc.profile.node_part import NodePart
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Rng = np.random.Generator | Callable[[], np.random.Generator]
+
+
+Tables = Mapping[str, Table]
+
+
+def complete(
+    job: Job,
+    tables: Tables,
+    *,
+    rng: Rng,
+    rate_su: float = 1.0,
+    pricing: str = "fair",
+    partial: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Profile:
+    """The profile of a job from its raw tables: totals, interference and price.
+
+    Parameters
+    ----------
+    job : Job
+        Its `wall_s` is T_co.
+    tables : mapping of str to Table
+        Tables of a profile; those left out count as empty.
+    rng : numpy.random.Generator or callable
+        For the bootstrap; or what makes it, called only for a job that had co-runners.
+    rate_su : float
+        L, SU per core and hour.
+    pricing : str
+        Name of the price function F.
+    partial : bool
+        The job did not end as it should.
+    notes : tuple of str
+        What the reader of the profile should know.
+
+    Returns
+    -------
+    Profile
+
+    Raises
+    ------
+    UsageError
+        If `pricing` is unknown.
+    """
+    names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels", "sensitivity"}
+    full = {name: tables[name] if name in tables else table(name) for name in names}
+    slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
+    full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
+    found = interference_of_ranks(job, full, slowdowns, rng)
+    if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():
+        found, full["sensitivity"] = _with_bubbles(found, full, job.wall_s)
+    bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)
+    return Profile(job, full, mpi_summary(full["ranks"]), found, bill, partial, notes)
+
+
+def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
+    """What bubbles in shutters tell, with what they cost, and the job's curve."""
+    from mpicoloc.bubble import production  # few jobs have bubbles, and it takes milliseconds
+
+    bubbled = production.of_job(tables)
+    if bubbled is None:
+        return found, table("sensitivity")
+    found = replace(found, **production.summary(bubbled))
+    if found.overhead_frac is not None and wall_s > 0:
+        lost_s = production.lost_s(bubbled, tables["shutters"])
+        found = replace(found, overhead_frac=found.overhead_frac + lost_s / wall_s)
+    return found, production.curve_table(bubbled)
+
+
+def mpi_summary(ranks: Table) -> MpiSummary:
+    """Totals over ranks; all None when no rank left a record."""
+    if not len(ranks):
+        return MpiSummary()
+    mpi_ns, comp_ns = (float(ranks[name].sum()) for name in ("mpi_ns", "comp_ns"))
+    total_ns = mpi_ns + comp_ns
+    return MpiSummary(
+        n_calls=int(ranks["n_calls"].sum()),
+        sent_bytes=int(ranks["sent_bytes"].sum()),
+        recv_bytes=int(ranks["recv_bytes"].sum()),
+        time_frac=mpi_ns / total_ns if total_ns > 0 else None,
+    )
+
+
+def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
+    """Profile of a job.
+
+    Result: partial also when ranks are missing or did not come to MPI_Finalize; its notes say which.
+    """
+    tables = {name: _joined(name, parts) for name in COLUMNS}
+    tables["shutters"] = _for_all_or_none(tables["shutters"])
+    facts = parts[0].facts
+    notes = [note for part in parts for note in part.facts["notes"]] + _gaps(parts, len(tables["ranks"]))
+    ranks = tables["ranks"]
+    job = Job(
+        id=facts["job_id"],
+        command=facts["command"],
+        n_ranks=facts["world_size"],
+        n_nodes=facts["n_nodes"],
+        n_cores=sum(part.facts["n_cores"] for part in parts),
+        mpi_library=facts["mpi_library"],
+        wall_s=float(ranks["wall_s"].max()),
+        start_unix_s=facts["start_unix_s"],
+        mode=facts["mode"],
+        user=facts["user"],
+        batch_name=facts["batch_name"],
+    )
+    partial = partial or _is_partial(parts, len(ranks))
+    rate_su = float(_option("price.rate_su", notes) or 0)
+    pricing = str(_option("price.pricing", notes))
+    try:
+        return _complete(job, tables, rate_su, pricing, partial, notes)
+    except UsageError as error:
+        # A centre's function that fails, or is missing on this node, must not cost the profile either.
+        default = str(config.BY_KEY["price.pricing"].default)
+        notes.append(f"{error}; {default} taken")
+        return _complete(job, tables, rate_su, default, partial, notes)
+
+
+def _complete(
+    job: Job, tables: Mapping[str, Table], rate_su: float, pricing: str, partial: bool, notes: Sequence[str]
+) -> Profile:
+    return complete(
+        job,
+        tables,
+        rng=lambda: _rng(job),
+        rate_su=rate_su,
+        pricing=pricing,
+        partial=partial,
+        notes=tuple(notes),
+    )
+
+
+def _joined(name: str, parts: Sequence[NodePart]) -> Table:
+    """The parts' tables below each other, with row numbers of nodes, modules and places as in the whole."""
+    pieces = []
+    n_nodes = n_modules = n_places = 0
+    for part in parts:
+        piece = part.tables[name].copy()
+        columns = piece.dtype.names or ()
+        if "i_node" in columns:
+            piece["i_node"] = n_nodes if len(part.tables["nodes"]) else -1
+        if "i_module" in columns:
+            piece["i_module"][piece["i_module"] >= 0] += n_modules
+        if "place" in columns:
+            piece["place"] += n_places
+        n_nodes += len(part.tables["nodes"])
+        n_modules += len(part.tables["modules"])
+        n_places += len(part.tables["places"])
+        pieces.append(piece)
+    return np.concatenate(pieces) if pieces else table(name)
+
+
+def _for_all_or_none(shutters: Table) -> Table:
+    """At the end of a job the last word on a shutter may have come to some of its nodes only."""
+    common, result = shutters["common"], shutters.copy()
+    for counts in (VERDICTS.index("valid"), VERDICTS.index("bubbled")):
+        doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != counts)])
+        result["verdict"][doubted & (shutters["verdict"] == counts)] = VERDICTS.index("elsewhere")
+    return result
+
+
+def _is_partial(parts: Sequence[NodePart], n_found: int) -> bool:
+    return n_found < parts[0].facts["world_size"] or any(part.facts["not_finalized"] for part in parts)
+
+
+def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
+    notes = []
+    lost = sorted(rank for part in parts for rank in part.facts["not_finalized"])
+    if lost:
+        shown = ", ".join(map(str, lost[:16])) + (" ..." if len(lost) > 16 else "")
+        notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
+    n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
+    if n_found < n_ranks:
+        hint = f": {len(parts)} of {n_nodes} nodes sent theirs" if n_nodes > 1 else ""
+        notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
+    if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
+        begin, end = (_utc(time) for time in (times[0], times[-1]))
+        until = begin + (f" to {end}" if end != begin else "")
+        notes.append(f"from the last checkpoints of {len(times)} of {n_nodes} nodes, of {until}")
+    return notes
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _rng(job: Job) -> np.random.Generator:
+    """The same job gives the same interval whenever it is computed; without co-runners it is not imported."""
+    import hashlib
+
+    from numpy.random import default_rng
+
+    return default_rng(int.from_bytes(hashlib.sha256(job.id.encode()).digest()[:8], "big"))
+
+
+def _option(key: str, notes: list[str]) -> config.Value:
+    """The option's value, else its default: at the end of a job a bad option must not cost the profile."""
+    try:
+        return config.get(key)
+    except UsageError as error:
+        value = config.BY_KEY[key].default
+        notes.append(f"{error}; {value} taken")
+        return value

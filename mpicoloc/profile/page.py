@@ -1,0 +1,191 @@
+"""One self-contained HTML page of a profile: no script, no network, light and dark, for eyes and for ears."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+import mpicoloc
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import count, stage
+from mpicoloc.core.tables import printable
+from mpicoloc.core.units import amount, seconds
+from mpicoloc.measure import processor
+from mpicoloc.profile import heading as profile_heading
+from mpicoloc.profile.signature import Signature
+from mpicoloc.profile.summary import co_runners
+from mpicoloc.profile.terminal import estimate, notes
+from mpicoloc.show import drawing
+from mpicoloc.show.figures import Cell, Figure, Gap
+from mpicoloc.show.templates import template
+
+N_ROWS = 200
+"""Rows of a figure's data on the page."""
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_LINKS = re.compile(r"(url\(#|^#)")
+VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
+VARIABLES |= {word: f"--s{i}" for i, word in enumerate(drawing.SERIES)}
+_COLOURS = re.compile("|".join(VARIABLES))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A figure, as the template needs it."""
+
+    name: str
+    title: str
+    text: str
+    picture: Markup
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures below one heading; and what is missing there, by reasons."""
+
+    heading: str
+    parts: tuple[Part, ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+def page(
+    profile: Profile,
+    sections: Sequence[tuple[str, Sequence[Figure | Gap]]],
+    signature: Signature | None = None,
+) -> str:
+    """The page.
+
+    Result: HTML. Whatever the profile says is text in it, never markup.
+    """
+    with stage("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
+        drawn = [_section(name, parts) for name, parts in sections]
+    return template("page.html").render(
+        job=profile.job,
+        id=printable(profile.job.id),
+        line=printable(profile_heading.line(profile)),
+        partial=profile.partial,
+        version=mpicoloc.__version__,
+        cards=_cards(profile),
+        facts=[(name, printable(value)) for name, value in _facts(profile, signature)],
+        notes=[printable(note) for note in notes(profile)],
+        company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
+        sections=drawn,
+        most_rows=N_ROWS,
+    )
+
+
+def _cards(profile: Profile) -> list[tuple[str, str, str]]:
+    """The numbers that matter most: name, number, and what is to be known of it."""
+    slowdown, price, mpi = profile.interference.slowdown, profile.price, profile.mpi
+    known = slowdown is not None and slowdown.method != processor.ALONE
+    of_slowdown = ("not measured", profile.interference.reason) if slowdown is None else (
+        f"{slowdown.value:.3f}",
+        f"{slowdown.low:.3f} to {slowdown.high:.3f} (95 %)" if known else "no co-runner under mpicoloc",
+    )  # fmt: skip
+    of_price = ("not priced", "") if price is None else (
+        f"{price.fair_su:.4g} SU", f"{price.discount_frac:.1%} off {price.runtime_su:.4g} SU by run time",
+    )  # fmt: skip
+    share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%}"
+    calls = "" if mpi.n_calls is None else f"{mpi.n_calls:,} calls"
+    job = profile.job
+    size = f"{job.n_ranks:,} rank{'s'[: job.n_ranks != 1]}, {job.n_nodes:,} node{'s'[: job.n_nodes != 1]}"
+    cards = [
+        ("Slowdown by co-runners", *of_slowdown),
+        ("Price", *of_price),
+        ("Time in MPI", share, calls),
+        ("Wall time", seconds(job.wall_s), size),
+    ]
+    return [(name, number, printable(more)) for name, number, more in cards]
+
+
+def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
+    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
+    library = profile_heading.library(job.mpi_library)
+    facts = [
+        ("Command", job.command),
+        ("Began", profile_heading.began(job)),
+        ("User", job.user or "not known"),
+    ]
+    facts += [(name.capitalize(), word) for name, word in profile_heading.facts(profile) if name == "hosts"]
+    facts += [("MPI library", library), ("Cores", f"{job.n_cores:,}")]
+    if mpi.sent_bytes is not None:
+        facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
+    facts += [("Slowdown", estimate(found.slowdown))]
+    facts += [("Beside it", estimate(other)) for other in found.alternatives]
+    if found.n_taken:
+        facts.append(("Shutters", f"{found.n_taken:,} taken, {found.n_used:,} valid, meter {found.meter}"))
+    if found.shared_s is not None:
+        facts.append(("With a co-runner", seconds(found.shared_s)))
+    if found.overhead_frac is not None:
+        facts.append(("Overhead of measuring", f"{found.overhead_frac:.2%} of the time"))
+    if price is not None:
+        interval = f"{price.fair_su:.4g} SU ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
+        facts.append(
+            ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
+        )
+    return facts if signature is None else [*facts, ("Signature", profile_heading.signed(signature))]
+
+
+def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:
+    missing: dict[str, list[str]] = {}
+    for one in parts:
+        if isinstance(one, Gap):
+            missing.setdefault(printable(one.reason), []).append(one.title)
+    drawn = tuple(_part(one) for one in parts if isinstance(one, Figure))
+    return Section(name, drawn, tuple(("; ".join(titles), reason) for reason, titles in missing.items()))
+
+
+def _part(figure: Figure) -> Part:
+    count("figures", 1)
+    rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])
+    header = tuple(printable(name) for name in figure.header)
+    return Part(figure.name, figure.title, printable(figure.description), inlined(figure), header, rows,
+                len(figure.rows))  # fmt: skip
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "not known"
+    return (
+        printable(cell) if isinstance(cell, str) else f"{cell:,}" if isinstance(cell, int) else f"{cell:.6g}"
+    )
+
+
+def inlined(figure: Figure) -> Markup:
+    """The figure as an SVG element: with its name and words, in the page's colours, its ids its own."""
+    root = ET.fromstring(drawing.svg(figure, titled=False))
+    for tag in ("metadata", "title"):
+        for child in root.findall(f"{{{_SVG}}}{tag}"):
+            root.remove(child)
+    for element in root.iter():
+        for style in element.findall(f"{{{_SVG}}}style"):
+            element.remove(style)
+        for name, value in list(element.attrib.items()):
+            element.set(name, _in_page(figure.name, name, value))
+    for name in ("width", "height"):
+        del root.attrib[name]
+    names = {"title": figure.title, "desc": figure.description}
+    for i, (tag, words) in enumerate(names.items()):
+        label = ET.Element(f"{{{_SVG}}}{tag}", {"id": f"{figure.name}-{tag}"})
+        label.text = printable(words)
+        root.insert(i, label)
+    root.set("role", "img")
+    root.set("aria-labelledby", " ".join(f"{figure.name}-{tag}" for tag in names))
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", _XLINK)
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def _in_page(figure: str, name: str, value: str) -> str:
+    """An attribute with ids of this figure, and with variables of the page's style for colours."""
+    if name == "id":
+        return f"{figure}-{value}"
+    if name == "style":
+        value = _COLOURS.sub(lambda word: f"var({VARIABLES[word[0]]})", value)
+    return _LINKS.sub(rf"\g<1>{figure}-", value)

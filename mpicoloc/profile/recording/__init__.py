@@ -1,1 +1,0 @@
-"""The MPI calls and messages that a job recorded, whichever way they were kept."""

@@ -1,0 +1,125 @@
+"""A partial profile from what the nodes of a job wrote while it ran."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy.random
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import COLUMNS
+from mpicoloc.errors import MALFORMED, MpicolocError, Refused
+from mpicoloc.measure import ipc, loop
+from mpicoloc.profile import checkpoints, pipe, rows
+from mpicoloc.profile.job_network import on_network
+from mpicoloc.profile.merge import merge
+from mpicoloc.profile.node_part import NodePart, unpack
+from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
+
+_NEEDED = (hashlib, numpy.random, ipc, loop)
+"""What `merge` imports when it needs it, where no module can be read any more."""
+_SAME_START_S = 60.0
+"""All nodes of a run begin within this time, by clocks that differ."""
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A part, and where it was found."""
+
+    path: str
+    part: NodePart
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """What is the same on all nodes."""
+        return self.part.facts["job_id"], self.part.facts["world_size"]
+
+    @property
+    def start_s(self) -> float:
+        """When its first rank began, s since 1970."""
+        return float(self.part.facts["start_unix_s"])
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks of its node."""
+        return set(self.part.tables["ranks"]["rank"].tolist())
+
+
+def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
+    """The partial profile of a job whose nodes left these parts, read in a process of its own.
+
+    Raises `DataError` if there are no parts, or one is damaged. Raises `EnvironmentFault` if the system
+    refuses to read them.
+    """
+    found = {path: checkpoints.content(path) for place in places for path in checkpoints.files(place)}
+
+    def read(content: memoryview) -> tuple[Profile, list[str]]:
+        profile, more = pipe.unpack(content)
+        return profile, [str(line) for line in more["left_out"]]
+
+    return run_in_child(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
+
+
+def _recovered(content: Mapping[str, bytes]) -> Pieces:
+    grant_time(n_bytes=sum(map(len, content.values())))
+    found = [PartFile(path, read_part(path, packed)) for path, packed in content.items()]
+    kept, left_out = of_one_run(found, max(found, key=lambda file: file.start_s))
+    try:
+        profile = on_network(merge([file.part for file in kept], partial=True))
+    except MALFORMED as error:
+        raise checkpoints.damage(kept[0].path, error) from error
+    return pipe.pack(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
+
+
+def read_part(path: str, packed: bytes | None = None) -> NodePart:
+    """The part in a file, whoever wrote it; parameters as of `parts.read`.
+
+    Raises `DataError` if there is no such file, or it is damaged. Raises `EnvironmentFault` if the system
+    refuses to read it.
+    """
+    try:
+        part = unpack(checkpoints.read(path, packed))
+        for name, table in part.tables.items():
+            for column in COLUMNS[name]:
+                rows.known(name, column, table[column.name])
+        if not len(part.tables["ranks"]):
+            raise ValueError("it has no ranks")
+    except MpicolocError:
+        raise
+    except MALFORMED as error:
+        raise checkpoints.damage(path, error) from error
+    return part
+
+
+def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
+    """Those of the run of `first`, that of rank 0 first, and why the others are none of it."""
+    kept: list[PartFile] = []
+    left_out = []
+    for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
+        if file.run != first.run:
+            left_out.append(f"{file.path} is of another job")
+        elif abs(first.start_s - file.start_s) > _SAME_START_S or any(
+            file.ranks & other.ranks for other in kept
+        ):
+            left_out.append(f"{file.path} is of another run, or another copy of a node's part")
+        else:
+            kept.append(file)
+    return sorted(kept, key=lambda file: min(file.ranks)), left_out
+
+
+def check_replaces(path: str, old: Profile, new: Profile) -> None:
+    """Whether a recovered profile may take the place of the one that lies there.
+
+    Raises `Refused` if that one is whole, of another job, or knows more.
+    """
+    reason = ""
+    if not old.partial:
+        reason = "is whole"
+    elif old.job.id != new.job.id:
+        reason = f"is of another job, {old.job.id}"
+    elif (old.mpi.n_calls or 0) > (new.mpi.n_calls or 0):
+        reason = f"has more: {old.mpi.n_calls:,} calls, the checkpoints {new.mpi.n_calls or 0:,}"
+    if reason:
+        raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")

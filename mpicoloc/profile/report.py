@@ -1,0 +1,57 @@
+"""Make a page of a profile, or its figures as files.
+
+The page is one HTML file without a script, and needs no network: it can be mailed, and opened from a disk.
+Without --out and --figures it is written beside you, with the profile's name.
+
+  mpicoloc report mpicoloc-1234.h5 --out page.html
+  mpicoloc report mpicoloc-1234.h5 --figures pictures --format svg,csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from mpicoloc import messages
+from mpicoloc.cli import drawn
+from mpicoloc.cli.memory import bounded
+from mpicoloc.show import outputs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    add("--out", metavar="PAGE", help="the page to write (default: the profile's name, with .html)")
+    drawn.add_arguments(parser, "every figure")
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Write what was asked for, and print the name of the page."""
+    formats = drawn.formats_of(args)
+    out = args.out
+    if out is None and args.figures is None:
+        out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
+    if out is not None:
+        outputs.check(out, [args.file])
+    from mpicoloc.profile import figures as profile_figures
+    from mpicoloc.profile import profiles
+    from mpicoloc.show.figures import Figure
+
+    profile = profiles.read(args.file)
+    sections = profile_figures.figures(profile, args.file)
+    if args.figures is not None:
+        parts = [part for _, found in sections for part in found]
+        drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)
+        for part in parts:
+            if not isinstance(part, Figure):
+                messages.note(f"no figure {part.name}: {part.reason}")
+    if out is not None:
+        from mpicoloc.profile import signature
+        from mpicoloc.profile.page import page
+
+        with outputs.text_file(out) as file:
+            file.write(page(profile, sections, signature.facts(args.file)))
+        print(out)
+    return 0

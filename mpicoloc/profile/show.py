@@ -1,0 +1,89 @@
+"""Show a profile: interference, price, and where the MPI time went.
+
+Long tables show their first 8 rows, with --top N as many as you like, with --all all of them. Of what was not
+measured the reason is told.
+
+  mpicoloc show mpicoloc-1234.h5
+  mpicoloc show --top 20 mpicoloc-1234.h5
+  mpicoloc show --json mpicoloc-1234.h5
+  mpicoloc show before.h5 after.h5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from mpicoloc import config, messages
+from mpicoloc.cli.memory import bounded
+from mpicoloc.errors import MpicolocError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="profile that a job wrote, mpicoloc-<job id>.h5"
+    )
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--top", metavar="N", help="show N rows of each long table (default 8)")
+    rows.add_argument("--all", action="store_true", help="show all rows")
+    parser.add_argument(
+        "--json", action="store_true", help="print the key numbers as JSON; of several profiles, a list"
+    )
+
+
+@bounded
+def run(args: argparse.Namespace) -> int:
+    """Print the profiles; 0, or an error that `main` reports."""
+    if args.top is not None:
+        config.parse_whole("--top", args.top)
+    if len(args.files) > 1:
+        return _several(args)
+    if args.json:
+        print(json.dumps(_summary(args.files[0]), indent=2, allow_nan=False))
+    else:
+        _show(args.files[0], _n_top(args))
+    return 0
+
+
+def _several(args: argparse.Namespace) -> int:
+    """All that can be read; the exit code is that of the first one that cannot."""
+    from mpicoloc.core.tables import printable
+
+    code, summaries = 0, []
+    for file in args.files:
+        try:
+            if args.json:
+                summaries.append(_summary(file))
+                continue
+            print(f"==> {printable(file)} <==", flush=True)
+            _show(file, _n_top(args))
+        except MpicolocError as error:
+            messages.trouble(str(error))
+            code = code or error.exit_code
+    if args.json:
+        print(json.dumps(summaries, indent=2, allow_nan=False))
+    return code
+
+
+def _summary(file: str) -> dict[str, Any]:
+    # Imported here: h5py takes long, and `mpicoloc show --help` does not need it.
+    from mpicoloc.profile import profiles
+    from mpicoloc.profile.summary import summary
+
+    return summary(profiles.read(file))
+
+
+def _n_top(args: argparse.Namespace) -> int | None:
+    from mpicoloc.profile.terminal import N_TOP
+
+    return None if args.all else int(args.top or N_TOP)
+
+
+def _show(file: str, n_top: int | None) -> None:
+    from mpicoloc.profile import profiles, signature
+    from mpicoloc.profile.terminal import show
+    from mpicoloc.show.output import console
+
+    show(profiles.read(file), console(), signature.facts(file), n_top)

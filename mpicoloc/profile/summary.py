@@ -1,0 +1,109 @@
+"""The keys of ``mpicoloc show --json``: a fixed projection of a profile that other programs read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mpicoloc.bubble import production
+from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
+from mpicoloc.core.tables import text
+from mpicoloc.errors import MpicolocError
+from mpicoloc.measure import processor
+from mpicoloc.profile import profiles
+
+
+def summary(profile: Profile) -> dict[str, Any]:
+    """Plain values with the keys that DESIGN.md fixes; what was not measured is None, never 0."""
+    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
+    return {
+        "schema_version": profile.schema_version,
+        "partial": profile.partial,
+        "job": {name: getattr(job, name)
+                for name in ("id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s")}
+        | {"start_unix_s": job.start_unix_s or None, "user": job.user or None,
+           "hosts": [text(row["hostname"]) for row in profile.tables["nodes"]]},
+        "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
+        "interference": {
+            "slowdown": estimate_json(found.slowdown),
+            "meters": {result.meter: _meter_json(result) for result in found.meters},
+            "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
+            "shutters": {
+                "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
+            "processor": {
+                "cpu_s": found.cpu_s, "run_delay_s": found.run_delay_s,
+                "run_delay_frac": processor.run_delay_frac(found.cpu_s, found.run_delay_s),
+                "involuntary_switches": found.involuntary_switches},
+        },
+        "price": {name: getattr(price, name, None)
+                  for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
+        "network": network_json(profile.network),
+        "bubbles": bubbles_json(profile),
+    }  # fmt: skip
+
+
+def bubbles_json(profile: Profile) -> dict[str, Any] | None:
+    """What bubbles in the job's shutters tell, or why nothing; None where none was wanted."""
+    if not production.ran_any(profile):
+        reason = production.why_none(profile)
+        return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
+    found = production.of_profile(profile, profile.job.command)
+    counted: dict[str, Any] = {"n_taken": found.n_taken, "n_used": found.n_used}
+    counted["score"] = _number_json(found.score, found.score_reason)
+    if found.curve is None:
+        return {"reason": found.reason, **counted}
+    names = ("levels", "slowdown", "low", "high")
+    return {name: getattr(found.curve, name).tolist() for name in names} | counted
+
+
+def _meter_json(result: MeterResult) -> dict[str, Any]:
+    """The meter's number with its interval, or the reason why it has none."""
+    return _number_json(result.slowdown, result.reason)
+
+
+def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
+    if value is None:
+        return {"reason": reason}
+    return {name: getattr(value, name) for name in ("value", "low", "high", "n")}
+
+
+def network_json(network: Network | None) -> dict[str, Any]:
+    """The key `network`; all of it None where no topology was known."""
+    if network is None:
+        return {"topology": None, "levels": None, "demand_class": None}
+    return {
+        "topology": network.topology,
+        "levels": levels_json(network.levels),
+        "demand_class": network.demand_class,
+    }
+
+
+def levels_json(levels: Iterable[NetworkLevel]) -> list[dict[str, Any]]:
+    """Levels of a tree with the keys that DESIGN.md fixes."""
+    names = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
+    return [{name: getattr(row, name) for name in names} for row in levels]
+
+
+def co_runners(profile: Profile) -> list[tuple[str, float]]:
+    """Other jobs and the longest time they shared a node with this one, longest first."""
+    longest: dict[str, float] = {}
+    for row in profile.tables["corunners"]:
+        name = text(row["job_id"])
+        longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
+    return sorted(longest.items(), key=lambda item: -item[1])
+
+
+def result_words(file: str) -> str:
+    """Slowdown and price in a few words; or why the profile cannot be read."""
+    try:
+        numbers = summary(profiles.read(file))
+    except MpicolocError as error:
+        return f", but {error}"
+    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
+    text = f"slowdown {'not measured' if slowdown is None else processor.ALONE_WORDS}"
+    if slowdown is not None and slowdown["method"] != processor.ALONE:
+        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
+    if price.get("fair_su") is not None:
+        text += f", price {price['fair_su']:.4g} SU"
+    return f": {text}{', partial' if numbers['partial'] else ''}"

@@ -1,0 +1,1 @@
+"""Packet simulation of jobs on a fat-tree, and lanes of InfiniBand."""

@@ -1,0 +1,1 @@
+"""Programs of ranks: synthetic, recorded, or read from traces of other tools."""

@@ -1,0 +1,303 @@
+"""Programs of ranks from an OTF2 archive, as Score-P and other tools write it.
+
+An archive tells communicators, tags and roots. Where it lacks the sizes of collectives it cannot be replayed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import otf2
+from numpy.typing import NDArray
+from otf2.enums import CollectiveOp, GroupType, Paradigm
+
+from mpicoloc.core.progress import stage
+from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.collective import Collective, Messages
+from mpicoloc.replay.programs import placed_collectives, recorded
+from mpicoloc.replay.programs.builder import Program, RankPrograms, of_each
+from mpicoloc.replay.programs.collectives import blocks
+from mpicoloc.replay.programs.placed_collectives import PlacedCollective
+from mpicoloc.replay.programs.recorded import RankCalls, RecordedMessages, Tempo
+from mpicoloc.replay.programs.recorded_collectives import NAME
+from mpicoloc.replay.programs.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
+from mpicoloc.trace.export.functions import is_communication
+
+Array = NDArray[Any]
+_NS_PER_S = 1e9
+_CHUNK = b"\3BOTF2"
+"""What every file of an archive begins with."""
+_SENDS, _RECEIVES = ("MpiSend", "MpiIsend"), ("MpiRecv", "MpiIrecv")
+_Key = tuple[int, int, int, int]
+"""Source and destination in the job, communicator, tag."""
+
+
+@dataclass
+class _Call:
+    """An MPI call of a rank."""
+
+    begin_ns: int
+    function: int
+    end_ns: int = 0
+
+
+@dataclass
+class _Rank:
+    """What one rank did."""
+
+    calls: list[_Call] = field(default_factory=list)
+    depth: int = 0
+    sends: defaultdict[_Key, deque[tuple[int, int]]] = field(default_factory=lambda: defaultdict(deque))
+    """Begin of the call and bytes of each message."""
+    receives: defaultdict[_Key, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    collectives: list[tuple[int, int, Any, int, int, int]] = field(default_factory=list)
+    """Call, communicator, operation, root, bytes sent and received."""
+
+
+class _Archive:
+    """The events of an archive, rank by rank."""
+
+    def __init__(self, path: str, trace: Any) -> None:
+        self.path = path
+        self.functions: dict[str, int] = {}
+        self._ns_per_tick = _NS_PER_S / trace.timer_resolution
+        self._rank_of = _ranks(path, trace.definitions)
+        self.ranks = [_Rank() for _ in range(max(self._rank_of.values()) + 1)]
+        self.members: dict[int, list[int]] = {}
+        with stage(f"reading {os.path.basename(path)}", unit="events") as advance:
+            for n, (location, event) in enumerate(trace.events, 1):
+                self._take(location, event)
+                if n % 4096 == 0:
+                    advance(4096)
+
+    def _take(self, location: Any, event: Any) -> None:
+        rank = self._rank_of.get(location._ref)
+        if rank is None:
+            return
+        own, kind = self.ranks[rank], type(event).__name__
+        if kind == "Enter" and event.region.paradigm == Paradigm.MPI:
+            own.depth += 1
+            if own.depth == 1:
+                function = self.functions.setdefault(event.region.name, len(self.functions))
+                own.calls.append(_Call(self._ns(event), function))
+        elif kind == "Leave" and event.region.paradigm == Paradigm.MPI:
+            own.depth -= 1
+            if own.depth == 0:
+                own.calls[-1].end_ns = self._ns(event)
+        elif kind in _SENDS:
+            peer = self._world(event.communicator, event.receiver)
+            key = (rank, peer, event.communicator._ref, event.msg_tag)
+            own.sends[key].append((own.calls[-1].begin_ns, event.msg_length))
+        elif kind in _RECEIVES:
+            peer = self._world(event.communicator, event.sender)
+            own.receives[peer, rank, event.communicator._ref, event.msg_tag].append(own.calls[-1].begin_ns)
+        elif kind == "MpiCollectiveEnd":
+            self._world(event.communicator, 0)
+            sizes = (event.root, event.size_sent, event.size_received)
+            own.collectives.append((len(own.calls) - 1, event.communicator._ref, event.collective_op, *sizes))
+
+    def _ns(self, event: Any) -> int:
+        return round(event.time * self._ns_per_tick)
+
+    def _world(self, communicator: Any, rank: int) -> int:
+        """Rank in the job of a rank in a communicator."""
+        members = self.members.get(communicator._ref)
+        if members is None:
+            members = [self._rank_of[location._ref] for location in communicator.group.members]
+            self.members[communicator._ref] = members
+        if not 0 <= rank < len(members):
+            raise DataError(
+                f"{self.path}: communicator {communicator.name!r} has no rank {rank}: it is damaged"
+            )
+        return members[rank]
+
+
+def _ranks(path: str, definitions: Any) -> dict[int, int]:
+    """Rank of each location that makes MPI calls."""
+    groups = [
+        group for group in definitions.groups
+        if group.group_type == GroupType.COMM_LOCATIONS and group.paradigm == Paradigm.MPI
+    ]  # fmt: skip
+    if not groups:
+        raise DataError(f"{path} has no MPI in it: it names no locations of ranks")
+    return {location._ref: rank for rank, location in enumerate(groups[0].members)}
+
+
+def read(path: str, choices: Choices) -> ForeignTrace:
+    """The job of the archive with this anchor file, ``traces.otf2``.
+
+    Raises `DataError` if it cannot be read or replayed.
+    """
+    # The library says in several lines of its own what is wrong with a file.
+    with open(path, "rb") as file:
+        if file.read(len(_CHUNK)) != _CHUNK:
+            raise DataError(f"{path} is no OTF2 archive: give its anchor file, traces.otf2")
+    try:
+        with otf2.reader.open(path) as trace:
+            archive = _Archive(path, trace)
+    except otf2.error.Error as error:
+        raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
+    return ForeignTrace(path, _programs(archive, choices), RECORDED)
+
+
+def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
+    names = list(archive.functions)
+    functions = recorded.Functions(names)
+    calls = [_calls_of(archive.path, rank, own) for rank, own in enumerate(archive.ranks)]
+    deeds = recorded.empty_deeds(len(calls))
+    messages, unmatched = _messages(archive)
+    notes = check_matched(
+        archive.path,
+        choices,
+        len(unmatched),
+        len(unmatched) + len(messages.src),
+        min(unmatched)[1] if unmatched else "",
+    )
+    recorded.add_messages(deeds, calls, functions, messages)
+    placed_collectives.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
+    is_waiting = np.array([is_communication(name) for name in names], bool)
+    tempo = Tempo(choices.cpu_speed)
+    rank_programs = [
+        recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)
+    ]
+    return of_each(_name(archive.path), rank_programs, tuple(notes))
+
+
+def _name(path: str) -> str:
+    return os.path.basename(os.path.dirname(os.path.abspath(path)))
+
+
+def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
+    if not own.calls:
+        raise DataError(f"{path}: rank {rank} has no MPI call: is the archive whole?")
+    rows = np.array([(call.begin_ns, call.end_ns, call.function) for call in own.calls], np.int64)
+    return RankCalls(rows[:, 0], np.maximum(rows[:, 1], rows[:, 0]), rows[:, 2])
+
+
+def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]]]:
+    """Sends and receives in MPI's order; begin, and description, of those that have no other end."""
+    rows: list[tuple[int, ...]] = []
+    unmatched: list[tuple[int, str]] = []
+    for key in sorted({key for own in archive.ranks for key in (*own.sends, *own.receives)}):
+        sends = archive.ranks[key[0]].sends.get(key, deque())
+        receives = archive.ranks[key[1]].receives.get(key, deque())
+        n = min(len(sends), len(receives))
+        for (send_ns, n_bytes), take_ns in zip(sends, receives, strict=False):
+            rows.append((key[0], key[1], n_bytes, send_ns, take_ns))
+        lost = [(send_ns, f"a send of {n_bytes:,} bytes") for send_ns, n_bytes in [*sends][n:]]
+        lost += [(take_ns, "a receive") for take_ns in [*receives][n:]]
+        where = f"from rank {key[0]} to rank {key[1]}, tag {key[3]},"
+        unmatched += [(at_ns, f"{what} {where} at {at_ns / _NS_PER_S:.6f} s") for at_ns, what in lost]
+    columns = np.array(rows, np.int64).reshape(-1, 5)
+    order = np.argsort(columns[:, 3], kind="stable")
+    columns = columns[order]
+    counts: defaultdict[tuple[int, int], int] = defaultdict(int)
+    tags = []
+    for src, dst in columns[:, :2].tolist():
+        tags.append(counts[src, dst])
+        counts[src, dst] += 1
+    messages = RecordedMessages(
+        src=columns[:, 0],
+        dst=columns[:, 1],
+        n_bytes=columns[:, 2],
+        send_ns=columns[:, 3],
+        take_ns=columns[:, 4],
+        tag=np.array(tags, np.int64),
+    )
+    return messages, unmatched
+
+
+def _collectives(
+    archive: _Archive, names: Sequence[str], calls: Sequence[RankCalls], choices: Choices
+) -> list[PlacedCollective]:
+    """The k-th collective of each communicator in all of its members."""
+    library, collectives = library_of(choices), []
+    rows: defaultdict[int, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for rank, own in enumerate(archive.ranks):
+        _check_sizes(archive, rank, names)
+        for row in own.collectives:
+            rows[row[1]][rank].append(row)
+    known: dict[Any, Sequence[Program]] = {}
+    for comm, of_rank in rows.items():
+        members = archive.members[comm]
+        counts = {len(of_rank[rank]) for rank in members}
+        if len(counts) > 1:
+            raise DataError(
+                f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to "
+                f"{max(counts)} times: the archive is not whole"
+            )
+        for same in zip(*(of_rank[rank] for rank in members), strict=True):
+            key = (comm, *(row[2:] for row in same))
+            if key not in known:
+                made = _messages_of(same, library, archive.path)
+                known[key] = blocks(made, np.array(members), comm + 1)
+            i_call = np.array([row[0] for row in same])
+            begin_ns = np.array([calls[rank].begin_ns[i] for rank, i in zip(members, i_call, strict=True)])
+            match = NAME.fullmatch(names[int(calls[members[0]].function[i_call[0]])])
+            is_blocking = match is None or not match[1]
+            collectives.append(PlacedCollective(np.array(members), i_call, begin_ns, is_blocking, known[key]))
+    return collectives
+
+
+def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
+    """Every call of a collective has its record."""
+    own = archive.ranks[rank]
+    recorded_calls = {row[0] for row in own.collectives}
+    for i, call in enumerate(own.calls):
+        if NAME.fullmatch(names[call.function]) and i not in recorded_calls:
+            raise DataError(
+                f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
+                f"{rank}): record it with Score-P, or replay the profile itself"
+            )
+
+
+def _messages_of(rows: Sequence[Any], library: Any, path: str) -> Messages:
+    """Messages of a collective, from what its members sent and received as Score-P counts it."""
+    p = len(rows)
+    sent, received = (np.array([row[i] for row in rows], np.int64) for i in (4, 5))
+    op = rows[0][2]
+    name = _OPERATIONS.get(op)
+    if name is None or any(row[2] != op for row in rows):
+        raise DataError(f"{path}: members of a communicator called {op} and others at once, or it is unknown")
+    root = rows[0][3] if 0 <= rows[0][3] < p else 0
+    if name == "alltoallv":
+        messages = Messages(p)
+        for step in range(1, p):
+            v = np.arange(p)
+            messages.add(v, (v + step) % p, sent // p)
+        return messages
+    made = library.messages(_collective(name, p, root, sent, received))
+    assert isinstance(made, Messages)
+    return made
+
+
+def _collective(name: str, p: int, root: int, sent: Array, received: Array) -> Collective:
+    whole = {
+        "bcast": received.max(), "reduce": sent.max(), "allreduce": sent.max() // p, "barrier": 0,
+        "alltoall": sent.max() // p, "scan": sent.max() // p, "exscan": sent.max() // max(p - 1, 1),
+    }  # fmt: skip
+    if name in whole:
+        return Collective(name, p, int(whole[name]), root=root)
+    parts = {"gather": sent, "scatter": received, "allgather": sent // p, "reduce_scatter": received // p}[
+        name
+    ]
+    if (parts == parts[0]).all() and name != "reduce_scatter":
+        return Collective(name, p, int(parts[0]), root=root)
+    return Collective(name if name == "reduce_scatter" else f"{name}v", p, 0, root=root, counts=parts)
+
+
+_OPERATIONS = {
+    CollectiveOp.BARRIER: "barrier", CollectiveOp.BCAST: "bcast", CollectiveOp.GATHER: "gather",
+    CollectiveOp.GATHERV: "gather", CollectiveOp.SCATTER: "scatter", CollectiveOp.SCATTERV: "scatter",
+    CollectiveOp.ALLGATHER: "allgather", CollectiveOp.ALLGATHERV: "allgather",
+    CollectiveOp.ALLTOALL: "alltoall", CollectiveOp.ALLTOALLV: "alltoallv",
+    CollectiveOp.ALLTOALLW: "alltoallv", CollectiveOp.ALLREDUCE: "allreduce",
+    CollectiveOp.REDUCE: "reduce", CollectiveOp.REDUCE_SCATTER: "reduce_scatter",
+    CollectiveOp.REDUCE_SCATTER_BLOCK: "reduce_scatter", CollectiveOp.SCAN: "scan",
+    CollectiveOp.EXSCAN: "exscan",
+}  # fmt: skip

@@ -1,0 +1,194 @@
+"""Synthetic traffic, for people who have no trace: incast, shift, all-to-all, uniform, halo."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import UsageError
+from mpicoloc.replay.native import ANY, Operation
+from mpicoloc.replay.programs.builder import (
+    Program,
+    ProgramBuilder,
+    RankPrograms,
+    of_each,
+    shared,
+    shift_fields,
+)
+
+NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
+UNIFORM_MESSAGES = 100
+"""Messages that each host sends in the pattern uniform, if nothing else is said."""
+_MAX_UNIFORM_MESSAGES = 10**7
+"""Each is in memory."""
+
+
+def by_name(
+    name: str,
+    n_ranks: int,
+    n_bytes: int,
+    link_bps: float,
+    rng: np.random.Generator,
+    n_times: int | None = None,
+) -> RankPrograms:
+    """The programs of a pattern.
+
+    Raises `UsageError` if there is no such pattern, or its parameter is wrong.
+    """
+    word, _, parameter = name.partition(":")
+    if n_ranks < 2:
+        raise UsageError(f"--hosts must be at least 2 for a pattern, got {n_ranks}")
+    plain = {"incast": incast, "alltoall": alltoall, "halo": halo}
+    if word in plain and not parameter:
+        return plain[word](n_ranks, n_bytes, n_times or 1)
+    if word == "shift":
+        return shift(n_ranks, n_bytes, _shift_of(name, parameter, n_ranks), n_times or 1)
+    if word == "uniform":
+        gap_ns = n_bytes / (_load_of(name, parameter) * link_bps) * 1e9
+        n_messages = n_times or UNIFORM_MESSAGES
+        if n_ranks * n_messages > _MAX_UNIFORM_MESSAGES:
+            raise UsageError(
+                f"--pattern {name}: {n_ranks:,} hosts with {n_messages:,} messages each, and at most "
+                f"{_MAX_UNIFORM_MESSAGES:,} messages in all are drawn: give a smaller --times or --hosts"
+            )
+        return uniform(n_ranks, n_bytes, gap_ns, rng, n_messages)
+    raise UsageError(f"--pattern must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
+
+
+def _shift_of(name: str, parameter: str, n_ranks: int) -> int:
+    if not (parameter.isascii() and parameter.isdigit()) or int(parameter) % n_ranks == 0:
+        raise UsageError(
+            f"--pattern {name}: give the distance after a colon, 1 to {n_ranks - 1}, like shift:1"
+        )
+    return int(parameter) % n_ranks
+
+
+def _load_of(name: str, parameter: str) -> float:
+    try:
+        load = float(parameter)
+    except ValueError:
+        load = math.nan
+    if not 0 < load <= 10:
+        raise UsageError(
+            f"--pattern {name}: give the load after a colon, as a part of what a host's link carries, "
+            "above 0 and at most 10, like uniform:0.5"
+        )
+    return load
+
+
+def incast(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
+    """Ranks 1 to n-1 all send to rank 0."""
+    programs = (
+        repeated(n_times, lambda builder: _receive_from_all(builder, n_ranks, n_bytes)),
+        repeated(n_times, lambda builder: builder.send(0, n_bytes)),
+    )
+    return RankPrograms("incast", programs, (np.arange(n_ranks) > 0).astype(np.int32))
+
+
+def _receive_from_all(builder: ProgramBuilder, n_ranks: int, n_bytes: int) -> None:
+    builder.wait_all([builder.irecv(peer, n_bytes) for peer in range(1, n_ranks)])
+
+
+def shift(n_ranks: int, n_bytes: int, distance: int, n_times: int = 1) -> RankPrograms:
+    """Each rank sends to the one `distance` further on, around the end."""
+    program = repeated(n_times, lambda builder: _exchange(builder, distance, 0, n_bytes))
+    return shared(f"shift:{distance}", program, n_ranks)
+
+
+def alltoall(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
+    """In n-1 rounds each rank sends to each other one, as in the pairwise all-to-all of MPI."""
+    return shared("alltoall", repeated(n_times, lambda b: exchange(b, n_ranks, n_bytes)), n_ranks)
+
+
+def exchange(builder: ProgramBuilder, n_ranks: int, n_bytes: int, comm: int = 0) -> None:
+    """The rounds of an all-to-all of all ranks, as one loop."""
+    with builder.loop(n_ranks - 1):
+        _exchange(builder, 1, 1, n_bytes, comm)
+
+
+def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, comm: int = 0) -> None:
+    """Receive from one side while sending to the other; slots 0 and 1 must be free."""
+    ends = ((Operation.IRECV, -offset, -step, 0), (Operation.ISEND, offset, step, 1))
+    for kind, peer, per_turn, request in ends:
+        fields = shift_fields(peer, per_turn)
+        builder.raw(kind, request=request, comm=comm, value=n_bytes, **fields)
+    builder.raw(Operation.WAITALL, request=0, n=2)
+
+
+def uniform(
+    n_ranks: int, n_bytes: int, gap_ns: float, rng: np.random.Generator, n_messages: int
+) -> RankPrograms:
+    """Each rank sends to others drawn evenly, after exponential times of mean `gap_ns`.
+
+    It never waits for a message before it sends the next, so it offers the load whether or not the network
+    carries it.
+    """
+    peers = rng.integers(1, n_ranks, (n_ranks, n_messages))
+    peers = (peers + np.arange(n_ranks)[:, None]) % n_ranks
+    gaps_ns = np.rint(rng.exponential(gap_ns, (n_ranks, n_messages))).astype(np.int64)
+    n_into = np.bincount(peers.ravel(), minlength=n_ranks)
+    programs = [_open_loop(peers[rank], gaps_ns[rank], int(n_into[rank]), n_bytes) for rank in range(n_ranks)]
+    return of_each("uniform", programs)
+
+
+def _open_loop(peers: NDArray[np.int64], gaps_ns: NDArray[np.int64], n_into: int, n_bytes: int) -> Program:
+    builder = ProgramBuilder()
+    requests = [builder.irecv(ANY, n_bytes) for _ in range(n_into)]
+    for peer, gap_ns in zip(peers.tolist(), gaps_ns.tolist(), strict=True):
+        builder.compute(gap_ns)
+        requests.append(builder.isend(peer, n_bytes))
+    builder.wait_all(requests)
+    return builder.build()
+
+
+def halo(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
+    """Ranks on a torus of three dimensions, as even as they divide, exchange with their neighbours."""
+    shape = grid(n_ranks)
+    place = np.arange(n_ranks).reshape(shape)
+    ends = [
+        (np.roll(place, -step, axis).ravel(), np.roll(place, step, axis).ravel(), 2 * axis + (step < 0))
+        for axis in range(len(shape))
+        for step in (1, -1)
+        if shape[axis] > 1
+    ]
+    swaps = [functools.partial(_swap, rank=rank, ends=ends, n_bytes=n_bytes) for rank in range(n_ranks)]
+    return of_each("halo", [repeated(n_times, swap) for swap in swaps])
+
+
+def _swap(
+    builder: ProgramBuilder,
+    rank: int,
+    ends: list[tuple[NDArray[np.int64], NDArray[np.int64], int]],
+    n_bytes: int,
+) -> None:
+    requests = [builder.irecv(int(before[rank]), n_bytes, tag) for _, before, tag in ends]
+    requests += [builder.isend(int(after[rank]), n_bytes, tag) for after, _, tag in ends]
+    builder.wait_all(requests)
+
+
+def grid(n: int) -> tuple[int, int, int]:
+    """Three factors of a number that are as even as they can be, the largest first."""
+    best = (n, 1, 1)
+    for c in range(1, round(n ** (1 / 3)) + 1):
+        if n % c:
+            continue
+        b = next(b for b in range(math.isqrt(n // c), 0, -1) if n // c % b == 0)
+        factors = sorted((n // c // b, b, c), reverse=True)
+        if sum(factors) < sum(best):
+            best = (factors[0], factors[1], factors[2])
+    return best
+
+
+def repeated(n_times: int, add: Callable[[ProgramBuilder], None]) -> Program:
+    """A program of the operations that `add` adds, `n_times`."""
+    builder = ProgramBuilder()
+    if n_times == 1:
+        add(builder)
+    else:
+        with builder.loop(n_times):
+            add(builder)
+    return builder.build()

@@ -1,0 +1,332 @@
+"""Programs of ranks from the calls that they recorded.
+
+What a rank did between its messages and collectives becomes computation. A trace tells which messages a call
+sent and took, not of which request: a receive is posted where the rank began one that is still open, and a
+send is waited for where the recorded run waited, but never before its receive was posted there. So what a
+replay waits for has always begun earlier in the recorded run, and no replay can come to a standstill.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.replay.native import SYNCHRONOUS, Operation
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder
+from mpicoloc.replay.programs.processor_time import processor_ns
+
+Array = NDArray[Any]
+_WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
+_POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
+_STARTS = re.compile(r"MPI_Start", re.IGNORECASE)
+_BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
+_SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
+_WINDOW_CALLS = re.compile(
+    r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE
+)
+ONE_SIDED = -1
+"""Communicator of what one rank puts into another or gets from it."""
+
+
+@dataclass(frozen=True)
+class RankCalls:
+    """The MPI calls of one rank in the order of their begins; `function` indexes the names of a trace."""
+
+    begin_ns: Array
+    end_ns: Array
+    function: Array
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    def at(self, begin_ns: Array) -> Array:
+        """Number of the call that began at each of these times."""
+        return np.searchsorted(self.begin_ns, begin_ns)
+
+
+@dataclass(frozen=True)
+class RecordedMessages:
+    """Messages of which both ends are known, in the order of their sends; arrays of shape (n_messages,).
+
+    `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between
+    the same two ranks apart. `comm` is 0, or another number for messages that no receive was called for.
+    """
+
+    src: Array
+    dst: Array
+    n_bytes: Array
+    send_ns: Array
+    take_ns: Array
+    tag: Array
+    comm: int = 0
+
+
+class Functions:
+    """What the functions of a trace do to requests, by their numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.waits, self.posts, self.starts, self.blocks, self.synchronous, self.windows = (
+            np.array([pattern.fullmatch(name) is not None for name in names], bool)
+            for pattern in (_WAITS, _POSTS, _STARTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
+        )
+
+
+def _by_call() -> defaultdict[int, list[Any]]:
+    return defaultdict(list)
+
+
+@dataclass
+class Deeds:
+    """What a rank does at each of its calls, by the call's number.
+
+    Parameters
+    ----------
+    waited_before : mapping of int to list
+        Keys of requests that must be complete before anything else is done.
+    posted : mapping of int to list
+        Operations that begin: (kind, peer, bytes, tag, comm, flags, key).
+    waited : mapping of int to list
+        Keys of requests that are waited for then.
+    blocks_before, blocks_between, blocks : mapping of int to list
+        Operations of collectives, done first, between posts and waits, and last.
+    """
+
+    blocks_before: defaultdict[int, list[Program]] = field(default_factory=_by_call)
+    blocks_between: defaultdict[int, list[Program]] = field(default_factory=_by_call)
+    waited_before: defaultdict[int, list[Any]] = field(default_factory=_by_call)
+    posted: defaultdict[int, list[tuple[Any, ...]]] = field(default_factory=_by_call)
+    waited: defaultdict[int, list[Any]] = field(default_factory=_by_call)
+    blocks: defaultdict[int, list[Program]] = field(default_factory=_by_call)
+
+    def calls(self) -> set[int]:
+        """Calls at which something is done."""
+        blocks = (*self.blocks_before, *self.blocks_between, *self.blocks)
+        return {*blocks, *self.waited_before, *self.posted, *self.waited}
+
+
+def posting_calls(
+    calls: RankCalls, functions: Functions, taken_at: Array, sent_at: Array | None = None
+) -> Array:
+    """Number of the call in which each received message's receive was posted.
+
+    Shapes: `taken_at` (n,).
+
+    A receive that a wait or test completed was posted by the oldest call that is still open. Where a rank
+    posted more than it completed, some posts were of no partner or cancelled: then it is the latest one.
+    """
+    posts = np.flatnonzero(functions.posts[calls.function])
+    if sent_at is not None:
+        posts = posts[~(functions.starts[calls.function[posts]] & np.isin(posts, sent_at))]
+    posted_at = np.asarray(taken_at).copy()
+    is_later = functions.waits[calls.function[posted_at]] if len(posted_at) else np.zeros(0, bool)
+    is_exact = len(posts) == int(is_later.sum())
+    open_posts: list[int] = []
+    i_post = 0
+    first_open = 0
+    for k in np.flatnonzero(is_later).tolist():
+        while i_post < len(posts) and posts[i_post] < posted_at[k]:
+            open_posts.append(int(posts[i_post]))
+            i_post += 1
+        if first_open < len(open_posts):
+            if is_exact:
+                posted_at[k], first_open = open_posts[first_open], first_open + 1
+            else:
+                posted_at[k] = open_posts.pop()
+    return posted_at
+
+
+def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
+    """Where a rank waits for what it began, which others made possible at `possible_ns`.
+
+    Shapes: result (n, 2). Result: number of the call (that of all calls: the end), and 1 if it is one that
+    waits, 0 if it is waited before another call.
+    """
+    waits = np.flatnonzero(functions.waits[calls.function])
+    i_wait = np.maximum(
+        np.searchsorted(waits, begun_at, "right"),
+        np.searchsorted(np.maximum.accumulate(calls.end_ns[waits]), possible_ns),
+    )
+    by_wait = np.append(waits, len(calls))[i_wait]
+    by_any = np.maximum(begun_at + 1, np.searchsorted(calls.begin_ns, possible_ns))
+    return np.stack([np.minimum(by_wait, by_any), by_wait <= by_any], axis=1)
+
+
+def add_messages(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
+) -> None:
+    """Enter messages into what the ranks do."""
+    posted_ns = _add_receives(deeds, calls, functions, messages)
+    order = np.argsort(messages.src, kind="stable")
+    for rank, rows in _rows_of(messages.src, order):
+        own = calls[rank]
+        begun_at = own.at(messages.send_ns[rows])
+        blocks = functions.blocks[own.function[begun_at]] & (own.end_ns[begun_at] >= posted_ns[rows])
+        ends = waiting_calls(own, functions, begun_at, posted_ns[rows])
+        flags = np.where(functions.synchronous[own.function[begun_at]], SYNCHRONOUS, 0)
+        for k, row in enumerate(rows.tolist()):
+            i, key = int(begun_at[k]), ("sent", messages.comm, row)
+            operation = (Operation.ISEND, *_columns(messages, row, "dst"), int(flags[k]), key)
+            deeds[rank].posted[i].append(operation)
+            if blocks[k]:
+                deeds[rank].waited[i].append(key)
+            else:
+                at, is_wait = ends[k].tolist()
+                (deeds[rank].waited if is_wait else deeds[rank].waited_before)[at].append(key)
+
+
+def _add_receives(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
+) -> Array:
+    """Enter receives; returns when each was posted in the recorded run."""
+    posted_ns = np.zeros(len(messages.src), np.int64)
+    sent_rows = dict(_rows_of(messages.src, np.argsort(messages.src, kind="stable")))
+    order = np.lexsort((messages.take_ns, messages.dst))
+    for rank, rows in _rows_of(messages.dst, order):
+        own = calls[rank]
+        taken_at = own.at(messages.take_ns[rows])
+        sent_at = own.at(messages.send_ns[sent_rows[rank]]) if rank in sent_rows else None
+        begun_at = posting_calls(own, functions, taken_at, sent_at)
+        posted_ns[rows] = own.begin_ns[begun_at]
+        for k, row in enumerate(rows.tolist()):
+            key = ("received", messages.comm, row)
+            operation = (Operation.IRECV, *_columns(messages, row, "src"), 0, key)
+            deeds[rank].posted[int(begun_at[k])].append(operation)
+            deeds[rank].waited[int(taken_at[k])].append(key)
+    return posted_ns
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """What ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+
+    rank: Array
+    peer: Array
+    bytes: Array
+    begin_ns: Array
+    is_got: Array
+
+
+def add_one_sided(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
+) -> None:
+    """Enter one-sided transfers, as messages for which the target makes no call.
+
+    The target is ready for one since its call before, and has it at its next call of the window's. The origin
+    waits at its own next one. What the window's calls send themselves is left out.
+    """
+    windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
+    ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
+    order = np.argsort(transfers.begin_ns, kind="stable")
+    for row in order.tolist():
+        origin, target = int(transfers.rank[row]), int(transfers.peer[row])
+        if origin == target:
+            continue
+        at_ns, n_bytes = int(transfers.begin_ns[row]), int(transfers.bytes[row])
+        kinds = (
+            (Operation.IRECV, Operation.ISEND)
+            if transfers.is_got[row]
+            else (Operation.ISEND, Operation.IRECV)
+        )
+        for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
+            key = ("one-sided", row, own)
+            at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
+            # A transfer is told from others by its number, for many may be on their way at once.
+            deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
+            k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
+            later = windows[own][k] if k < len(windows[own]) else len(calls[own])
+            deeds[own].waited_before[int(later)].append(key)
+
+
+def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int, int, int]:
+    return (
+        int(getattr(messages, peer)[row]),
+        int(messages.n_bytes[row]),
+        int(messages.tag[row]),
+        messages.comm,
+    )
+
+
+def _rows_of(ranks: Array, order: Array) -> list[tuple[int, Array]]:
+    """Rows of each rank that has any, in this order."""
+    if not len(order):
+        return []
+    pieces = np.split(order, np.flatnonzero(np.diff(ranks[order])) + 1)
+    return [(int(ranks[piece[0]]), piece) for piece in pieces]
+
+
+@dataclass(frozen=True)
+class Tempo:
+    """How fast computation is replayed.
+
+    Parameters
+    ----------
+    cpu_speed : float
+        Times as fast as it was recorded.
+    running : float
+        Part of its time in which the rank had a processor.
+    """
+
+    cpu_speed: float = 1.0
+    running: float = 1.0
+
+
+def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:
+    """The program of one rank."""
+    done = np.array(sorted(i for i in deeds.calls() if i < len(calls)), np.int64)
+    kept = np.union1d(done, np.flatnonzero(is_waiting[calls.function]))
+    if len(calls):
+        kept = np.union1d(kept, [0])
+    bursts = _bursts(calls, kept, tempo)
+    builder = ProgramBuilder()
+    requests: dict[Any, int] = {}
+    for k, i in enumerate(kept.tolist()):
+        builder.compute(int(bursts[k]))
+        _do(builder, requests, deeds, i)
+    builder.wait_all([*requests.values()])
+    return builder.build()
+
+
+def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
+    """Computation before each of these calls, ns; none before the first."""
+    ends = np.maximum.accumulate(calls.end_ns[kept])
+    wall = np.maximum(np.diff(calls.begin_ns[kept], prepend=0), 0)
+    wall[1:] = np.maximum(calls.begin_ns[kept][1:] - ends[:-1], 0)
+    wall[:1] = 0
+    function = calls.function[kept].astype(np.int64)
+    kind = np.concatenate([[0], function[:-1]])[: len(function)] * (int(function.max(initial=0)) + 1)
+    return np.rint(processor_ns(wall, kind + function, tempo.running) / tempo.cpu_speed).astype(np.int64)
+
+
+def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int) -> None:
+    """What is done at call `i`."""
+    for block in deeds.blocks_before.get(i, ()):
+        builder.extend(block)
+    builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])
+    posted, waited = deeds.posted.get(i, []), deeds.waited.get(i, [])
+    between = deeds.blocks_between.get(i, ())
+    if len(posted) == 1 and waited == [posted[0][-1]] and not between:
+        kind, *columns = posted[0][:-1]
+        (builder.send if kind == Operation.ISEND else builder.recv)(*columns)
+    else:
+        for kind, peer, n_bytes, tag, comm, flags, key in sorted(
+            posted, key=lambda operation: operation[0], reverse=True
+        ):
+            begin = builder.isend if kind == Operation.ISEND else builder.irecv
+            requests[key] = begin(peer, n_bytes, tag, comm, flags)
+        for block in between:
+            builder.extend(block)
+        builder.wait_all([requests.pop(key) for key in waited])
+    for block in deeds.blocks.get(i, ()):
+        builder.extend(block)
+
+
+def empty_deeds(n_ranks: int) -> list[Deeds]:
+    """Nothing yet, of each rank."""
+    return [Deeds() for _ in range(n_ranks)]

@@ -1,0 +1,310 @@
+"""Collectives of a trace as operations of its ranks: function, group, root and sizes become messages."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.core.tables import Table, text
+from mpicoloc.errors import DataError
+from mpicoloc.network.traffic import call_bytes
+from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.replay.programs import patterns
+from mpicoloc.replay.programs.alignment import Instance
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder
+from mpicoloc.replay.programs.collectives import blocks
+from mpicoloc.replay.programs.recorded_intercomms import IntercommBlocks
+
+Array = NDArray[Any]
+NAME = re.compile(
+    r"MPI_(I?)(barrier|bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?"
+    r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
+    re.IGNORECASE,
+)
+"""Functions that are replayed: whether one begins a collective that another call ends, and which."""
+LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
+_EQUAL_PAIRS_MIN = 16
+"""Ranks from which on an all-to-all of the whole job is one loop for all."""
+_OWN_SIZES = ("alltoallv", "alltoallw")
+"""Collectives of which the profile tells what each rank gave each other, in all calls together."""
+_OF_ONE_SIZE = ("bcast", "allreduce", "alltoall")
+"""Collectives to which every rank gives, and of which it takes, as many bytes as every other."""
+_ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
+
+
+def is_blocking(function: str) -> bool:
+    """Whether a function does its collective, and not only begins it."""
+    match = NAME.fullmatch(function)
+    return match is None or not match[1]
+
+
+def name_of(function: str) -> str:
+    """The collective that a function does, as in `Collective`."""
+    match = NAME.fullmatch(function)
+    assert match is not None
+    return match[2].lower()
+
+
+def _has_own_sizes(function: str) -> bool:
+    match = NAME.fullmatch(function)
+    return match is not None and match[2].lower() in _OWN_SIZES
+
+
+class CollectiveBlocks:
+    """Operations of collectives, made once for all calls that are alike.
+
+    Parameters
+    ----------
+    tables : mapping of str to Table
+        Of the profile: ``collectives``, ``parts``.
+    members : mapping of int to ndarray of int
+        Ranks of each group.
+    library : Library
+        What chooses the algorithms.
+    hosts : ndarray of int, shape (n_ranks,)
+        Host of each rank, on which some algorithms depend.
+    inter : IntercommBlocks, optional
+        Those between two groups; the numbers of such pairs are in `members` as well.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        members: Mapping[int, Array],
+        library: Library,
+        hosts: Array,
+        inter: IntercommBlocks | None = None,
+    ) -> None:
+        self._members, self._library, self._hosts, self._inter = members, library, hosts, inter
+        self._number = {group: i for i, group in enumerate(sorted(members), 1)}
+        self._rows = _rows_by_call(tables["collectives"])
+        self._parts = tables["parts"]
+        self._uneven_bytes = np.zeros(len(hosts), np.int64)
+        self._known: dict[Any, Sequence[Program]] = {}
+
+    def add(self, instances: Sequence[Instance]) -> None:
+        """Add all instances before the first is made into operations.
+
+        The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
+        Each such call gets its part of these by the bytes that its ranks moved in it, so the bytes that they
+        moved in all of them must be known first.
+        """
+        for instance in instances:
+            if self._inter is not None and instance.group in self._inter.pairs:
+                self._inter.add(instance, name_of(instance.function))
+            elif _has_own_sizes(instance.function):
+                np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
+
+    def of(self, instance: Instance) -> Sequence[Program]:
+        """Operations of each member of a collective that `add` was given before.
+
+        Raises `DataError` if the profile does not say what is needed of it.
+        """
+        if self._inter is not None and instance.group in self._inter.pairs:
+            return self._inter.of(instance, name_of(instance.function), self._number[instance.group])
+        call = self._call(instance)
+        members = self._members[instance.group]
+        counts = None if call.counts is None else call.counts.tobytes()
+        key = (call.name, call.n_items, call.item_bytes, call.root, counts, call.is_blocking, instance.group)
+        if call.name in _OWN_SIZES:
+            return self._uneven(instance, members)
+        if key not in self._known:
+            self._known[key] = self._made(call, members, instance.group)
+        return self._known[key]
+
+    def is_known_size(self, instance: Instance) -> bool:
+        """Whether the group is known to have called the function with as many bytes, within an octave."""
+        known = self._rows.get((instance.function, instance.group))
+        if known is None or not known.size_classes:
+            return True
+        call = self._call(instance)
+        if call.name in _OF_ONE_SIZE and instance.n_bytes.min() != instance.n_bytes.max():
+            return False
+        size = call.n_bytes if call.counts is None else int(call.counts.sum()) * call.item_bytes
+        return size.bit_length() in known.size_classes
+
+    def _made(self, call: Collective, members: Array, group: int) -> Sequence[Program]:
+        p, is_all = len(members), len(members) == len(self._hosts)
+        in_order = is_all and bool((members == np.arange(p)).all())
+        if in_order and p >= _EQUAL_PAIRS_MIN and call.n_bytes and self._library.is_exchange(call):
+            builder = ProgramBuilder()
+            patterns.exchange(builder, p, call.n_bytes, self._number[group])
+            return [builder.build()] * p
+        return blocks(self._library.messages(call), members, self._number[group])
+
+    def _call(self, instance: Instance) -> Collective:
+        """The operation, from the bytes of its members' calls."""
+        match = NAME.fullmatch(instance.function)
+        assert match is not None
+        name, n_bytes = match[2].lower(), instance.n_bytes
+        p, root = len(n_bytes), self._root(instance) if match[2].lower() in _ROOTED else 0
+        item_bytes = self._rows.get((instance.function, instance.group), _NOTHING).item_bytes
+        sizes: int | Array = 0
+        if name == "bcast":
+            sizes = int(n_bytes.max())
+        elif name == "reduce":
+            sizes, root = call_bytes.reduced(n_bytes, root)
+        elif name in ("allreduce", "scan", "exscan"):
+            sizes = int(n_bytes.max()) // 2
+        elif name == "alltoall":
+            sizes = call_bytes.exchanged_block_bytes(n_bytes)
+        elif name.startswith(("gather", "scatter")):
+            sizes, root = call_bytes.rooted_blocks(n_bytes, root)
+        elif name != "barrier" and name not in _OWN_SIZES:
+            sizes = call_bytes.own_blocks(n_bytes)
+        return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
+
+    def _nodes(self, instance: Instance) -> Array:
+        return np.asarray(self._hosts)[self._members[instance.group]]
+
+    def _root(self, instance: Instance) -> int:
+        """The only one that is known; of several that whose call ended first, as others wait for it."""
+        known = self._rows.get((instance.function, instance.group), _NOTHING).roots
+        roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
+        if not roots:
+            if not instance.function.lower().removesuffix("_c").endswith("bcast"):
+                return -1
+            raise DataError(
+                f"the profile lacks the root of {instance.function} (it was not recorded, or had no room in "
+                "its table): record the job again with this mpicoloc"
+            )
+        return min(roots, key=lambda root: int(instance.end_ns[root]))
+
+    def _uneven(self, instance: Instance, members: Array) -> Sequence[Program]:
+        """An all-to-all of parts of their own size: each rank's, as the whole job's were divided."""
+        rows = self._parts[np.isin(self._parts["src"], members) & np.isin(self._parts["dst"], members)]
+        place = {int(rank): i for i, rank in enumerate(members)}
+        p = len(members)
+        sizes = np.zeros((p, p))
+        src, dst = ([place[int(rank)] for rank in rows[end]] for end in ("src", "dst"))
+        np.add.at(sizes, (src, dst), rows["bytes"].astype(np.float64))
+        share = instance.n_bytes / np.maximum(self._uneven_bytes[members], 1)
+        messages = Messages(p)
+        for step in range(1, p):
+            v = np.arange(p)
+            to = (v + step) % p
+            n_bytes = np.rint(sizes[v, to] * (share[v] + share[to]) / 2).astype(np.int64)
+            messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
+        return blocks(messages, members, self._number[instance.group])
+
+
+def _in_items(
+    name: str, p: int, sizes: int | Array, item_bytes: int, root: int, is_blocking: bool, nodes: Array
+) -> Collective:
+    """The operation with its sizes in items, if they divide."""
+    item = item_bytes if np.all(np.asarray(sizes) % item_bytes == 0) else 1
+    if isinstance(sizes, int):
+        return Collective(name, p, sizes // item, item, root, is_blocking=is_blocking, nodes=nodes)
+    parts = sizes // item
+    if (parts == parts[0]).all() and not name.endswith("v") and name != "reduce_scatter":
+        return Collective(name, p, int(parts[0]), item, root, is_blocking=is_blocking, nodes=nodes)
+    if name in ("gather", "scatter", "allgather", "reduce_scatter_block"):
+        name = {"reduce_scatter_block": "reduce_scatter"}.get(name, f"{name}v")
+    return Collective(name, p, 0, item, root, parts, is_blocking=is_blocking, nodes=nodes)
+
+
+def groups_of(
+    tables: Mapping[str, Table],
+    names: Sequence[str],
+    members: Mapping[int, Array],
+    pairs: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+) -> dict[str, list[int]]:
+    """Groups that called each function, as far as the profile tells.
+
+    Raises `DataError` if the profile lacks the ranks of a group that had a collective with another one.
+    """
+    number = {pair: i for i, pair in pairs.items()}
+    groups_of_function: dict[str, list[int]] = {}
+    for row in tables["collectives"]:
+        name = text(row["call"])
+        if not NAME.fullmatch(name):
+            continue
+        group = _group_or_pair(row, number)
+        groups = groups_of_function.setdefault(name, [])
+        if (group in members or group in pairs) and group not in groups:
+            groups.append(group)
+    closed_groups = _smallest_closed_groups(tables["parts"], members)
+    return {name: groups_of_function.get(name) or closed_groups for name in names if NAME.fullmatch(name)}
+
+
+def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[str, int], int]:
+    """How often each group, or pair of groups, called each function, by the profile's ``collectives``."""
+    halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    number = {pair: i for i, pair in pairs.items()}
+    for row in rows:
+        if int(row["own_rank"]) == 0 and NAME.fullmatch(name := text(row["call"])):
+            halves[name, _group_or_pair(row, number)][int(row["group"])] += int(row["n"])
+    # Of a call with a root only the half of the group without it is recorded.
+    return {
+        key: sum(own.values()) if name_of(key[0]) in _ROOTED else max(own.values())
+        for key, own in halves.items()
+    }
+
+
+def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
+    """The group of a row of ``collectives``, or the number of the pair that it is of."""
+    group, other = int(row["group"]), int(row["to_group"])
+    if not other:
+        return group
+    pair = (min(group, other), max(group, other))
+    if pair not in number:
+        raise DataError(
+            f"{text(row['call'])} was called between two groups of which the profile lacks the ranks: "
+            "record the job again with this mpicoloc"
+        )
+    return number[pair]
+
+
+def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
+    """Bytes that the ranks of all groups gave to persistent collectives, by the profile's ``collectives``."""
+    return sum(
+        int(row["bytes"]) * len(members.get(int(row["group"]), ()))
+        for row in rows
+        if int(row["own_rank"]) == 0 and LEFT_OUT.fullmatch(text(row["call"]))
+    )
+
+
+def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
+    """For each rank the smallest group with all ranks that it gave parts of their own size to."""
+    pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
+    chosen = []
+    taken: set[int] = set()
+    for group, ranks in sorted(members.items(), key=lambda item: len(item[1])):
+        own = set(ranks.tolist())
+        partners = set(pairs[1][np.isin(pairs[0], ranks)].tolist())
+        if not own & taken and partners <= own:
+            chosen.append(group)
+            taken |= own
+    return chosen
+
+
+class _Known(NamedTuple):
+    """What a profile tells of a function on a group."""
+
+    item_bytes: int = 1
+    roots: tuple[int, ...] = ()
+    size_classes: tuple[int, ...] = ()
+
+
+_NOTHING = _Known()
+
+
+def _rows_by_call(rows: Table) -> dict[tuple[str, int], _Known]:
+    known_of_call: dict[tuple[str, int], _Known] = {}
+    for row in rows:
+        if int(row["to_group"]):
+            continue
+        key = (text(row["call"]), int(row["group"]))
+        item_bytes, roots, classes = known_of_call.get(key, _NOTHING)
+        known_of_call[key] = _Known(
+            max(item_bytes, int(row["item_bytes"])),
+            tuple(dict.fromkeys((*roots, int(row["root"])))),
+            tuple(dict.fromkeys((*classes, int(row["size_class"])))),
+        )
+    return known_of_call

@@ -1,0 +1,333 @@
+"""Programs of ranks from the time-independent traces of SimGrid, which ``smpirun -replay`` takes.
+
+Each line is ``RANK ACTION arguments``. Actions and their arguments are those of SimGrid 3.32
+(``src/smpi/internals/smpi_replay.cpp``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.replay.native import ANY
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
+from mpicoloc.replay.programs.collectives import blocks
+
+_TYPE_BYTES = (8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8)
+"""Bytes of SimGrid's datatypes by their numbers: MPI_DOUBLE, MPI_INT, MPI_CHAR ..."""
+_DOUBLE, _BYTE = 0, 6
+_IGNORED = {"comm_size", "comm_dup", "comm_split", "location", "finalize"}
+_WORLD = 1
+
+
+@dataclass
+class _Action:
+    """One line: where it stands, for messages, and its words."""
+
+    where: str
+    name: str
+    words: Sequence[str]
+    default_type: int
+
+    def number(self, i: int) -> int:
+        """Argument `i`, a whole number."""
+        try:
+            value = float(self.words[i])
+        except IndexError:
+            raise DataError(f"{self.where}: {self.name} lacks its argument {i + 1}") from None
+        except ValueError:
+            value = float("nan")
+        if not value >= -1 or value != int(value):
+            raise DataError(f"{self.where}: {self.words[i]!r} is no whole number")
+        return int(value)
+
+    def type_bytes(self, i: int) -> int:
+        """Size of the datatype that argument `i` names; the trace's own if there is none."""
+        number = self.number(i) if i < len(self.words) else self.default_type
+        if not 0 <= number < len(_TYPE_BYTES):
+            raise DataError(
+                f"{self.where}: datatype {number} is unknown: known are 0 to {len(_TYPE_BYTES) - 1}"
+            )
+        return _TYPE_BYTES[number]
+
+
+@dataclass
+class _Rank:
+    """What is known of a rank while its lines are read."""
+
+    actions: list[_Action] = field(default_factory=list)
+    default_type: int = _BYTE
+
+
+def programs(
+    name: str,
+    lines: Iterable[tuple[str, str]],
+    flops_per_s: float,
+    library: Library,
+    cpu_speed: float = 1.0,
+) -> RankPrograms:
+    """Programs of the ranks of a trace.
+
+    Raises `DataError` if a line is wrong, a rank is missing, or the ranks do not call the same collectives.
+    """
+    ranks = _read(lines)
+    collectives = [_collectives(rank.actions) for rank in ranks]
+    _check_alike(collectives)
+    made = _blocks(collectives, library)
+    rank_programs = []
+    for i, rank in enumerate(ranks):
+        writer = _Writer(i, len(ranks), flops_per_s * cpu_speed)
+        own = iter([members[i] for members in made])
+        for action in rank.actions:
+            writer.add(action, own)
+        rank_programs.append(writer.build())
+    return of_each(name, rank_programs)
+
+
+def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
+    ranks: defaultdict[int, _Rank] = defaultdict(_Rank)
+    for where, line in lines:
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        number = words[0].removeprefix("p")
+        if not (number.isascii() and number.isdigit()) or len(words) < 2:
+            raise DataError(
+                f"{where}: {line.strip()[:60]!r} is no line of a rank: write RANK ACTION arguments"
+            )
+        rank = ranks[int(number)]
+        action = _Action(where, words[1].lower(), words[2:], rank.default_type)
+        if action.name == "init":
+            rank.default_type = _DOUBLE if action.words else _BYTE
+        elif action.name not in _IGNORED:
+            rank.actions.append(action)
+    if not ranks:
+        raise DataError("the trace has no action in it")
+    missing = next((i for i in range(max(ranks) + 1) if i not in ranks), None)
+    if missing is not None:
+        raise DataError(
+            f"the trace has ranks up to {max(ranks)}, but no line of rank {missing}: give all files"
+        )
+    return [ranks[i] for i in range(len(ranks))]
+
+
+class _Writer:
+    """Writes the program of one rank."""
+
+    def __init__(self, rank: int, n_ranks: int, flops_per_s: float) -> None:
+        self._rank, self._n_ranks, self._flops_per_s = rank, n_ranks, flops_per_s
+        self._builder = ProgramBuilder()
+        self._open: defaultdict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+
+    def build(self) -> Program:
+        """The program; what was never waited for is waited for at the end."""
+        self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
+        return self._builder.build()
+
+    def add(self, action: _Action, collectives: Any) -> None:
+        """Add what a line does; `collectives` gives the next collective's operations."""
+        add = getattr(self, f"_{action.name}", None)
+        if add is not None:
+            add(action)
+        elif action.name in _COLLECTIVES:
+            self._builder.extend(next(collectives))
+            if action.name in _COMPUTED:
+                self._compute_flops(action, _COMPUTED[action.name](self._n_ranks))
+        else:
+            raise DataError(f"{action.where}: action {action.name!r} is unknown or cannot be replayed")
+
+    def _compute(self, action: _Action) -> None:
+        self._compute_flops(action, 0)
+
+    def _compute_flops(self, action: _Action, i: int) -> None:
+        try:
+            flops = float(action.words[i])
+        except (IndexError, ValueError):
+            flops = float("nan")
+        if not 0 <= flops < float("inf"):
+            raise DataError(f"{action.where}: {action.name} needs a number of flops as its argument {i + 1}")
+        self._builder.compute(round(flops / self._flops_per_s * 1e9))
+
+    def _sleep(self, action: _Action) -> None:
+        try:
+            self._builder.compute(round(float(action.words[0]) * 1e9))
+        except (IndexError, ValueError, OverflowError):
+            raise DataError(f"{action.where}: sleep needs a number of seconds") from None
+
+    def _peer(self, action: _Action) -> int:
+        peer = action.number(0)
+        if not ANY <= peer < self._n_ranks:
+            raise DataError(f"{action.where}: there is no rank {peer}: the trace has {self._n_ranks}")
+        return peer
+
+    def _message(self, action: _Action) -> tuple[int, int, int]:
+        n_bytes = action.number(2) * action.type_bytes(3) if len(action.words) > 2 else 0
+        return self._peer(action), n_bytes, action.number(1)
+
+    def _send(self, action: _Action) -> None:
+        self._builder.send(*self._message(action))
+
+    def _recv(self, action: _Action) -> None:
+        self._builder.recv(*self._message(action))
+
+    def _isend(self, action: _Action) -> None:
+        peer, n_bytes, tag = self._message(action)
+        self._open[self._rank, peer, tag].append(self._builder.isend(peer, n_bytes, tag))
+
+    def _irecv(self, action: _Action) -> None:
+        peer, n_bytes, tag = self._message(action)
+        self._open[peer, self._rank, tag].append(self._builder.irecv(peer, n_bytes, tag))
+
+    def _sendrecv(self, action: _Action) -> None:
+        sent, dst, taken, src = (action.number(i) for i in range(4))
+        requests = [
+            self._builder.irecv(src, taken * action.type_bytes(5)),
+            self._builder.isend(dst, sent * action.type_bytes(4)),
+        ]
+        self._builder.wait_all(requests)
+
+    def _wait(self, action: _Action) -> None:
+        key = (action.number(0), action.number(1), action.number(2))
+        if not self._open[key]:
+            raise DataError(
+                f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag "
+                f"{key[2]}, which it never began"
+            )
+        self._builder.wait(self._open[key].popleft())
+
+    def _waitall(self, action: _Action) -> None:
+        self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
+        self._open.clear()
+
+    def _test(self, action: _Action) -> None:
+        """Nobody knows whether it was complete: the wait comes later."""
+
+
+def _collectives(actions: Iterable[_Action]) -> list[_Action]:
+    return [action for action in actions if action.name in _COLLECTIVES]
+
+
+def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
+    n = min(map(len, collectives))
+    for rank, own in enumerate(collectives):
+        for action, first in zip(own, collectives[0], strict=False):
+            if action.name != first.name:
+                raise DataError(
+                    f"{action.where}: rank {rank} calls {action.name} where rank 0 calls {first.name} "
+                    f"({first.where}): the format knows collectives of all ranks only"
+                )
+        if len(own) > n:
+            raise DataError(
+                f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: is the trace "
+                f"whole?"
+            )
+
+
+def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[Sequence[Program]]:
+    """Operations of each rank, for each collective."""
+    members = np.arange(len(collectives))
+    known: dict[Any, Sequence[Program]] = {}
+    blocks_of_call = []
+    for actions in zip(*collectives, strict=True):
+        key = (
+            actions[0].name,
+            tuple(tuple(action.words) for action in actions)
+            if _is_uneven(actions)
+            else tuple(actions[0].words),
+        )
+        if key not in known:
+            made = _COLLECTIVES[actions[0].name](actions)
+            messages = made if isinstance(made, Messages) else library.messages(made)
+            known[key] = blocks(messages, members, _WORLD)
+        blocks_of_call.append(known[key])
+    return blocks_of_call
+
+
+def _is_uneven(actions: Sequence[_Action]) -> bool:
+    return any(action.words != actions[0].words for action in actions)
+
+
+def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = None) -> Collective:
+    """One of whose arguments those of rank 0 tell all."""
+    first = actions[0]
+    i_root = first.number(root) if root is not None and root < len(first.words) else 0
+    if not 0 <= i_root < len(actions):
+        raise DataError(f"{first.where}: there is no rank {i_root}: the trace has {len(actions)}")
+    return Collective(first.name, len(actions), first.number(size), first.type_bytes(type_), i_root)
+
+
+def _with_counts(
+    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int = 0
+) -> Collective:
+    return Collective(name, len(actions), 0, actions[0].type_bytes(type_), root, np.array(counts, np.int64))
+
+
+def _barrier(actions: Sequence[_Action]) -> Collective:
+    return Collective("barrier", len(actions))
+
+
+def _gatherv(actions: Sequence[_Action]) -> Collective:
+    p = len(actions)
+    root = actions[0].number(1 + p) if len(actions[0].words) > 1 + p else 0
+    return _with_counts("gatherv", actions, [action.number(0) for action in actions], 2 + p, root)
+
+
+def _scatterv(actions: Sequence[_Action]) -> Collective:
+    p = len(actions)
+    root = actions[0].number(1 + p) if len(actions[0].words) > 1 + p else 0
+    return _with_counts("scatterv", actions, [action.number(p) for action in actions], 2 + p, root)
+
+
+def _allgatherv(actions: Sequence[_Action]) -> Collective:
+    return _with_counts("allgatherv", actions, [action.number(0) for action in actions], 1 + len(actions))
+
+
+def _reducescatter(actions: Sequence[_Action]) -> Collective:
+    p = len(actions)
+    return _with_counts("reduce_scatter", actions, [actions[0].number(i) for i in range(p)], 1 + p)
+
+
+def _alltoallv(actions: Sequence[_Action]) -> Messages:
+    """A message for each part that is not empty."""
+    p = len(actions)
+    counts = np.array(
+        [[action.number(1 + i) * action.type_bytes(2 + 2 * p) for i in range(p)] for action in actions]
+    )
+    messages = Messages(p)
+    for step in range(1, p):
+        v = np.arange(p)
+        to = (v + step) % p
+        n_bytes = counts[v, to]
+        messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
+    return messages
+
+
+_Made = Callable[[Sequence[_Action]], Collective | Messages]
+_COLLECTIVES: Mapping[str, _Made] = {
+    "barrier": _barrier,
+    "bcast": lambda actions: _call(actions, 0, 2, 1),
+    "reduce": lambda actions: _call(actions, 0, 3, 2),
+    "allreduce": lambda actions: _call(actions, 0, 2),
+    "scan": lambda actions: _call(actions, 0, 2),
+    "exscan": lambda actions: _call(actions, 0, 2),
+    "alltoall": lambda actions: _call(actions, 0, 2),
+    "alltoallv": _alltoallv,
+    "gather": lambda actions: _call(actions, 0, 3, 2),
+    "scatter": lambda actions: _call(actions, 0, 3, 2),
+    "gatherv": _gatherv,
+    "scatterv": _scatterv,
+    "allgather": lambda actions: _call(actions, 0, 2),
+    "allgatherv": _allgatherv,
+    "reducescatter": _reducescatter,
+}
+_COMPUTED: Mapping[str, Callable[[int], int]] = {
+    **dict.fromkeys(("reduce", "allreduce", "scan", "exscan"), lambda p: 1),
+    "reducescatter": lambda p: p,
+}
+"""Which argument says how many flops a reduction takes, by the number of ranks."""

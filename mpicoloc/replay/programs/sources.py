@@ -1,0 +1,225 @@
+"""Where a job that is replayed comes from: its own profile, or a trace that another program wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO
+
+from numpy.typing import NDArray
+
+from mpicoloc.core.progress import steps
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.traffic.collective import Library
+from mpicoloc.network.traffic.mpich import MPICH
+from mpicoloc.replay.programs import goal, simgrid_ti
+from mpicoloc.replay.programs.builder import RankPrograms
+from mpicoloc.replay.programs.collectives import Chosen
+
+Array = NDArray[Any]
+_LIST = "trace.txt"
+"""File of a SimGrid trace that names the files of all ranks."""
+_OTF2 = "traces.otf2"
+RECORDED = frozenset({"cpu_speed", "algorithms", "is_unmatched_left_out"})
+"""Fields of `Choices` that traces with times and collectives obey."""
+_PROFILE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user decides of a replayed job.
+
+    Parameters
+    ----------
+    cpu_speed : float
+        Its processors' speed, in those of the recorded run.
+    algorithms : mapping of str to str
+        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
+    flops_per_s : float
+        Speed of a processor of a SimGrid trace, which counts computation in flops.
+    is_unmatched_left_out : bool
+        Leave out messages of which only one end is in a profile or an OTF2 archive, with a note. Else such
+        a trace is refused, see `check_matched`.
+    is_wall_time : bool
+        Computation takes the time between two calls, also where ranks of a profile waited for a processor.
+    """
+
+    cpu_speed: float = 1.0
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    flops_per_s: float = 1e9
+    is_unmatched_left_out: bool = False
+    is_wall_time: bool = False
+
+
+class Source(Protocol):
+    """A job that can be replayed."""
+
+    @property
+    def obeyed(self) -> frozenset[str]:
+        """Fields of `Choices` that change its programs."""
+
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+
+    def hostnames(self) -> list[str]:
+        """Name of the host where each rank ran.
+
+        Raises `UsageError` if that is not known.
+        """
+
+    def programs(self, hosts: Array) -> RankPrograms:
+        """What the ranks do where they run on these hosts."""
+
+
+@dataclass(frozen=True)
+class ForeignTrace:
+    """A job whose trace has no names of hosts, and does not depend on them."""
+
+    path: str
+    rank_programs: RankPrograms
+    obeyed: frozenset[str]
+
+    @property
+    def n_ranks(self) -> int:
+        """Its ranks."""
+        return self.rank_programs.n_ranks
+
+    def hostnames(self) -> list[str]:
+        """Nobody knows them."""
+        raise UsageError(f"{self.path} does not tell where its ranks ran: give --placement F8, RF or a file")
+
+    def programs(self, hosts: Array) -> RankPrograms:
+        """The same on all hosts."""
+        return self.rank_programs
+
+
+def read(path: str, choices: Choices) -> Source:
+    """The job of a profile, of a SimGrid trace (folder or list of files), an OTF2 archive or a GOAL text.
+
+    Raises `DataError` if it is none of these, or cannot be replayed.
+    """
+    if os.path.isdir(path):
+        for name in (_OTF2, _LIST):
+            if os.path.exists(inside := os.path.join(path, name)):
+                return read(inside, choices)
+        raise _no_trace_in(path)
+    if path.endswith(".otf2"):
+        from mpicoloc.replay.programs import otf2_programs
+
+        return otf2_programs.read(path, choices)
+    if _begins(path).startswith(_PROFILE):
+        from mpicoloc.replay.programs import profile_programs
+
+        return profile_programs.read(path, choices)
+    return _text(path, choices)
+
+
+def _no_trace_in(folder: str) -> DataError:
+    return DataError(f"{folder} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+
+
+def files_of(path: str) -> list[str]:
+    """The files of which the trace, or profile, at `path` consists, as far as they are there."""
+    if os.path.isdir(path):
+        inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
+        return next((files_of(each) for each in inside if os.path.exists(each)), [])
+    if path.endswith(".otf2"):
+        stem = path.removesuffix(".otf2")
+        events = (os.path.join(where, name) for where, _, names in os.walk(stem) for name in names)
+        return [each for each in (path, f"{stem}.def") if os.path.exists(each)] + sorted(events)
+    folder = os.path.dirname(path)
+    if os.path.isfile(path) and not _begins(path).startswith(_PROFILE) and len(_first_words(path)) == 1:
+        return [path, *(os.path.join(folder, name) for _, line in _lines(path) if (name := line.strip()))]
+    return [path]
+
+
+def check_readable(path: str) -> None:
+    """Refuse a path at which there is no file that could be a trace or a profile; its contents are not
+    read.
+    """
+    files = files_of(path)
+    if not files and os.path.isdir(path):
+        raise _no_trace_in(path)
+    for file in files or [path]:
+        _begins(file)
+
+
+def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:
+    """Refuse a trace in which messages lack an end, or give the note that they are left out.
+
+    Raises `DataError` if there are any, and the user did not choose to leave them out.
+    """
+    if not n_unmatched:
+        return []
+    if not choices.is_unmatched_left_out:
+        raise DataError(
+            f"{path}: {n_unmatched:,} of {n_all:,} messages have only one end in the trace; the first is "
+            f"{first}: record the job again to its end, or leave them out by --allow-unmatched"
+        )
+    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: only one end is in the trace"]
+
+
+def library_of(choices: Choices) -> Library:
+    """What chooses algorithms of collectives where no library is known."""
+    return Chosen(MPICH(), choices.algorithms) if choices.algorithms else MPICH()
+
+
+def _text(path: str, choices: Choices) -> Source:
+    name = os.path.basename(path)
+    words = _first_words(path)
+    if words[:1] == ["num_ranks"]:
+        rank_programs = goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed)
+        return ForeignTrace(path, rank_programs, frozenset({"cpu_speed"}))
+    if name == _LIST:
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    lines = _lines(path)
+    if len(words) == 1:
+        lines = _listed(path)
+    rank_programs = simgrid_ti.programs(
+        name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
+    )
+    return ForeignTrace(path, rank_programs, frozenset({"cpu_speed", "algorithms", "flops_per_s"}))
+
+
+def _listed(path: str) -> Iterator[tuple[str, str]]:
+    """Lines of all files that a file names."""
+    folder = os.path.dirname(path)
+    names = [(where, line.strip()) for where, line in _lines(path) if line.strip()]
+    for where, name in steps(names, "reading traces", unit="files"):
+        inside = os.path.join(folder, name)
+        try:
+            open(inside, encoding="utf-8").close()
+        except OSError as error:
+            raise DataError(
+                f"{where} names {name}, which cannot be read: {error.strerror}: give a profile, a trace, or "
+                "a list of a trace's files"
+            ) from None
+        yield from _lines(inside)
+
+
+def _lines(path: str) -> Iterator[tuple[str, str]]:
+    with _opened(path) as file:
+        for i, line in enumerate(file, 1):
+            yield f"{path}, line {i}", line
+
+
+def _first_words(path: str) -> list[str]:
+    """Words of the first line that has any."""
+    return next((words for _, line in _lines(path) if (words := line.split("#", 1)[0].split())), [])
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        return open(path, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
+
+
+def _begins(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_PROFILE))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None

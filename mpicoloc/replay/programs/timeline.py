@@ -1,0 +1,110 @@
+"""When each rank did what in a simulation: marks around the calls of programs, and what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.replay.native import ABSOLUTE, OP, Operation
+from mpicoloc.replay.programs.builder import Program, RankPrograms
+from mpicoloc.replay.simulated_run import SimulatedRun
+
+Array = NDArray[Any]
+_CALLS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
+NAMES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
+"""What the calls of a timeline are called, in the order of their numbers."""
+
+
+def marked(job: RankPrograms) -> RankPrograms:
+    """The job with a mark before (2 i) and after (2 i + 1) each call; i is the number of the operation."""
+    return replace(job, programs=tuple(map(_marked, job.programs)))
+
+
+def _marked(program: Program) -> Program:
+    is_call = np.isin(program["kind"], _CALLS)
+    n_before: Array = np.cumsum(is_call) - is_call
+    place = np.arange(len(program)) + 2 * n_before + is_call
+    with_marks = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
+    with_marks[place] = program
+    calls = np.flatnonzero(is_call)
+    for step in (-1, 1):
+        rows = place[calls] + step
+        with_marks["kind"][rows] = Operation.MARK
+        with_marks["value"][rows] = 2 * calls + (step > 0)
+    return with_marks
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
+
+    `function` indexes `NAMES`; `operation` is the number in the rank's program; `peer` is -1 where the call
+    names none, or one by its loop.
+    """
+
+    rank: Array
+    function: Array
+    operation: Array
+    peer: Array
+    n_bytes: Array
+    begin_ns: Array
+    end_ns: Array
+
+
+def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
+    """The calls of a job that was simulated with marks."""
+    marks = run.marks[run.marks["job"] == i_job]
+    marks = marks[np.argsort(marks["rank"], kind="stable")]
+    begins, ends = marks[marks["value"] % 2 == 0], marks[marks["value"] % 2 == 1]
+    n = min(len(begins), len(ends))
+    begins, ends = begins[:n], ends[:n]
+    operation = (begins["value"] // 2).astype(np.int64)
+    rank = begins["rank"].astype(np.int64)
+    rows = _rows(job.programs, job.program_of_rank[rank], operation)
+    number = np.full(int(max(Operation)) + 1, -1)
+    number[[int(kind) for kind in _CALLS]] = range(len(_CALLS))
+    is_message = np.isin(rows["kind"], _CALLS[:4])
+    is_named = is_message & (rows["peer_mode"] == ABSOLUTE)
+    return Spans(
+        rank,
+        number[rows["kind"]],
+        operation,
+        np.where(is_named, rows["peer"], -1).astype(np.int64),
+        np.where(is_message, rows["value"], 0).astype(np.int64),
+        begins["t_ps"] // 1000,
+        ends["t_ps"] // 1000,
+    )
+
+
+def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Program:
+    """The operation of each call."""
+    rows_of_operation = np.zeros(len(operation), OP)
+    for i, program in enumerate(programs):
+        own = which == i
+        rows_of_operation[own] = program[operation[own]]
+    return rows_of_operation
+
+
+def received(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
+    """Which call took each message, and which posted its receive: numbers of rows of `calls`."""
+    takes: list[int] = []
+    posts: list[int] = []
+    open_: dict[tuple[int, int], int] = {}
+    rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
+    columns = (calls.rank, rows["kind"], rows["request"], rows["n"])
+    for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if kind == Operation.RECV:
+            takes.append(i)
+            posts.append(i)
+        elif kind == Operation.IRECV:
+            open_[rank, request] = i
+        elif kind in (Operation.WAIT, Operation.WAITALL):
+            for slot in range(request, request + (n if kind == Operation.WAITALL else 1)):
+                if (post := open_.pop((rank, slot), None)) is not None:
+                    takes.append(i)
+                    posts.append(post)
+    return np.array(takes, np.int64), np.array(posts, np.int64)

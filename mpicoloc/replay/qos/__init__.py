@@ -1,0 +1,1 @@
+"""Service levels and lanes of InfiniBand: policies and their search."""

@@ -1,0 +1,251 @@
+"""A policy: lanes of jobs, weights of lanes, and the ports that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpicoloc.errors import UsageError
+from mpicoloc.replay.qos.demand import Demands
+from mpicoloc.replay.qos.weights import MAX_WEIGHT, Rows, arbitration_rows, favouring_weights, n_rows_needed
+
+_MIN_GAIN = 1e-12
+
+
+def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
+    """Lane of each job: its own while there are enough, else jobs that meet little share one.
+
+    Result: lanes from 0 on, without gaps; the lane whose jobs demand most is the first. Raises `UsageError`
+    if there is no lane.
+
+    Jokanovic 2014, section 5.1.1 and Figure 5.2. The thesis groups by classes of demand. Here the sum of
+    `Demands.meeting` over all pairs on one lane is made small, which keeps heavy jobs apart and needs no
+    limits between classes: jobs are placed in the order of their demands, then moved and swapped while that
+    helps.
+    """
+    if n_lanes < 1:
+        raise UsageError(f"jobs need at least 1 lane, got {n_lanes}")
+    order = np.argsort(-demands.demand_frac, kind="stable")
+    lanes = np.full(demands.n_jobs, -1)
+    for job in order:
+        load = np.bincount(lanes[lanes >= 0], demands.demand_frac[lanes >= 0], n_lanes)
+        costs = _costs(demands.meeting, lanes, n_lanes)[job]
+        lanes[job] = _first_empty(lanes, n_lanes, np.lexsort((load, costs))[0])
+    _improve(demands.meeting, lanes, n_lanes)
+    return _numbered(demands, lanes)
+
+
+def shared_cost(demands: Demands, lane_of_job: tuple[int, ...]) -> float:
+    """Sum of `Demands.meeting` over all pairs of jobs on one lane."""
+    lanes = np.array(lane_of_job)
+    return float(np.triu(demands.meeting * (lanes[:, None] == lanes), 1).sum())
+
+
+def _first_empty(lanes: NDArray[np.int64], n_lanes: int, otherwise: np.int64) -> int:
+    """A job gets a lane of its own while there is one, also if it meets nobody."""
+    empty = np.setdiff1d(np.arange(n_lanes), lanes)
+    return int(empty[0] if len(empty) else otherwise)
+
+
+def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:
+    """What each job meets on each lane, shape (n_jobs, n_lanes)."""
+    return np.stack([meeting[:, lanes == lane].sum(axis=1) for lane in range(n_lanes)], axis=1)
+
+
+def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> None:
+    """Move a job to another lane, or swap two, whichever gains most, until nothing gains."""
+    jobs = np.arange(len(lanes))
+    while True:
+        costs = _costs(meeting, lanes, n_lanes)
+        own, theirs = costs[jobs, lanes], costs[:, lanes]  # theirs[i, j]: job i on the lane of j
+        moves = own[:, None] - costs
+        swaps = np.where(lanes[:, None] == lanes, 0.0, own[:, None] + own - theirs - theirs.T + 2 * meeting)
+        if max(moves.max(), swaps.max()) <= _MIN_GAIN:
+            return
+        if moves.max() >= swaps.max():
+            job, lane = np.unravel_index(moves.argmax(), moves.shape)
+            lanes[job] = lane
+        else:
+            pair = list(np.unravel_index(swaps.argmax(), swaps.shape))
+            lanes[pair] = lanes[pair[::-1]]
+
+
+def _numbered(demands: Demands, lanes: NDArray[np.int64]) -> tuple[int, ...]:
+    used = np.unique(lanes)
+    sums = np.array([demands.demand_frac[lanes == lane].sum() for lane in used])
+    rank = np.empty(len(used), dtype=np.int64)
+    rank[np.argsort(-sums, kind="stable")] = np.arange(len(used))
+    return tuple(rank[np.searchsorted(used, lanes)].tolist())
+
+
+PORT_LANES = (1, 2, 4, 8, 15)
+"""Numbers of data lanes that ports can have, in the order of InfiniBand's codes 1 to 5."""
+PORT_MTUS = (256, 512, 1024, 2048, 4096)
+N_LEVELS = 16
+NO_LIMIT = 255
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What all ports of the fabric can do.
+
+    Parameters
+    ----------
+    n_lanes : int
+        Data lanes (``VLCap``).
+    mtu_bytes : int
+        Bytes of a full packet (``NeighborMTU``).
+    n_rows : int
+        Rows of each arbitration table (``VLArbLowCap``, ``VLArbHighCap``).
+    """
+
+    n_lanes: int = 4
+    mtu_bytes: int = 4096
+    n_rows: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("--lanes", self.n_lanes, PORT_LANES),
+            ("--mtu", self.mtu_bytes, PORT_MTUS),
+        ):
+            if value not in allowed:
+                words = ", ".join(map(str, allowed))
+                raise UsageError(f"{name} must be one of {words}, as InfiniBand's ports have, got {value}")
+        if not 1 <= self.n_rows <= 64:
+            raise UsageError(f"--rows must be in [1, 64], got {self.n_rows}")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Lanes of jobs and how links serve lanes. The service level of a job is the number of its lane.
+
+    Parameters
+    ----------
+    ports : Ports
+    lane_of_job : tuple of int
+    weights : tuple of int
+        Packets that each lane in use may send in its turn.
+    high_lanes : tuple of int
+        Lanes of high priority; the others have low priority.
+    high_limit : int
+        Units of 4096 bytes that lanes of high priority may send before one packet of the others; 255: no
+        limit.
+    is_lane_0_free : bool
+        Whether no job uses lane 0, which is that of all who set no service level.
+
+    Raises
+    ------
+    UsageError
+        If a number is out of range, or the ports have too few lanes or rows.
+    """
+
+    ports: Ports
+    lane_of_job: tuple[int, ...]
+    weights: tuple[int, ...]
+    high_lanes: tuple[int, ...] = ()
+    high_limit: int = NO_LIMIT
+    is_lane_0_free: bool = False
+
+    def __post_init__(self) -> None:
+        _check_lanes(self)
+        for lane, weight in enumerate(self.weights):
+            if not weight >= 1:
+                raise UsageError(
+                    f"weight of lane {lane} must be at least 1 packet, got {weight}: without weight it is "
+                    "never served"
+                )
+        if not 0 <= self.high_limit <= NO_LIMIT:
+            raise UsageError(f"--high-limit must be in [0, {NO_LIMIT}], got {self.high_limit}")
+        for is_high in (False, True):
+            self._rows(is_high)  # raises if the ports have too few rows
+
+    @property
+    def n_lanes(self) -> int:
+        """Lanes in use."""
+        return len(self.weights)
+
+    @property
+    def n_operational(self) -> int:
+        """Lanes to switch on: the fewest that ports can have, because lanes divide the buffers among them."""
+        return min(n for n in PORT_LANES if n >= self.n_lanes)
+
+    @property
+    def low_rows(self) -> Rows:
+        """The table of low priority; lanes of high priority are only in the other."""
+        return self._rows(is_high=False)
+
+    @property
+    def high_rows(self) -> Rows:
+        """The table of high priority."""
+        return self._rows(is_high=True)
+
+    @property
+    def lane_of_level(self) -> tuple[int, ...]:
+        """Lane of each service level; those of no job use lane 0, so that no traffic is dropped."""
+        return tuple(level if level < self.n_lanes else 0 for level in range(N_LEVELS))
+
+    def _rows(self, is_high: bool) -> Rows:
+        chosen = [row for row in enumerate(self.weights) if (row[0] in self.high_lanes) is is_high]
+        return arbitration_rows(chosen, self.ports.mtu_bytes, self.ports.n_rows)
+
+
+def _check_lanes(policy: Policy) -> None:
+    n_lanes, first = policy.n_lanes, int(policy.is_lane_0_free)
+    if not 1 <= n_lanes <= policy.ports.n_lanes:
+        raise UsageError(
+            f"{n_lanes} lanes in use, and the ports have {policy.ports.n_lanes}: give --lanes if they have "
+            "more, or fewer weights"
+        )
+    for lane in policy.lane_of_job:
+        if not first <= lane < n_lanes:
+            raise UsageError(
+                f"lane {lane} is not in [{first}, {n_lanes - 1}]: give each job a lane that is in use, and "
+                "each lane a weight"
+            )
+    for lane in policy.high_lanes:
+        if not 0 <= lane < n_lanes:
+            raise UsageError(f"lane {lane} of high priority is not in [0, {n_lanes - 1}]")
+    if len(set(policy.high_lanes)) == n_lanes > 1:
+        raise UsageError("all lanes have high priority, so none has: leave one out")
+
+
+def choose_policy(
+    demands: Demands,
+    ports: Ports,
+    lane_of_job: Sequence[int] | None = None,
+    weights: Sequence[int] | None = None,
+    is_lane_0_free: bool = False,
+) -> Policy:
+    """The policy of the thesis for these jobs.
+
+    Raises `UsageError` as of `Policy`, or if there is one lane and it is to be left free.
+
+    Jokanovic 2014, section 5.1: `assign_lanes`, then `favouring_weights`.
+    """
+    first = int(is_lane_0_free)
+    if ports.n_lanes <= first:
+        raise UsageError("the ports have one lane, and it is to be left free: give --lanes if they have more")
+    if lane_of_job is None:
+        lane_of_job = [first + lane for lane in assign_lanes(demands, ports.n_lanes - first)]
+    elif len(lane_of_job) != demands.n_jobs:
+        raise UsageError(
+            f"--assign must have {demands.n_jobs} lanes, one for each job, got {len(lane_of_job)}"
+        )
+    if weights is None:
+        if not first <= min(lane_of_job) <= max(lane_of_job) < ports.n_lanes:
+            raise UsageError(f"--assign: lanes must be in [{first}, {ports.n_lanes - 1}], got {lane_of_job}")
+        weights = _weights_that_fit(demands, lane_of_job, ports)
+    return Policy(ports, tuple(lane_of_job), tuple(weights), is_lane_0_free=is_lane_0_free)
+
+
+def _weights_that_fit(demands: Demands, lane_of_job: Sequence[int], ports: Ports) -> tuple[int, ...]:
+    """`favouring_weights`, as unequal as the ports' tables have rows for."""
+    most = MAX_WEIGHT
+    while True:
+        weights = favouring_weights(demands, lane_of_job, max(lane_of_job) + 1, most)
+        if most == 1 or n_rows_needed(weights, ports.mtu_bytes) <= ports.n_rows:
+            return weights
+        most //= 2

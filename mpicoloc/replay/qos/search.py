@@ -1,0 +1,167 @@
+"""Weights by trial: replay jobs under many, and find those with which they lose least time together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from mpicoloc.errors import UsageError
+from mpicoloc.replay.qos.demand import Demands
+from mpicoloc.replay.qos.policy import Policy, Ports
+from mpicoloc.replay.qos.weights import MAX_WEIGHT, n_rows_needed
+
+ONE_LANE = "one lane"
+GOALS = ("time", "slowdown")
+"""What is made least: seconds that all jobs lose, as in the thesis, or the mean of their slowdowns."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A policy to try; `name` says what it is: "1:2:4", "lane 0 first", `ONE_LANE`."""
+
+    name: str
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial with its result.
+
+    Parameters
+    ----------
+    trial : Trial
+    sharing_s : tuple of float
+        T_sharing of each job.
+    contention_s : tuple of float
+        T_sharing - T_alone of each job (Jokanovic 2014, Eq. 5.1).
+    """
+
+    trial: Trial
+    sharing_s: tuple[float, ...]
+    contention_s: tuple[float, ...]
+
+    @property
+    def mean_slowdown(self) -> float:
+        """Mean of T_sharing / T_alone over the jobs."""
+        pairs = zip(self.sharing_s, self.contention_s, strict=True)
+        return float(
+            np.mean([all_s / (all_s - lost_s) if all_s > lost_s else 1.0 for all_s, lost_s in pairs])
+        )
+
+    def loss(self, goal: str) -> float:
+        """What a goal of `GOALS` makes least; 0 if the jobs lose nothing to each other."""
+        return self.total_contention_s if goal == "time" else self.mean_slowdown - 1
+
+    @property
+    def total_contention_s(self) -> float:
+        """Of all jobs (Jokanovic 2014, Eq. 5.2)."""
+        return sum(self.contention_s)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What the trials found.
+
+    Parameters
+    ----------
+    alone_s : tuple of float
+        T_alone of each job.
+    tried : tuple of Tried
+        In the order of the trials.
+    goal : str
+        One of `GOALS`. Jobs that take much longer than others decide alone by seconds; short jobs, which the
+        others slow down again and again, count as much by slowdown.
+    """
+
+    alone_s: tuple[float, ...]
+    tried: tuple[Tried, ...]
+    goal: str = "time"
+
+    @property
+    def best(self) -> Tried:
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4), the first of equals.
+
+        Lanes that always come first are only compared: they may stop the others for as long as they send.
+        """
+        return min(
+            (tried for tried in self.tried if not tried.trial.policy.high_lanes),
+            key=lambda tried: tried.loss(self.goal),
+        )
+
+    @property
+    def gain_frac(self) -> float | None:
+        """Part of the loss of lanes in turn that the sweet spot takes away; None: there is none."""
+        before = self.reference.loss(self.goal)
+        return 1 - self.best.loss(self.goal) / before if before > 0 else None
+
+    @property
+    def reference(self) -> Tried:
+        """Lanes that send in turn, one packet each, with which others are compared."""
+        return next(tried for tried in self.tried if _has_equal_weights(tried.trial))
+
+
+def _has_equal_weights(trial: Trial) -> bool:
+    policy = trial.policy
+    return trial.name != ONE_LANE and set(policy.weights) == {1} and not policy.high_lanes
+
+
+def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> list[Trial]:
+    """Policies to try, from those that favour the heaviest lane to those that favour the lightest.
+
+    Result: all on one lane, the heaviest lane first, weights that fall or rise with the lanes' demands, the
+    lightest lane first. "First" is high priority without limit. Raises `UsageError` if there is one lane, so
+    nothing to weigh, or the largest weight is below 1.
+
+    Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three lanes and more only weights in the order of the
+    demands are tried: any other gives a lane more than one with less demand.
+    """
+    if max_weight < 1:
+        raise UsageError(f"--max-weight must be at least 1, got {max_weight}")
+    used = sorted(set(start.lane_of_job))
+    if len(used) < 2:
+        raise UsageError("--search weighs lanes, and all jobs are on one: give two profiles and two --lanes")
+    lanes = np.array(start.lane_of_job)
+    order = sorted(used, key=lambda lane: -demands.demand_frac[lanes == lane].sum())
+    todo = [Trial(ONE_LANE, _on_one_lane(start)), _first(start, order[0])]
+    for vector in _monotone(len(order), max_weight):
+        weights = [1] * start.n_lanes
+        for lane, weight in zip(order, vector, strict=True):
+            weights[lane] = weight
+        if n_rows_needed(weights, start.ports.mtu_bytes) <= start.ports.n_rows:
+            policy = replace(start, weights=tuple(weights), high_lanes=())
+            todo.append(Trial(":".join(map(str, weights)), policy))
+    return [*todo, _first(start, order[-1])]
+
+
+def _on_one_lane(start: Policy) -> Policy:
+    return Policy(Ports(1, start.ports.mtu_bytes, start.ports.n_rows), (0,) * len(start.lane_of_job), (1,))
+
+
+def _first(start: Policy, lane: int) -> Trial:
+    policy = replace(start, weights=(1,) * start.n_lanes, high_lanes=(lane,), high_limit=255)
+    return Trial(f"lane {lane} first", policy)
+
+
+def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
+    """Vectors of powers of two with a 1 that fall or rise: the steepest at both ends, equal ones between."""
+    powers = [1 << i for i in range(max_weight.bit_length())]
+    rising = [vector for vector in combinations_with_replacement(powers, n) if vector[0] == 1]
+    rising.sort(key=lambda vector: (vector[-1], sum(vector)))
+    return [vector[::-1] for vector in rising[:0:-1]] + rising
+
+
+def search_result(
+    todo: Sequence[Trial],
+    alone_s: Sequence[float],
+    sharing_s: Sequence[Sequence[float]],
+    goal: str = "time",
+) -> SearchResult:
+    """What trials found, from T_sharing of each job in each of them."""
+    tried = []
+    for trial, times in zip(todo, sharing_s, strict=True):
+        contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))
+        tried.append(Tried(trial, tuple(times), contention_s))
+    return SearchResult(tuple(alone_s), tuple(tried), goal)

@@ -1,0 +1,340 @@
+"""Run the packet simulator of csrc/replay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.replay import native
+from mpicoloc.replay.job import Job, Settings
+from mpicoloc.replay.network import ROUTINGS, SimulatedNetwork
+from mpicoloc.replay.simulated_run import JobRun, SimulatedRun
+
+_CALLS = {
+    native.RP_END_PROGRAM: "end of program",
+    native.RP_COMPUTE: "compute",
+    native.RP_SEND: "send",
+    native.RP_ISEND: "isend",
+    native.RP_RECV: "receive",
+    native.RP_IRECV: "ireceive",
+    native.RP_WAIT: "wait",
+    native.RP_WAITALL: "waitall",
+    native.RP_LOOP: "loop",
+    native.RP_END: "end of loop",
+    native.RP_MARK: "mark",
+}
+_N_SHOWN = 4
+
+
+def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> MpicolocError:
+    """The error for a status other than RP_DONE."""
+    when = f"at {result.now_ps / 1e12:.9f} s of simulated time"
+    reports = [result.reports[i] for i in range(min(result.n_reports, native.RP_N_REPORTS))]
+    if result.status == native.RP_E_MEMORY:
+        return EnvironmentFault(f"simulation: no more memory {when}, with {result.peak_bytes} bytes in use")
+    if result.status == native.RP_E_UNMATCHED:
+        return DataError(
+            f"{_job(reports, jobs)} ended {when} with {result.n_reports} unmatched messages: "
+            f"{_shown(reports, _message)}: is the trace complete?"
+        )
+    if result.status == native.RP_E_PROGRAM_DEADLOCK:
+        return DataError(
+            f"{_job(reports, jobs)}: {result.n_reports} ranks wait for ever {when}: {_cycle(reports)}: is "
+            "the trace complete, or the eager limit smaller than the program relies on?"
+        )
+    if result.status == native.RP_E_NETWORK_DEADLOCK:
+        links = [network.link_name(result.cycle[i]) for i in range(result.n_cycle)]
+        return DataError(
+            f"network deadlock {when}: packets wait for each other's buffers around {'; '.join(links[:8])}"
+            f"{' ...' if len(links) > 8 else ''}: use routes without cycles"
+        )
+    if result.status == native.RP_E_ROUTE:
+        return DataError(f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle")
+    report = reports[0]
+    call = _CALLS.get(report.kind, f"unknown kind {report.kind}")
+    return DataError(
+        f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank} is impossible: {call}, "
+        f"peer {report.peer}, tag {report.tag}, {report.n_bytes} bytes"
+    )
+
+
+def _job(reports: Sequence[Any], jobs: Sequence[Job]) -> str:
+    return f"job {jobs[reports[0].job].name}" if reports else "a job"
+
+
+def _shown(reports: Sequence[Any], words: Any) -> str:
+    more = f" and {len(reports) - _N_SHOWN} more" if len(reports) > _N_SHOWN else ""
+    return "; ".join(words(report) for report in reports[:_N_SHOWN]) + more
+
+
+def _message(report: Any) -> str:
+    ends = ("from", "by") if report.kind in (native.RP_RECV, native.RP_IRECV) else ("to", "by")
+    return (
+        f"{_CALLS[report.kind]} {ends[1]} rank {report.rank} {ends[0]} {_peer(report.peer)}, "
+        f"tag {report.tag}, {report.n_bytes} bytes, operation {report.i_op}, "
+        f"posted at {report.t_ps / 1e12:.9f} s"
+    )
+
+
+def _peer(peer: int) -> str:
+    return "any rank" if peer < 0 else f"rank {peer}"
+
+
+def _wait(report: Any) -> str:
+    call = _CALLS.get(report.kind, "?")
+    return (
+        f"rank {report.rank} in {call} for {_peer(report.peer)} (tag {report.tag}, operation {report.i_op})"
+    )
+
+
+def _cycle(reports: Sequence[Any]) -> str:
+    """The ranks that wait in a circle, if there is one among those reported, else the first of them."""
+    by_rank = {report.rank: report for report in reports}
+    for start in reports:
+        path: list[int] = []
+        rank = start.rank
+        while rank in by_rank and rank not in path:
+            path.append(rank)
+            rank = by_rank[rank].peer
+        if rank in path:
+            circle = path[path.index(rank) :]
+            return "in a circle, " + _shown([by_rank[i] for i in circle], _wait)
+    return _shown(reports, _wait)
+
+
+Progress = Callable[[float, int], None]
+"""Called with the simulated time in seconds, and the number of jobs whose first run is complete."""
+
+_PS = 1e12
+_Q20 = 1 << 20
+_EVENTS_BETWEEN_REPORTS = 1 << 20
+_TIME_MAX_S = 1e6
+
+MAX_JOBS = 64
+"""Most jobs of a simulation: each link counts who waits for it, job by job."""
+
+
+def simulate(
+    network: SimulatedNetwork,
+    jobs: Sequence[Job],
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> SimulatedRun:
+    """Replay jobs that share a network until each has run once.
+
+    Raises `UsageError` if a setting is out of range. Raises `DataError` if a job does not fit the network, a
+    program has an impossible operation, ranks or packets wait for each other, or messages were sent that
+    nobody received.
+
+    Restarts and times are those of Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again
+    until all have run once, and its first run counts.
+    """
+    settings = settings or Settings()
+    _check_settings(network, settings)
+    _check_jobs(network, jobs)
+    kept: list[Any] = []
+    sim = native.lib.rp_open(_network(network, kept), _settings(settings, kept), len(jobs), _jobs(jobs, kept))
+    if sim == native.ffi.NULL:
+        raise EnvironmentFault("no memory for the simulation: give a smaller network or fewer ranks")
+    try:
+        result = _run(sim, progress)
+        if result.status != native.RP_DONE:
+            raise explain(result, jobs, network)
+        return _read(result, jobs)
+    finally:
+        native.lib.rp_close(sim)
+
+
+def _run(sim: Any, progress: Progress | None) -> Any:
+    while native.lib.rp_run(sim, _EVENTS_BETWEEN_REPORTS) == native.RP_RUNNING:
+        if progress is not None:
+            result = native.lib.rp_get(sim)
+            n_done = sum(result.job_end_ps[i] >= 0 for i in range(result.n_jobs))
+            progress(result.now_ps / _PS, n_done)
+    return native.lib.rp_get(sim)
+
+
+def _check_settings(network: SimulatedNetwork, settings: Settings) -> None:
+    for name, low, high in (
+        ("mtu_bytes", 1, 1 << 20),
+        ("control_bytes", 1, settings.mtu_bytes),
+        ("eager_bytes", 0, 1 << 62),
+        ("mpi_latency_s", 0, 1),
+        ("send_overhead_s", 0, 1),
+        ("recv_overhead_s", 0, 1),
+        ("local_latency_s", 0, 1),
+        ("local_bps", 1e5, 1e12),
+        ("window_s", 0, _TIME_MAX_S),
+        ("n_windows_max", 2, 1 << 20),
+        ("seed", 0, (1 << 64) - 1),
+    ):
+        value = getattr(settings, name)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise UsageError(f"{name} must be in [{low:g}, {high:g}], got {value}")
+    for side in ("input", "output"):
+        for lane, n_bytes in enumerate(getattr(network.lanes, f"{side}_bytes")):
+            if not settings.mtu_bytes <= n_bytes < 1 << 31:
+                raise UsageError(
+                    f"the {side} buffer of lane {lane} has {n_bytes} bytes, and a packet "
+                    f"{settings.mtu_bytes}, which would never pass: give the lane more buffer, or a smaller "
+                    "MTU"
+                )
+
+
+def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
+    if not 1 <= len(jobs) <= MAX_JOBS:
+        raise DataError(f"{len(jobs)} jobs: give 1 to {MAX_JOBS}")
+    for job in jobs:
+        hosts, programs = np.asarray(job.host_of_rank), np.asarray(job.program_of_rank)
+        if hosts.shape != programs.shape or hosts.ndim != 1 or not len(hosts):
+            raise DataError(
+                f"job {job.name}: {hosts.shape} hosts and {programs.shape} programs: one per rank"
+            )
+        if hosts.min() < 0 or hosts.max() >= network.n_hosts:
+            rank = int(np.argmax((hosts < 0) | (hosts >= network.n_hosts)))
+            raise DataError(
+                f"job {job.name}: rank {rank} is on host {hosts[rank]}, the network has hosts 0 to "
+                f"{network.n_hosts - 1}: give another placement or a larger topology"
+            )
+        if programs.min() < 0 or programs.max() >= len(job.programs):
+            raise DataError(f"job {job.name}: program numbers must be in [0, {len(job.programs) - 1}]")
+        for program in job.programs:
+            if program.dtype != native.OP or program.ndim != 1:
+                raise DataError(f"job {job.name}: a program is no row of operations (native.OP)")
+        if not 0 <= job.service_level < len(network.lanes.lane_of_level):
+            raise DataError(f"job {job.name}: no lane for service level {job.service_level}")
+        factors = job.compute_factor_of_rank
+        if factors is not None and not (
+            np.shape(factors) == hosts.shape and np.isfinite(factors).all() and np.min(factors) >= 0
+        ):
+            raise DataError(f"job {job.name}: give a finite factor >= 0 of computation for each rank")
+        if not 0 <= job.start_s <= _TIME_MAX_S:
+            raise DataError(f"job {job.name}: start_s must be in [0, {_TIME_MAX_S:g}], got {job.start_s}")
+
+
+def _pointer(array: Any, dtype: Any, ctype: str, kept: list[Any]) -> Any:
+    """An array as C sees it; `kept` holds what must live as long as the simulation."""
+    array = np.ascontiguousarray(array, dtype=dtype)
+    pointer = native.ffi.cast(f"const {ctype} *", array.ctypes.data)
+    kept.append(array)
+    return pointer
+
+
+def _new(ctype: str, kept: list[Any], *more: Any) -> Any:
+    made = native.ffi.new(ctype, *more)
+    kept.append(made)
+    return made
+
+
+def per_byte_q20(bps: Any) -> Any:
+    """Picoseconds per byte times 2^20, rounded."""
+    return np.rint(_PS / np.asarray(bps, dtype=np.float64) * _Q20).astype(np.int64)
+
+
+def _network(network: SimulatedNetwork, kept: list[Any]) -> Any:
+    c, lanes = _new("rp_network *", kept), network.lanes
+    c.n_hosts, c.n_switches, c.n_links = network.n_hosts, network.n_switches, network.n_links
+    c.n_levels, c.n_sets, c.n_vl = network.n_levels, len(network.sets), lanes.n
+    setattr(c, "from", _pointer(network.link_from, np.int32, "int32_t", kept))
+    c.to = _pointer(network.link_to, np.int32, "int32_t", kept)
+    c.level = _pointer(network.link_level, np.int32, "int32_t", kept)
+    c.ps_per_byte_q20 = _pointer(per_byte_q20(network.link_bps), np.int64, "int64_t", kept)
+    c.latency_ps = _pointer(network.link_latency_ps, np.int64, "int64_t", kept)
+    c.first = _pointer(network.first, np.int32, "int32_t", kept)
+    c.next = _pointer(network.next, np.int32, "int32_t", kept)
+    starts = np.cumsum([0, *(len(links) for links in network.sets)])
+    c.set_start = _pointer(starts, np.int32, "int32_t", kept)
+    c.set_links = _pointer(np.concatenate([*network.sets, [0]]), np.int32, "int32_t", kept)
+    c.set_divisor = _pointer([*network.set_divisors, 1], np.int32, "int32_t", kept)
+    c.routing, c.n_paths = ROUTINGS.index(network.routing), network.n_paths
+    c.switch_latency_ps, c.flit_bytes, c.is_voq = (
+        network.switch_latency_ps,
+        network.flit_bytes,
+        network.is_voq,
+    )
+    c.crossing_q20 = round(_Q20 / network.input_speedup)
+    for lane in range(lanes.n):
+        c.input_bytes[lane], c.output_bytes[lane] = lanes.input_bytes[lane], lanes.output_bytes[lane]
+    for level, lane in enumerate(lanes.lane_of_level):
+        c.vl_of_sl[level] = lane
+    for side in ("high", "low"):
+        rows = np.array([*getattr(lanes, side), (0, 0)], dtype=np.int32)
+        setattr(c, f"n_{side}", len(rows) - 1)
+        setattr(c, side, _pointer(rows, np.int32, "rp_arbitration", kept))
+    c.high_limit, c.weight_unit_bytes = lanes.high_limit, lanes.weight_unit_bytes
+    return c
+
+
+def _settings(settings: Settings, kept: list[Any]) -> Any:
+    c = _new("rp_settings *", kept)
+    for name in ("mtu_bytes", "control_bytes", "eager_bytes", "seed", "n_windows_max"):
+        setattr(c, name, getattr(settings, name))
+    for name in ("mpi_latency", "send_overhead", "recv_overhead", "local_latency", "window"):
+        setattr(c, f"{name}_ps", round(getattr(settings, f"{name}_s") * _PS))
+    c.local_ps_per_byte_q20 = int(per_byte_q20(settings.local_bps))
+    c.is_fifo_adapter, c.shuffle = settings.adapter_is_fifo, settings.shuffle_ties
+    return c
+
+
+def _jobs(jobs: Sequence[Job], kept: list[Any]) -> Any:
+    array = _new("rp_job[]", kept, len(jobs))
+    for c, job in zip(array, jobs, strict=True):
+        c.n_ranks, c.n_programs = job.n_ranks, len(job.programs)
+        pointers = [_pointer(program, native.OP, "rp_op", kept) for program in job.programs]
+        c.programs = _new("const rp_op *[]", kept, pointers)
+        c.program_lengths = _pointer([len(program) for program in job.programs], np.int64, "int64_t", kept)
+        c.program_of_rank = _pointer(job.program_of_rank, np.int32, "int32_t", kept)
+        c.host_of_rank = _pointer(job.host_of_rank, np.int32, "int32_t", kept)
+        factors = job.compute_factor_of_rank
+        c.factor_of_rank = _pointer(
+            np.ones(job.n_ranks) if factors is None else factors, np.float64, "double", kept
+        )
+        c.start_ps = round(job.start_s * _PS)
+        c.service_level, c.is_restarted = job.service_level, job.restarts
+    return array
+
+
+def _array(pointer: Any, dtype: Any, *shape: int) -> Any:
+    """A copy of an array that the simulation owns."""
+    dtype = np.dtype(dtype)
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if not n_bytes:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(native.ffi.buffer(pointer, n_bytes), dtype).reshape(shape).copy()
+
+
+def _read(result: Any, jobs: Sequence[Job]) -> SimulatedRun:
+    n_jobs, n_vl, n_links = result.n_jobs, result.n_vl, result.n_links
+    n_ranks = sum(job.n_ranks for job in jobs)
+    ends, computed = (
+        _array(pointer, np.int64, n_ranks) / _PS for pointer in (result.rank_end_ps, result.rank_compute_ps)
+    )
+    runs, start = [], 0
+    for i, job in enumerate(jobs):
+        part = slice(start, start := start + job.n_ranks)
+        # From whole picoseconds, so that a shift of the start does not change the last digit.
+        end_s = (result.job_end_ps[i] - round(job.start_s * _PS)) / _PS
+        runs.append(JobRun(job.name, end_s, ends[part], computed[part], result.job_n_runs[i]))
+    waits = (result.n_levels, n_jobs, n_vl)
+    return SimulatedRun(
+        jobs=tuple(runs),
+        end_s=result.now_ps / _PS,
+        n_packet_hops=result.n_packet_hops,
+        n_packets=result.n_packets,
+        n_messages=result.n_messages,
+        n_events=result.n_events,
+        marks=_array(result.marks, native.MARK, result.n_marks),
+        window_s=result.window_ps / _PS,
+        window_bytes=_array(result.window_bytes, np.int64, result.n_windows, n_links),
+        sent_bytes=_array(result.sent_bytes, np.int64, n_links, n_vl),
+        received_bytes=_array(result.received_bytes, np.int64, n_links, n_vl),
+        busy_s=_array(result.busy_ps, np.int64, n_links) / _PS,
+        wait_s=_array(result.wait_ps, np.int64, *waits) / _PS,
+        n_waits=_array(result.wait_packets, np.int64, *waits),
+        blocked_by_s=_array(result.blocked_ps, np.int64, n_jobs, n_jobs + 1) / _PS,
+        peak_bytes=result.peak_bytes,
+    )

@@ -1,0 +1,162 @@
+"""`mpicoloc replay --sweep`: every combination of some flags' values, on all cores or under mpirun."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import functools
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mpicoloc.cli import drawn
+from mpicoloc.cli.memory import bounded
+from mpicoloc.job import sweep_flags
+from mpicoloc.replay import job_flags, network_flags
+from mpicoloc.replay import scene as replay_scene
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mpicoloc.job.sweep import Case
+    from mpicoloc.replay.programs.builder import RankPrograms
+    from mpicoloc.replay.programs.sources import Choices, Source
+
+JOBS = "jobs"
+"""What `--sweep` calls the profiles."""
+_ONE_RUN = ("perfetto", "paraver", "window_s", "against")
+"""Flags of a single replay."""
+_N_TRACES = 8
+"""Traces that a process keeps for the next rows."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of sweeps."""
+    sweep_flags.add_arguments(
+        parser,
+        "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
+        "combination. jobs one.h5,two.h5 names profiles, none leaves the flag out. Rows are noted in --out, "
+        "and what is noted is not run again. On all cores, or by the ranks of mpirun",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    from mpicoloc.job import sweep_flags
+    from mpicoloc.replay import terminal as report
+
+    formats = drawn.formats_of(args)
+    sweep_flags.check_flags(args, "replay", _ONE_RUN)
+    found = sweep_flags.complete(args, lambda: _cases(args), row, sweep_flags.write)
+    if found is None:
+        return 0
+    rows, code = found
+    if not rows:
+        return code
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    else:
+        report.show_sweep(rows)
+    sys.stdout.flush()
+    if args.figures is not None:
+        from mpicoloc.replay import figures as pictures
+
+        drawn.write([pictures.slowdowns(rows)], args.figures, formats)
+    return code
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    """Every combination of the values, as arguments of a replay of its own."""
+    from mpicoloc.job import sweep
+
+    actions = _actions()
+    axes = sweep_flags.axes(
+        args, {flag: action for flag, action in actions.items() if action.nargs != 0}, {JOBS: "files"}
+    )
+    # Jobs that stay the same for long are read once.
+    axes = {flag: axes[flag] for flag in sorted(axes, key=(JOBS, "placement", *axes).index)}
+    digests: dict[str, str] = {}
+    cases = []
+    for settings in sweep.grid(axes):
+        own = copy.copy(args)
+        del own.run, own.sweep
+        own.out = own.figures = None
+        for flag, value in settings.items():
+            if flag == JOBS:
+                own.files = value.split(",")
+            else:
+                sweep_flags.set_flag(own, actions[flag], value)
+        cases.append(sweep.Case(settings, _key(own, actions, digests), own))
+    sweep_flags.check_each(cases, bounded(replay_scene.check), network_flags.settings_of, "random_state")
+    return cases
+
+
+def _actions() -> sweep_flags.Actions:
+    """Flags of jobs and network, by name."""
+    parser = argparse.ArgumentParser(add_help=False)
+    job_flags.add_arguments(parser)
+    network_flags.add_arguments(parser)
+    return sweep_flags.flags_of(parser)
+
+
+def _key(args: argparse.Namespace, actions: sweep_flags.Actions, digests: dict[str, str]) -> str:
+    """Of all that a row depends on: flags, files, and the simulator's version."""
+    flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
+    paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
+    of_files = [_digest(path, digests, is_trace=path in args.files) for path in paths]
+    names = [os.path.basename(path) for path in args.files]
+    return sweep_flags.key(flags, args.no_base, names, of_files)
+
+
+def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
+    """Of the contents of a file, or of a trace of several files; the word itself if it is no path."""
+    from mpicoloc.replay.programs import sources
+
+    if path is None or not os.path.exists(path):
+        return str(path)
+    key = f"{path} as a trace" if is_trace else path
+    if key not in known:
+        known[key] = sweep_flags.digest_of(sources.files_of(path) if is_trace else [path])
+    return known[key]
+
+
+@bounded
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    from mpicoloc.replay import terminal as report
+
+    scene = replay_scene.of(args, _read)
+    experiment, wall_s = replay_scene.simulate(args, scene)
+    return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
+
+
+def _read(path: str, choices: Choices) -> Source:
+    """As `sources.read`; a process reads the traces of the rows before only once."""
+    fields = {field.name: getattr(choices, field.name) for field in dataclasses.fields(choices)}
+    return _read_once(path, **fields | {"algorithms": tuple(sorted(choices.algorithms.items()))})
+
+
+@functools.lru_cache(maxsize=_N_TRACES)
+def _read_once(path: str, *, algorithms: tuple[tuple[str, str], ...], **others: Any) -> Source:
+    from mpicoloc.replay.programs import sources
+
+    return _PlacedOnce(sources.read(path, sources.Choices(algorithms=dict(algorithms), **others)))
+
+
+class _PlacedOnce:
+    """A trace, with the programs of its ranks under the last placement."""
+
+    def __init__(self, source: Source) -> None:
+        self.n_ranks, self.hostnames, self.obeyed = source.n_ranks, source.hostnames, source.obeyed
+        self._source, self._of_hosts = source, functools.lru_cache(maxsize=1)(self._place)
+
+    def programs(self, hosts: NDArray[Any]) -> RankPrograms:
+        """As of the trace itself."""
+        return self._of_hosts(tuple(hosts.tolist()))
+
+    def _place(self, hosts: tuple[int, ...]) -> RankPrograms:
+        import numpy as np
+
+        return self._source.programs(np.array(hosts, np.int64))

@@ -1,0 +1,186 @@
+r"""Replay jobs on a fat-tree packet by packet, and tell how much longer they take because of each other.
+
+Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a
+pattern. It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and
+there with the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until
+all have run once; the first run counts.
+
+  mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,4)' --placement F8
+  mpicoloc replay --pattern incast --hosts 16 --bytes 64KiB \
+      --topology 'XGFT(2;8,4;1,4)' --link-rate 100Gbit/s
+  mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,8)' --out sweep \
+      --sweep slimming 8 4 2 --sweep placement F8 RF
+
+With --propagation: how much longer one job takes if bubbles run on some of its nodes (Han et al. 2016,
+section 3.2), from the trace and the program's curve on one node.
+
+  mpicoloc replay one.h5 --topology 'XGFT(2;16,8;1,4)' --curves curves.csv \
+      --propagation matrices.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mpicoloc import messages
+from mpicoloc.bubble import replay_propagation
+from mpicoloc.cli import drawn
+from mpicoloc.cli.memory import bounded
+from mpicoloc.errors import UsageError
+from mpicoloc.job import sweep_flags
+from mpicoloc.replay import job_flags, network_flags, sweep
+from mpicoloc.replay import scene as replay_scene
+
+if TYPE_CHECKING:
+    from mpicoloc.replay.experiment import Experiment, PlacedJob
+
+
+@dataclass(frozen=True)
+class EarlierResult:
+    """What another replay printed with ``--json``.
+
+    Parameters
+    ----------
+    path : str
+    jobs : tuple of (str, int)
+        Name and number of hosts of each job.
+    lost_host_s : float
+        Time of hosts that the jobs lost to each other, host seconds.
+    """
+
+    path: str
+    jobs: tuple[tuple[str, int], ...]
+    lost_host_s: float
+
+
+def read(path: str) -> EarlierResult:
+    """The result that was printed to a file.
+
+    Raises `UsageError` if it cannot be read, or is no such result.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        jobs = tuple((str(job["name"]), int(job["n_hosts"])) for job in result["jobs"])
+        return EarlierResult(path, jobs, _finite(result["j_inter_host_s"]))
+    except OSError as error:
+        raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(
+            f"--against {path} is no output of mpicoloc replay --json: give what it printed under the other "
+            "policy"
+        ) from None
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def lost_host_s(before: EarlierResult, jobs: Sequence[PlacedJob]) -> float:
+    """What the same jobs lost to each other before, host seconds.
+
+    Raises `UsageError` if that result is of other jobs.
+    """
+    now = tuple((job.name, job.n_hosts) for job in jobs)
+    if sorted(now) != sorted(before.jobs):
+        raise UsageError(
+            f"--against {before.path} is of jobs {_words(before.jobs)}, and these are {_words(now)}: give a "
+            "result of the same jobs on as many hosts"
+        )
+    return before.lost_host_s
+
+
+def _words(jobs: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} (hosts: {n_hosts})" for name, n_hosts in jobs) or "none"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    job_flags.add_arguments(parser)
+    network_flags.add_arguments(parser)
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet"
+    )
+    parser.add_argument("--perfetto", metavar="FILE", help="write the simulated calls for ui.perfetto.dev")
+    parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
+    parser.add_argument("--window-s", metavar="S", help="length of windows of links (256 at most, so chosen)")
+    drawn.add_arguments(parser, "contention, links over time and ranks")
+    parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        help="output of --json under another policy, for E(P): how much less is lost",
+    )
+    sweep.add_arguments(parser)
+    replay_propagation.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate and print."""
+    if args.propagation is not None:
+        return replay_propagation.run(args)
+    replay_propagation.check_none(args)
+    if args.sweep is not None:
+        return sweep.run(args)
+    sweep_flags.check_single(args)
+    return _run_one(args)
+
+
+@bounded
+def _run_one(args: argparse.Namespace) -> int:
+    from mpicoloc.replay import terminal as report
+
+    formats = drawn.formats_of(args)
+    _check_outputs(args)
+    before = None if args.against is None else read(args.against)
+    scene = replay_scene.of(args)
+    before_host_s = None if before is None else lost_host_s(before, scene.jobs)
+    for note in scene.notes:
+        messages.note(note)
+    experiment, wall_s = replay_scene.simulate(args, scene)
+    _write(args, experiment, formats)
+    if args.json:
+        result = report.as_json(experiment, wall_s, before_host_s)
+        print(json.dumps(result, indent=2, allow_nan=False))
+    else:
+        report.show(experiment, wall_s, before_host_s)
+    sys.stdout.flush()
+    return 0
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """See to it before a long simulation that its results can be written."""
+    from mpicoloc.show import outputs
+
+    for path, is_folder in ((args.out, True), (args.perfetto, False), (args.paraver, False)):
+        if path is not None:
+            outputs.check(path, args.files, is_folder=is_folder)
+
+
+def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...]) -> None:
+    """Tables, traces and pictures, as far as they are asked for."""
+    if args.out is not None:
+        from mpicoloc.replay import tables
+
+        tables.write(result, args.out)
+    for name in ("perfetto", "paraver"):
+        if getattr(args, name) is not None:
+            from mpicoloc.replay import calls
+
+            format_module = importlib.import_module(f"mpicoloc.trace.export.{name}")
+            format_module.write_recording(calls.recording(result), getattr(args, name))
+    if args.figures is not None:
+        from mpicoloc.replay import figures as pictures
+
+        drawn.write(pictures.figures(result), args.figures, formats)

@@ -1,1 +1,0 @@
-"""Who shares nodes with whom: queues, pairs, groups, the plan of the pairing service. Pure functions."""

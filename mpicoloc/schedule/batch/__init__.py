@@ -1,1 +1,0 @@
-"""The batch system of a machine in simulation: logs, order of the queue, allocation of nodes, outcome."""

@@ -1,1 +1,0 @@
-"""Jobs that share links in simulation: what their programs send, and what that costs them."""

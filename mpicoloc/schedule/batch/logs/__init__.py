@@ -1,1 +1,0 @@
-"""Logs of batch systems in Standard Workload Format."""

@@ -1,1 +1,0 @@
-"""Partitions: parts of a machine, each with a queue of its own."""

@@ -1,1 +1,0 @@
-"""A simulated batch system as files of Slurm's configuration."""

@@ -1,1 +1,0 @@
-"""Which job runs on which nodes: simulated annealing, exhaustive search and a lower bound."""

@@ -1,0 +1,1 @@
+"""Terminal output, figures and pages that all subjects draw with."""

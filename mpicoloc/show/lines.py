@@ -1,0 +1,208 @@
+"""Figures over time, over ranks, and of pairs of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap, LogNorm, to_rgb
+from matplotlib.figure import Figure as Picture
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from mpicoloc.core.units import amount
+from mpicoloc.show import drawing
+from mpicoloc.show.drawing import INK, SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASHES = (0, (4, 3))
+LEAST_SEEN = 0.005
+"""Part of a figure's height below which no colour is seen, so it needs no words."""
+MANY_POINTS = 32
+"""Ranks from which on intervals are a band and no bars."""
+MIN_RATIO = 2.0
+"""Least ratio between the ends of a scale of colours, so that what is almost equal looks so."""
+
+
+def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
+    """Rates of each level and bytes in transit, in windows one after the other."""
+    above, below = picture.subplots(2, 1, sharex=True)
+    x = _corners(np.arange(len(in_transit) + 1) * window_s)
+    for level, rate in enumerate(rates.T):
+        above.plot(x, np.repeat(rate, 2), label=f"L{level}", color=SERIES[level % len(SERIES)], linewidth=1.4,
+                     linestyle=("-", "--", ":", "-.")[level % 4])  # fmt: skip
+    above.set_title(title, loc="left")
+    drawing.value_axis(above, "B/s")
+    below.plot(x, np.repeat(in_transit, 2), color=SERIES[0], linewidth=1.4)
+    below.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES)
+    below.annotate("mean", (1.0, mean), (-2, 2), xycoords=("axes fraction", "data"),
+                   textcoords="offset points", ha="right", fontsize=8)  # fmt: skip
+    below.set_title("on its way", loc="left")
+    drawing.value_axis(below, "B")
+    below.set_xlabel("time since the first message, s")
+    for panel in (above, below):
+        panel.set_ylim(bottom=0)
+    handles, words = above.get_legend_handles_labels()
+    if len(words) > 1:
+        picture.legend(handles, words, loc="outside lower center", ncols=min(8, len(words)))
+
+
+def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]], label: str) -> None:
+    """A number with its interval, from more and more observations, and a line at the last one."""
+    n, value, low, high = (np.array(column) for column in zip(*rows, strict=True))
+    axes = picture.subplots()
+    axes.fill_between(n, low, high, color=SERIES[4], alpha=0.45, linewidth=0, label="95 % interval")
+    axes.plot(n, value, color=SERIES[0], marker="o", markersize=3.5, linewidth=1.4, label="estimate")
+    axes.axhline(value[-1], color=INK, linewidth=0.9, linestyle=DASHES)
+    axes.annotate(f"{value[-1]:.3f}", (1.0, value[-1]), (3, 0), xycoords=("axes fraction", "data"),
+                  textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+    axes.set_xlabel(label)
+    axes.set_ylabel("T_co / T_solo")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    if len(rows) == 1:
+        axes.errorbar(n, value, [value - low, high - value], color=SERIES[0], capsize=3)
+        axes.set_xlim(0, 2 * n[0])
+    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def with_intervals(
+    picture: Picture, rows: Sequence[tuple[float, float, float, float]], across: str, up: str
+) -> None:
+    """Numbers with their intervals over what they depend on; `across` and `up` are written at the axes."""
+    at, value, low, high = (np.array(column) for column in zip(*rows, strict=True))
+    axes = picture.subplots()
+    axes.errorbar(
+        at, value, [value - low, high - value], color=SERIES[0], marker="o", markersize=4, capsize=3
+    )
+    axes.axhline(1.0, color=INK, linewidth=0.9, linestyle=DASHES)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+
+
+def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[float]], raster: bool) -> None:
+    """Instants in a row for each label; `raster` where they are too many to be drawn one by one."""
+    axes = picture.subplots()
+    for i, at in enumerate(places):
+        axes.plot(
+            at, np.full(len(at), i), "|", color=SERIES[i % len(SERIES)], markersize=14, rasterized=raster
+        )
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("time since the first shutter, s")
+
+
+def stacked_by_rank(
+    picture: Picture, first: Any, parts: Sequence[tuple[str, Any]], mean: float | None = None
+) -> None:
+    """Times of each rank, or block of ranks from `first` on, above each other; a line at a mean."""
+    axes = picture.subplots()
+    edges = _edges(first)
+    below = np.zeros(len(first))
+    height = max(float(sum(np.nan_to_num(values) for _, values in parts).max(initial=0)), 1e-9)
+    for i, (name, values) in enumerate(parts):
+        top = below + np.nan_to_num(values)
+        is_seen = float((top - below).max(initial=0)) >= LEAST_SEEN * height
+        look = {"label": name if is_seen else "_hidden", "linewidth": 0, **drawing.colour(i)}
+        axes.fill_between(_corners(edges), np.repeat(below, 2), np.repeat(top, 2), **look)
+        below = top
+    if mean is not None:
+        axes.axhline(mean, color=INK, linewidth=0.9, linestyle=DASHES, label=f"mean {parts[0][0]}")
+    _rank_axis(axes, edges)
+    axes.set_ylim(0, 1.05 * height)
+    drawing.value_axis(axes, "s")
+    handles, words = axes.get_legend_handles_labels()
+    drawing.legend_below(picture, handles, words)
+
+
+def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
+    """A number of each rank, or block of ranks, with its interval: a bar, or a band where ranks are many."""
+    axes = picture.subplots()
+    edges = _edges(first)
+    middles = (edges[:-1] + edges[1:]) / 2
+    words = "95 % interval"
+    if len(first) <= MANY_POINTS:
+        axes.vlines(middles, low, high, color=SERIES[0], linewidth=1.4, label=words)
+        for ends in (low, high):
+            axes.plot(middles, ends, "_", color=SERIES[0], markersize=6)
+    else:
+        look: dict[str, Any] = {"color": SERIES[4], "alpha": 0.45, "linewidth": 0, "label": words}
+        axes.fill_between(_corners(edges), np.repeat(low, 2), np.repeat(high, 2), **look)
+    size = 1.5 if len(first) > 100 else 4
+    axes.plot(middles, value, "o", color=SERIES[0], markersize=size, label="estimate")
+    _rank_axis(axes, edges)
+    axes.set_ylabel(label)
+    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], window_s: float) -> None:
+    """A row for each rank, or block of ranks, in the colours of functions; `shares` are of `mpi_figures`."""
+    axes = picture.subplots()
+    edges = _edges(first)
+    colours = np.array([to_rgb(word) for word in drawing.ON_ANY_PAPER])
+    longest = shares.argmax(axis=2)
+    opacity = np.clip(shares.sum(axis=2), 0.0, 1.0)
+    image = np.concatenate([colours[longest], opacity[:, :, None]], axis=2)
+    ends = (0.0, shares.shape[1] * window_s, edges[-1], edges[0])
+    axes.imshow(image, extent=ends, aspect="auto", interpolation="none", origin="upper")
+    axes.set(xlabel="time since the first call, s", ylabel="rank")
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.grid(False)
+    seen = np.unique(longest[opacity >= 0.1])
+    handles = [Patch(color=drawing.ON_ANY_PAPER[i], label=names[i]) for i in seen.tolist()]
+    if handles:
+        picture.legend(handles=handles, loc="outside lower center", ncols=3)
+
+
+def _edges(first: Any) -> Any:
+    size = first[1] - first[0] if len(first) > 1 else 1
+    return np.append(first, first[-1] + size) - 0.5
+
+
+def _corners(edges: Any) -> Any:
+    """Where a staircase of values, each twice, has its corners; matplotlib's own takes much longer."""
+    return np.repeat(edges, 2)[1:-1]
+
+
+def _rank_axis(axes: Axes, edges: Any) -> None:
+    axes.set_xlim(edges[0], edges[-1])
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    axes.set_xlabel("rank")
+
+
+def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> None:
+    """Bytes from each party (row) to each (column), on a logarithmic scale; pairs without any stay empty."""
+    picture.set_layout_engine("compressed")  # the other one cuts labels off beside a square
+    axes = picture.subplots()
+    shown = np.ma.masked_less_equal(values, 0)
+    least, most = float(shown.min()), float(shown.max())
+    # The darkest part of the map cannot be told from a dark page.
+    colours = ListedColormap(colormaps["viridis"](np.linspace(0.15, 0.97, 200)))
+    if least == most:
+        colours = ListedColormap(drawing.ON_ANY_PAPER[:1])
+    wider = max(1.05, (MIN_RATIO * least / most) ** 0.5)
+    norm_ends = (least / wider, most * wider)
+    image = axes.imshow(
+        shown, colours, LogNorm(*norm_ends), interpolation="none", aspect="equal", origin="upper"
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+        axis.set_major_formatter(
+            FuncFormatter(lambda at, _: labels[int(at)] if at in range(len(labels)) else "")
+        )
+    axes.set(xlabel=f"to {what}", ylabel=f"from {what}")
+    axes.grid(False)
+    if max(map(len, labels)) > 6:
+        axes.tick_params(axis="x", rotation=45)
+    if least == most:
+        word = Patch(color=drawing.ON_ANY_PAPER[0], label=f"{amount(most)} each")
+        axes.legend(handles=[word], loc="lower left", bbox_to_anchor=(0.0, 1.0))
+        return
+    bar = picture.colorbar(image, ax=axes, shrink=0.8)
+    drawing.log_axis(bar.ax, "y", *norm_ends)
+    drawing.byte_axis(bar.ax.yaxis, amount)
+    bar.outline.set_visible(False)

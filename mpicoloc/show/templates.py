@@ -1,0 +1,23 @@
+"""Templates of pages: HTML files of this folder, which may include each other."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import jinja2
+
+
+@cache
+def template(name: str) -> jinja2.Template:
+    """The template in a file; a name that a page does not give is an error, and texts are escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda file: files("mpicoloc.show").joinpath(file).read_text(encoding="utf-8")
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)

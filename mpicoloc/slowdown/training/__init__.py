@@ -1,1 +1,0 @@
-"""Fits models of slowdown to measured pairs. The only home of scikit-learn and optuna."""

@@ -1,0 +1,350 @@
+"""The end of a job of Slurm: signs its profiles and removes its files from shared memory.
+
+slurmstepd and slurmd call it as root (``mpicoloc slurm close``, ``mpicoloc slurm clean``). It may run again:
+the spool shows what is done. A process that opens a user's profile has neither root's rights nor the site's
+key in its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import os
+import pwd
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import printable
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.job import init_barrier, leftovers
+from mpicoloc.pmpi import contract
+from mpicoloc.profile import hdf5, profiles, signature
+from mpicoloc.profile.sandbox import NOBODY
+from mpicoloc.slurm import command as slurm_command
+from mpicoloc.slurm import step_note
+
+MAX_PROFILES = 1000
+"""Most profiles of one start of a job that are signed."""
+MAX_BYTES = 4 << 30
+"""Most bytes of all signed profiles of one start of a job."""
+MAX_FILE_BYTES = 256 << 20
+"""Most bytes of one profile."""
+MEMORY_BYTES = 3 << 29
+"""Memory of a process that opens a profile, bytes: an epilog runs beside other jobs, in no job's limits."""
+KEEPER_S = 10.0
+"""Longest wait for what writes the profile of a job that was killed, s."""
+_NAP_S = 0.1
+PRICES = ".mpicoloc-prices-"
+"""Begin of the names of files in the spool that `slurm_price` keeps while a job runs."""
+_STALE_S = 3600.0
+"""A file that is being written for longer was left by a killed writer, s."""
+_PRICES_KEPT_S = 30 * 86400.0
+"""Prices that no step changed for so long were left by a job without an epilog, s."""
+_ASK_S = 5.0
+"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all of them."""
+_WIDTH, COMMENT_WIDTH = 128, 8192
+_FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
+           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
+           "Partition", "BatchFlag")  # fmt: skip
+"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
+where Slurm does not check it."""
+_LEAD = len(_FIELDS) * _WIDTH
+STEP = re.compile(r"\d{1,10}|batch|interactive")
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a job, as slurmctld knows it.
+
+    `submitted_unix_s` differs between the starts of one number: a requeued job gets a new one when it has
+    left its nodes. Files of this start are not older than `since_unix_s`. `address` names this job alone,
+    where the number may mean all tasks of an array. `admin_comment` is None if it is too long to be read.
+    `fields` has all that slurmctld said, by squeue's names.
+    """
+
+    job: int
+    uid: int
+    submitted_unix_s: int
+    since_unix_s: int
+    is_running: bool
+    address: str
+    admin_comment: str | None = ""
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def name(self, step: str) -> str:
+        """Name in the spool of the profile of a step."""
+        return f"{self.stem}.{step}.h5"
+
+    @property
+    def stem(self) -> str:
+        """How all names in the spool begin."""
+        return f"{self.job}.{self.submitted_unix_s}"
+
+
+def query_start(job: int, uid: int) -> Start:
+    """Ask slurmctld about a job that runs or has just ended.
+
+    Raises `EnvironmentFault` if it does not answer, or knows no such job of that user any more.
+    """
+    fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
+    wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
+    return parse_start(
+        run_slurm(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
+    )
+
+
+def run_slurm(command: Sequence[str]) -> str:
+    """Output of a program of Slurm, with times in s since 1970; errors as of `slurm_command.run`."""
+    return slurm_command.run(
+        command, more={"SLURM_TIME_FORMAT": "%s"}, limit_s=_ASK_S, errors="surrogateescape"
+    )
+
+
+def parse_start(answer: str, job: int, uid: int) -> Start:
+    """The job in the answer of squeue; errors as of `query_start`."""
+    # Columns have fixed widths in bytes, so a comment with line breaks cannot look like another job's row.
+    raw = os.fsencode(answer)
+    for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
+        lead, rest = raw[begin : begin + _LEAD], raw[begin + _LEAD :]
+        row = {
+            name: os.fsdecode(lead[i * _WIDTH : (i + 1) * _WIDTH]).strip() for i, name in enumerate(_FIELDS)
+        }
+        if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
+            continue
+        row["Account"] = os.fsdecode(rest[COMMENT_WIDTH : COMMENT_WIDTH + _WIDTH]).strip()
+        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
+        with contextlib.suppress(ValueError):
+            return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
+    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
+
+
+def _start(row: Mapping[str, str], comment: str | None) -> Start:
+    address = row["JobID"]
+    if row["ArrayTaskID"].isdecimal():
+        address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
+    elif row["ArrayTaskID"] != "N/A":
+        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
+    elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
+        address = f"{row['HetJobID']}+{row['HetJobOffset']}"
+    is_running = row["StateCompact"] in ("R", "S")
+    # A requeued job's StartTime lies in the future.
+    since = row["StartTime"] if is_running and row["StartTime"].isdecimal() else row["SubmitTime"]
+    job, uid, submitted = (int(row[name]) for name in ("JobID", "UserID", "SubmitTime"))
+    return Start(job, uid, submitted, int(since), is_running, address, comment, row)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise a UsageError for a pattern without the step, which all steps of a job would share."""
+    if "%s" not in _split(pattern):
+        raise UsageError(
+            f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
+            "each step. Say %s in it, as '%j.%s.h5'"
+        )
+
+
+def profile_path(pattern: str, start: Start, step: str) -> str:
+    """Path of a step's profile, whether it exists or not."""
+    return "".join(step if part == "%s" else part for part in _fill_pattern(pattern, start))
+
+
+def _fill_pattern(pattern: str, start: Start) -> list[str]:
+    """Pieces of the path; ``%s`` stays for the step."""
+    values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
+    return [values.get(part, part) for part in _split(pattern)]
+
+
+def _split(pattern: str) -> list[str]:
+    return re.split("(%.)", pattern)
+
+
+def find_profiles(pattern: str, start: Start) -> list[tuple[str, str]]:
+    """Profiles that a user's job left.
+
+    Result: regular files of that user only, of this start of the job, each with its name in the spool.
+    """
+    parts = _fill_pattern(pattern, start)
+    found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
+    steps = [f"(?P<step>{STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
+    named = re.compile("".join(steps.pop(0) if part == "%s" else re.escape(part) for part in parts))
+    matches = (named.fullmatch(path) for path in sorted(found) if _is_recent_file_of(path, start))
+    return [(match[0], start.name(match["step"])) for match in matches if match]
+
+
+def _is_recent_file_of(path: str, start: Start) -> bool:
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == start.uid
+        return is_own and status.st_mtime >= start.since_unix_s
+    return False
+
+
+def sign(
+    found: tuple[str, str], start: Start, key: signature.Key, spool: str, now_unix_s: float
+) -> str | None:
+    """Put a signed profile into the spool; returns its path there, None if it is there already.
+
+    Raises `DataError` if the file is no profile of that user's, one of another job, or one too many. Raises
+    `EnvironmentFault` if the spool cannot be written.
+    """
+    path, to = found[0], os.path.join(spool, found[1])
+    # The user's file may have changed since; the signed one stays.
+    if os.path.lexists(to) or _was_signed_for_earlier_start(path, found[1], spool, start):
+        return None
+    content = _read_user_file(path, start.uid, signed_profiles(spool, start))
+    names = (str(start.uid), user_name(start.uid), "")
+
+    def check(job: str, user: str) -> None:
+        if job != str(start.job):
+            raise DataError(f"{path} is of job {_short(job)}, not {start.job}: it is not signed")
+        if user not in names:
+            raise DataError(f"{path} is of user {_short(user)}, not {start.uid}: it is not signed")
+
+    content = signature.signed(
+        path, content, key, now_unix_s, uid=start.uid, check=check, memory_bytes=MEMORY_BYTES
+    )
+    hdf5.replace(to, content)
+    return to
+
+
+def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
+    """Whether an earlier start has signed it. Slurm's times, whole seconds, cannot tell."""
+    of_step = name.removeprefix(start.stem)
+    same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
+    with contextlib.suppress(OSError):
+        written_s = os.lstat(path).st_mtime
+        taken = glob.glob(os.path.join(glob.escape(spool), f"{start.job}.*{glob.escape(of_step)}"))
+        return any(same.fullmatch(os.path.basename(t)) and os.stat(t).st_mtime >= written_s for t in taken)
+    return False
+
+
+def _short(text: str) -> str:
+    return repr(printable(text)[:80])
+
+
+def user_name(uid: int) -> str:
+    """Name of a user; the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
+    """Content of a file that its user may replace by another file or a link at any moment."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataError(f"{path} cannot be taken ({error.strerror}): it is not signed") from None
+    with open(fd, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+            raise DataError(f"{path} is no file of user {uid}: it is not signed")
+        if status.st_size > MAX_FILE_BYTES:
+            raise DataError(
+                f"{path} has more than {MAX_FILE_BYTES >> 20} MiB: it is not signed here; the site can, with "
+                "`mpicoloc sign`"
+            )
+        _check_room(path, status.st_size, before)
+        return file.read(status.st_size)
+
+
+def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
+    sizes = []
+    for other in before:
+        with contextlib.suppress(FileNotFoundError):  # the site may take them away
+            sizes.append(os.stat(other).st_size)
+    if len(sizes) >= MAX_PROFILES:
+        raise DataError(f"{path} is not signed: {len(sizes)} profiles of its job are, and no more are taken")
+    if sum(sizes) + n_bytes > MAX_BYTES:
+        most = f"{MAX_BYTES >> 20} MiB"
+        raise DataError(f"{path} is not signed: it would make more than {most} of signed profiles of its job")
+
+
+def signed_profiles(spool: str, start: Start) -> list[str]:
+    """Signed profiles of this start of a job, in the order of their names."""
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.h5")))
+
+
+def sweep(spool: str, now_unix_s: float) -> None:
+    """Remove half-written files of killed writers, and prices of jobs that ended long ago, from the spool."""
+    oldest_s = {
+        ".mpicoloc-*.part": _STALE_S,
+        f"{step_note.FOLDER}/.mpicoloc-*.part": _STALE_S,
+        f"{PRICES}*.json": _PRICES_KEPT_S,
+    }
+    for name, kept_s in oldest_s.items():
+        for path in glob.glob(os.path.join(glob.escape(spool), name)):
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_mtime < now_unix_s - kept_s:
+                    os.unlink(path)
+
+
+def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
+    """The facts of signed profiles of this start of a job, parsed with its user's rights."""
+    return list(profiles.read_facts(paths, start.uid, MEMORY_BYTES))
+
+
+def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
+    """Wait for the keepers of a killed job, which write its profile; returns whether they have ended."""
+    deadline_s = time.monotonic() + limit_s
+    with _as_user(start.uid):
+        files = leftovers.files(folder)
+        jobs = {key: paths for key, paths in files.items() if _belongs_to(key, paths, start.job)}
+    while pids := _processes(start, jobs):
+        # Poll only the processes that were found; when they end, search again for ones that they started.
+        while any(any(init_barrier.entries(str(pid), "cmdline")) for pid in pids):
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_NAP_S)
+    return True
+
+
+def _processes(start: Start, jobs: Mapping[str, Iterable[str]]) -> set[int]:
+    if not jobs:
+        return set()
+    with _as_user(start.uid):
+        return leftovers.processes(jobs)
+
+
+def remove_shared_files(job: int, uid: int, folder: str) -> int:
+    """Remove what a user's job left in the node's shared memory; returns how many files.
+
+    Files are looked for and removed with that user's rights.
+    """
+    with _as_user(uid):
+        found = leftovers.find(folder, quiet_s=0.0)
+        return sum(left.remove() for left in found if _belongs_to(left.key, left.paths, job))
+
+
+@contextlib.contextmanager
+def _as_user(uid: int) -> Iterator[None]:
+    """Run the block with the rights of that user and of no group."""
+    before, groups = (os.geteuid(), os.getegid()), os.getgroups()
+    if before[0] == uid:
+        yield
+        return
+    try:
+        os.setgroups([])  # while root's rights are there
+        os.setegid(NOBODY)
+        os.seteuid(uid)
+        yield
+    finally:
+        os.seteuid(before[0])
+        os.setegid(before[1])
+        os.setgroups(groups)
+
+
+def _belongs_to(key: str, paths: Iterable[str], job: int) -> bool:
+    """Whether files are of this job: its number is in the key that PMIx gave, or in the segments."""
+    if re.search(rf"\.{job}[.-]\d+$", key):
+        return True
+    for path in paths:
+        if path.endswith(".seg"):
+            with contextlib.suppress(MpicolocError, OSError):
+                return bool(contract.read_file(path)["job_id"] == str(job).encode())
+    return False

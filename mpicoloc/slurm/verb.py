@@ -1,0 +1,231 @@
+"""A Slurm cluster on this machine, to try out what Slurm and mpicoloc do together.
+
+  sudo mpicoloc slurm up --nodes 4
+  eval "$(mpicoloc slurm env)"
+  srun -n 4 --mpicoloc ./app
+  sudo mpicoloc slurm down
+
+Root makes and ends it; any user runs jobs in it. It ends with its first process, however that ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from typing import Any
+
+from mpicoloc import config, messages
+from mpicoloc.bill.verify import add_key_file, key_of
+from mpicoloc.cli import helping
+from mpicoloc.errors import EnvironmentFault, UsageError
+
+_EXAMPLES = {
+    "up": "--nodes 4 --cpus 8",
+    "close": "1234 --uid 1000 --out '%j.%s.h5' --spool /var/spool",
+    "settle": "--spool /var/spool/mpicoloc --key-file site.key",
+    "clean": "1234 --uid 1000",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb and of what may follow it."""
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+    )
+    up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
+    up.add_argument("--nodes", metavar="N", default="4", help="nodes n1 to nN, 16 at most (default 4)")
+    up.add_argument(
+        "--cpus", metavar="N", default="4", help="processors that each claims to have (default 4)"
+    )
+    up.add_argument(
+        "--memory-mib",
+        metavar="N",
+        help="memory that each claims to have, of which jobs get as much as they ask for (default: any)",
+    )
+    up.add_argument(
+        "--plugstack",
+        metavar="WORDS",
+        help="options of the plugin in plugstack.conf, as 'default=on out=/tmp/%%j.%%s.h5'",
+    )
+    up.add_argument(
+        "--guard",
+        action="store_true",
+        help="only root puts jobs into partition shared, as where pairs are made",
+    )
+    _lab_action(actions, "env", _env, "print what the shell needs to reach it")
+    _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
+    build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
+    build.add_argument("--include", metavar="DIR", help="folder with slurm/spank.h (default /usr/include)")
+    _add_closing(actions)
+
+
+def _add_closing(actions: Any) -> None:
+    """What the plugin calls."""
+    close = _action(
+        actions, "close", _close, "sign a job's profiles and set its AdminComment; the plugin calls it"
+    )
+    close.add_argument(
+        "--out",
+        metavar="PATTERN",
+        required=True,
+        help="where the job's profiles are: %%j is the job, %%s the step, without which nothing is signed "
+        "(exit code 2), %%u the user's number",
+    )
+    close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed ones")
+    close.add_argument(
+        "--step", metavar="STEP", help="the one that ends now, of which Slurm's record is kept"
+    )
+    close.add_argument(
+        "--ended", metavar="UNIX_S", help="when it ended, in seconds since 1970 (default: now)"
+    )
+    add_key_file(close)
+    settle = _action(
+        actions,
+        "settle",
+        _settle,
+        "make the records of steps and jobs whose node died or that slurmctld missed",
+    )
+    settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
+    settle.add_argument(
+        "--job", metavar="JOB", help="a job that Slurm no longer has, with these facts from sacct:"
+    )
+    settle.add_argument("--submitted", metavar="UNIX_S", help="its SubmitTime, in seconds since 1970")
+    settle.add_argument("--ended", metavar="UNIX_S", help="its end, for steps whose end is unknown")
+    settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
+    add_key_file(settle)
+    clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
+    for parser in (close, clean):
+        parser.add_argument("job", metavar="JOB", help="Slurm's number of it")
+        parser.add_argument("--uid", required=True, help="number of its user")
+
+
+def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
+    parser = _action(actions, name, function, words)
+    parser.add_argument("--name", metavar="NAME", default="lab", help="the cluster (default lab)")
+    return parser
+
+
+def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
+    parser = helping.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""))
+    parser.set_defaults(act=function)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the action says."""
+    return int(args.act(args))
+
+
+def _up(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import slurm_cluster
+    from mpicoloc.pmpi import build_spank
+
+    _warn_if_closed()
+    plan = slurm_cluster.start(
+        args.name,
+        config.parse_whole("--nodes", args.nodes),
+        config.parse_whole("--cpus", args.cpus),
+        build_spank.plugstack_line(args.plugstack),
+        is_guarded=args.guard,
+        memory_mib=None if args.memory_mib is None else config.parse_whole("--memory-mib", args.memory_mib),
+    )
+    print(
+        f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
+        f"files in {plan.folder}"
+    )
+    return 0
+
+
+def _warn_if_closed(*files: str) -> None:
+    from mpicoloc.pmpi import paths
+
+    warning = paths.closed_to_jobs(files)
+    if warning is not None:
+        messages.trouble(warning)
+
+
+def _env(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import slurm_cluster
+
+    print(f"export SLURM_CONF={shlex.quote(slurm_cluster.conf(args.name))}")
+    return 0
+
+
+def _build(args: argparse.Namespace) -> int:
+    from mpicoloc.pmpi import build_spank, paths
+
+    folder = paths.writable_lib_dir()
+    plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    _warn_if_closed(str(plugin))
+    print(f"optional {plugin}")
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    from mpicoloc.lab import slurm_cluster
+
+    if not slurm_cluster.stop(args.name):
+        messages.note(f"no Slurm lab {args.name!r} is up, so there is nothing to end")
+    return 0
+
+
+def _numbers(args: argparse.Namespace) -> tuple[int, int]:
+    if not (args.job.isdecimal() and args.uid.isdecimal()):
+        raise UsageError(f"job {args.job!r}, user {args.uid!r}: give their numbers")
+    return int(args.job), int(args.uid)
+
+
+def _close(args: argparse.Namespace) -> int:
+    from mpicoloc.profile import signature
+    from mpicoloc.slurm import close as slurm_close
+    from mpicoloc.slurm import close_job
+
+    slurm_close.check_pattern(args.out)
+    key = key_of(args)
+    signature.key_id(key)  # what is wrong with it is said once
+    start = slurm_close.query_start(*_numbers(args))
+    is_now = args.step is None or args.ended is None
+    ended_s = time.time() if is_now else config.parse_positive("--ended", args.ended)
+    shm_dir = str(config.get("shm_dir"))
+    return close_job.close(start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s)
+
+
+def _settle(args: argparse.Namespace) -> int:
+    from mpicoloc.profile import signature
+    from mpicoloc.slurm import close as slurm_close
+    from mpicoloc.slurm import close_job, step_note
+    from mpicoloc.slurm import settle as slurm_settle
+
+    if not os.path.isdir(args.spool):
+        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
+    key = key_of(args)
+    signature.key_id(key)  # what is wrong with it is said once
+    slurm_close.sweep(args.spool, time.time())
+    step_note.sweep(args.spool, time.time())
+    if args.job is None:
+        return close_job.print_results(slurm_settle.settle_all(args.spool, key))
+    return close_job.print_results(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
+
+
+def _statement(args: argparse.Namespace) -> Any:
+    from mpicoloc.slurm import client
+    from mpicoloc.slurm.settle import OperatorStatement
+
+    if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
+        raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
+    ended_s = None if args.ended is None else config.parse_positive("--ended", args.ended)
+    return OperatorStatement(
+        int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"]
+    )
+
+
+def _clean(args: argparse.Namespace) -> int:
+    from mpicoloc.slurm import close as slurm_close
+
+    n = slurm_close.remove_shared_files(*_numbers(args), str(config.get("shm_dir")))
+    if n:
+        print(f"{n} files of job {args.job} removed")
+    return 0

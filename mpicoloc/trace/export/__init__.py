@@ -1,0 +1,1 @@
+"""Export of profiles and traces to formats of other programs."""

@@ -1,0 +1,48 @@
+"""Facts and tables of a profile as plain values: what was not measured is None."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import Table, text
+from mpicoloc.profile.summary import summary
+
+_N_AT_ONCE = 1 << 14
+
+
+def facts(profile: Profile) -> dict[str, Any]:
+    """Everything that is no table: the keys of ``mpicoloc show --json``, and beside them all others."""
+    found = summary(profile)
+    for part in ("job", "mpi", "interference", "price", "network"):
+        value = getattr(profile, part)
+        if value is not None:
+            found[part] = dataclasses.asdict(value) | found[part]
+    found["notes"] = list(profile.notes)
+    return dict(_plain(found))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def records(array: Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table, texts decoded."""
+    names = array.dtype.names or ()
+    for i in range(0, len(array), _N_AT_ONCE):
+        piece = array[i : i + _N_AT_ONCE]
+        columns = [list(map(_cell, piece[name].tolist())) for name in names]
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return text(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

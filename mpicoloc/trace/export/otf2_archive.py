@@ -1,0 +1,126 @@
+"""OTF2 archives, which Vampir, Scalasca and Score-P's tools read: a location for each track."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import otf2
+from otf2.enums import GroupType, Paradigm, RegionRole, Type
+
+from mpicoloc.core.tables import text
+from mpicoloc.profile.frames import Frames
+from mpicoloc.show import outputs
+from mpicoloc.trace.export import calls
+from mpicoloc.trace.export.calls import Recording
+from mpicoloc.trace.export.messages import Messages
+
+_NS_PER_S = 10**9
+_BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}
+"""Bytes that each track has until the end of the archive; the library allows no less."""
+_ROLES = tuple(
+    (re.compile(f"MPI_I?({pattern})(_init)?(_c)?", re.IGNORECASE), role)
+    for pattern, role in (
+        ("barrier", RegionRole.BARRIER),
+        ("bcast|scatterv?", RegionRole.COLL_ONE2ALL),
+        ("reduce|gatherv?", RegionRole.COLL_ALL2ONE),
+        ("all(reduce|gatherv?|toall[vw]?)|reduce_scatter(_block)?", RegionRole.COLL_ALL2ALL),
+        ("(ex)?scan|neighbor_.*", RegionRole.COLL_OTHER),
+        ("[bsr]?send|m?recv|sendrecv(_replace)?|m?probe", RegionRole.POINT2POINT),
+        ("file_.*", RegionRole.FILE_IO),
+        ("win_.*|r?(put|get|accumulate|get_accumulate)|fetch_and_op|compare_and_swap", RegionRole.RMA),
+    )
+)
+Ends = Mapping[int, list[tuple[bool, int, int]]]
+"""Of a track, by begin of the call: whether it sends, the partner, the bytes."""
+
+
+def write(job: Frames, out: str) -> list[str]:
+    """Write the trace of `job` as an archive to the folder `out`; its file to open is ``traces.otf2``.
+
+    Result: what is missing in the trace, in words.
+    """
+    recording = calls.recording(job)
+    with outputs.folder(out) as folder:
+        # The archive's folder must not be there.
+        os.rmdir(folder)
+        with otf2.writer.open(folder, timer_resolution=_NS_PER_S, **_BUFFERS) as archive:
+            archive.creator = "mpicoloc"
+            archive.description = _text(recording.profile.job.command)
+            _write_tracks(recording, archive)
+    return recording.notes
+
+
+def _write_tracks(recording: Recording, archive: Any) -> None:
+    names = archive.definitions
+    locations = _locations(recording, names)
+    # A communicator has a member for each rank, those without a call too.
+    members = [locations[rank, 0] for rank in range(recording.n_ranks)]
+    everybody = names.group(
+        "MPI locations", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.MPI, members=members
+    )
+    group = names.group(
+        "MPI_COMM_WORLD", group_type=GroupType.COMM_GROUP, paradigm=Paradigm.MPI, members=everybody.members
+    )
+    world = names.comm("MPI_COMM_WORLD", group=group)
+    regions = [
+        names.region(_text(name), region_role=_role(name), paradigm=Paradigm.MPI) for name in recording.names
+    ]
+    n_bytes = names.attribute("bytes", "Bytes that the call moved", Type.UINT64)
+    for key in recording.tracks:
+        writer = archive.event_writer_from_location(locations[key])
+        _write_track(recording, key, writer, (regions, n_bytes, world))
+
+
+def _write_track(
+    recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any]
+) -> None:
+    """Each call as a region, with its messages: sent at its begin, taken at its end."""
+    regions, attribute, world = names
+    ends = _ends(recording.messages, *key)
+    for piece in recording.calls(*key):
+        for begin_ns, end_ns, n_bytes, _, call in piece.rows():
+            writer.enter(begin_ns, regions[call], {attribute: n_bytes})
+            for is_sent, partner, size in sorted(ends.get(begin_ns, ()), reverse=True):
+                if is_sent:
+                    writer.mpi_send(begin_ns, partner, world, 0, size)
+                else:
+                    writer.mpi_recv(end_ns, partner, world, 0, size)
+            writer.leave(end_ns, regions[call])
+
+
+def _ends(messages: Messages, rank: int, track: int) -> Ends:
+    found: dict[int, list[tuple[bool, int, int]]] = defaultdict(list)
+    sides = (messages.sent, messages.received)
+    for is_sent, side, rows in zip((True, False), sides, messages.of(rank), strict=True):
+        for _, own, peer, size, begin_ns, _ in side.take(rows).rows():
+            if own == track:
+                found[begin_ns].append((is_sent, peer, size))
+    return found
+
+
+def _locations(recording: Recording, names: Any) -> dict[tuple[int, int], Any]:
+    """Machine, nodes, ranks, and the tracks of each."""
+    root = names.system_tree_node("machine", class_name="machine")
+    hosts = [_text(text(row["hostname"])) for row in recording.profile.tables["nodes"]]
+    of_rank = dict.fromkeys(range(recording.n_ranks), len(hosts)) | recording.nodes
+    hosts += ["unknown"] if len(hosts) in of_rank.values() else []
+    nodes = [names.system_tree_node(host, class_name="node", parent=root) for host in hosts]
+    tracks = sorted({*recording.tracks, *((rank, 0) for rank in range(recording.n_ranks))})
+    groups = [
+        names.location_group(f"rank {rank}", system_tree_parent=nodes[of_rank[rank]])
+        for rank in range(recording.n_ranks)
+    ]
+    return {(rank, track): names.location(f"thread {track}", group=groups[rank]) for rank, track in tracks}
+
+
+def _role(name: str) -> Any:
+    return next((role for pattern, role in _ROLES if pattern.fullmatch(name)), RegionRole.FUNCTION)
+
+
+def _text(words: str) -> str:
+    """Without what ends a text in C."""
+    return words.replace("\0", "?").encode("utf-8", "replace").decode()

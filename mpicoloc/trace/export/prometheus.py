@@ -1,0 +1,91 @@
+"""The facts of a job as gauges, for the textfile collector of Prometheus' node exporter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.errors import printable
+from mpicoloc.profile.frames import Frames
+from mpicoloc.profile.summary import co_runners
+from mpicoloc.show import outputs
+
+Sample: TypeAlias = tuple[str, str, Mapping[str, object], float | None]
+"""Name without prefix, help, labels beside the job's, value."""
+
+
+def write(job: Frames, out: str) -> None:
+    """Write the facts of `job` to the file `out`, which appears whole, as the collector wants it."""
+    with outputs.text_file(out) as file:
+        seen: set[str] = set()
+        for name, meaning, labels, value in _samples(job.profile):
+            if value is None or not math.isfinite(value):
+                continue
+            full = f"mpicoloc_job_{name}"
+            if full not in seen:
+                file.write(f"# HELP {full} {_escaped(meaning, quotes=False)}\n# TYPE {full} gauge\n")
+                seen.add(full)
+            pairs = {"job": job.profile.job.id, **labels}
+            inside = ",".join(f'{key}="{_escaped(str(word))}"' for key, word in pairs.items())
+            number = float(value)
+            file.write(f"{full}{{{inside}}} {int(number) if number.is_integer() else repr(number)}\n")
+
+
+def _escaped(word: str, quotes: bool = True) -> str:
+    word = "\n".join(map(printable, word.split("\n")))  # people look at the file in a terminal
+    word = word.replace("\\", "\\\\").replace("\n", "\\n")
+    return word.replace('"', '\\"') if quotes else word
+
+
+def _samples(profile: Profile) -> Iterator[Sample]:
+    """All samples, those of one name beside each other, as the format wants it."""
+    job, found, price = profile.job, profile.interference, profile.price
+    about = {
+        "command": job.command, "mpi_library": job.mpi_library, "mode": job.mode, "meter": found.meter,
+        "method": getattr(found.slowdown, "method", ""), "pricing": getattr(price, "pricing", ""),
+    }  # fmt: skip
+    yield "info", "What the job was, in labels; always 1.", about, 1
+    yield "partial", "1 if a rank was lost or left without MPI_Finalize.", {}, profile.partial
+    yield "start_timestamp_seconds", "Begin of the job, since 1970.", {}, job.start_unix_s or None
+    yield "wall_seconds", "Run time.", {}, job.wall_s
+    for name in ("ranks", "nodes", "cores"):
+        yield name, f"Number of {name}.", {}, getattr(job, f"n_{name}")
+    yield "mpi_calls", "MPI calls of all ranks.", {}, profile.mpi.n_calls
+    yield "sent_bytes", "Bytes given to sends and collectives.", {}, profile.mpi.sent_bytes
+    yield "received_bytes", "Bytes taken from receives and collectives.", {}, profile.mpi.recv_bytes
+    yield "mpi_time_ratio", "Share of the time inside MPI.", {}, profile.mpi.time_frac
+    yield from _interference(profile)
+    for name in ("rate_su", "runtime_su", "fair_su", "fair_low_su", "fair_high_su", "discount_frac"):
+        value = getattr(price, name, None)
+        yield f"price_{name.replace('_frac', '_ratio')}", "Price in service units.", {}, value
+    yield from _network(profile)
+
+
+def _interference(profile: Profile) -> Iterator[Sample]:
+    found = profile.interference
+    ends = {"value": "T_co / T_solo.", "low": "Lower end of its 95 % interval.", "high": "Upper end of it."}
+    for name, meaning in ends.items():
+        end = "" if name == "value" else f"_{name}"
+        yield f"slowdown{end}", meaning, {}, getattr(found.slowdown, name, None)
+    yield "slowdown_observations", "Observations behind the slowdown.", {}, getattr(found.slowdown, "n", None)
+    yield "shutters_taken", "Shutters taken for the job.", {}, found.n_taken
+    yield "shutters_used", "Of them, those that the slowdown is from.", {}, found.n_used
+    yield "overhead_ratio", "Share of the time that measuring took.", {}, found.overhead_frac
+    yield "coverage_ratio", "Share of the time that was measured.", {}, found.coverage_frac
+    yield "shared_seconds", "Time with a co-runner.", {}, found.shared_s
+    for name, overlap_s in co_runners(profile):
+        yield "corunner_overlap_seconds", "Time that both jobs were on a node.", {"corunner": name}, overlap_s
+
+
+def _network(profile: Profile) -> Iterator[Sample]:
+    levels = profile.network.levels if profile.network else ()
+    rows = {
+        "network_sent_bytes": ("Bytes that left this level of the fat-tree.", "sent_bytes"),
+        "network_injection_bytes_per_second": ("Rate of these bytes.", "injection_bps"),
+        "network_utilisation_ratio": ("Rate, over what the job's allocation has.", "utilisation_frac"),
+    }
+    for name, (meaning, key) in rows.items():
+        for level in levels:
+            yield name, meaning, {"level": level.level}, getattr(level, key)

@@ -1,0 +1,393 @@
+"""The trace of every MPI call of a job: one file for each node, in the folder FILE.trace beside the profile.
+
+Nothing but the list of blocks is read until events are asked for, and then only the blocks that hold them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.errors import DataError
+from mpicoloc.trace import node_file
+from mpicoloc.trace.clocks import Alignment, Clock
+from mpicoloc.trace.event_messages import (
+    MESSAGES,
+    Arrays,
+    after,
+    fields_of,
+    message_of,
+    messages_in,
+    whole_calls,
+)
+from mpicoloc.trace.node_file import CALL, LANE_SHIFT, MESSAGE, SITE, Events, TraceFile, folder_of
+
+
+def is_of(file: TraceFile, profile: Profile) -> bool:
+    """It names the job and its number of ranks."""
+    return file.job_id == profile.job.id and file.n_ranks == profile.job.n_ranks
+
+
+def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
+    """Without those of an earlier run of this name, whose nodes had other ranks."""
+    found: list[TraceFile] = []
+    for file in sorted(files, key=lambda file: -file.start_ns):
+        if not any(np.isin(file.index["rank"], other.index["rank"]).any() for other in found):
+            found.append(file)
+    return tuple(sorted(found, key=first_rank))
+
+
+def is_begin_of(file: TraceFile, profile: Profile) -> bool:
+    """The file of rank 0 and the profile tell the same beginning."""
+    start_s = profile.job.start_unix_s
+    return first_rank(file) != 0 or start_s == 0 or abs(file.start_ns * 1e-9 - start_s) < 1e-3
+
+
+def first_rank(file: TraceFile) -> int:
+    """The lowest rank with events in it."""
+    return int(file.index["rank"].min(initial=np.iinfo(np.int32).max))
+
+
+def trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:
+    """One line for each file that was cut short."""
+    return tuple(f"{file.path} is not whole: {file.trouble}" for file in files if file.trouble)
+
+
+def missing(files: Sequence[TraceFile], profile: Profile) -> dict[int, str]:
+    """How much, of each rank of which less is in the files than it had to tell."""
+    found: dict[int, int] = {}
+    for file in files:
+        ranks, which = np.unique(file.index["rank"], return_inverse=True)
+        for rank, n in zip(ranks.tolist(), np.bincount(which, file.index["n"]).tolist(), strict=True):
+            found[rank] = found.get(rank, 0) + int(n)
+    lacking = {}
+    for row in profile.tables["ranks"]:
+        n_missing = int(row["n_events"]) - found.get(int(row["rank"]), 0)
+        if n_missing > 0:
+            dropped = f"{int(row['n_events_dropped']):,} were dropped"
+            lacking[int(row["rank"])] = (
+                f"{n_missing:,} of {int(row['n_events']):,} events are missing, {dropped}"
+            )
+    return lacking
+
+
+_COLUMNS: Mapping[str, type] = {
+    "rank": np.int32, "lane": np.int8, "t_ns": np.int64, "duration_ns": np.int64, "bytes": np.int64,
+    "peer": np.int32, "call": np.int16, "i_site": np.int16, "message": np.int8,
+}  # fmt: skip
+_MESSAGE_COLUMNS: Mapping[str, type] = {
+    "rank": np.int32, "peer": np.int32, "message": np.int8, "bytes": np.int64, "begin_ns": np.int64,
+    "end_ns": np.int64, "call": np.int16,
+}  # fmt: skip
+_UNKNOWN = "(unknown)"
+MAX_RANKS = 1 << 24
+"""No job has more; what belongs to each rank is made before the trace is read."""
+MAX_MESSAGES_OF_A_CALL = 1 << 22
+"""They are kept until the call comes that they belong to."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Events of a job, read when they are asked for.
+
+    Attributes
+    ----------
+    files : tuple of TraceFile
+        One for each node.
+    clocks : tuple of Clock
+        Each node's against that of rank 0.
+    notes : tuple of str
+        What is missing, if anything is.
+    incomplete : frozenset of int
+        Ranks of which something is missing.
+    alignment : Alignment or None
+        How the clocks were corrected by messages, of a job on several nodes.
+
+    Examples
+    --------
+    >>> trace = mpicoloc.open("mpicoloc-1234.h5").trace  # doctest: +SKIP
+    >>> trace.frame(ranks=[0, 1], begin_s=10.0, end_s=10.5)  # doctest: +SKIP
+    """
+
+    files: tuple[TraceFile, ...]
+    clocks: tuple[Clock, ...]
+    notes: tuple[str, ...] = ()
+    incomplete: frozenset[int] = frozenset()
+    alignment: Alignment | None = None
+
+    @property
+    def n_events(self) -> int:
+        """Events in the files: calls, and messages of calls that had several."""
+        return sum(int(file.index["n"].sum(dtype=np.uint64)) for file in self.files)
+
+    def __len__(self) -> int:
+        return self.n_events
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that have events."""
+        found = [file.index["rank"] for file in self.files]
+        return [int(rank) for rank in np.unique(np.concatenate(found))] if found else []
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Names of all calls, in the order of the frames' categories."""
+        return list(dict.fromkeys(name for file in self.files for name in _names(file)))
+
+    @property
+    def origin_ns(self) -> int:
+        """MPI_Init of the first rank: where `begin_s` and `end_s` begin."""
+        first = min(self.files, key=first_rank)
+        clock = self.clocks[self.files.index(first)]
+        return int(clock.to_common(np.array([first.t_init_ns]))[0])
+
+    def frame(
+        self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
+    ) -> pd.DataFrame:
+        """Calls of these ranks that began in this time.
+
+        Parameters
+        ----------
+        ranks : sequence of int, optional
+            Default all.
+        begin_s, end_s : float, optional
+            From the first rank's MPI_Init on, s; default all. end_s does not belong to it.
+
+        Returns
+        -------
+        DataFrame
+            rank, lane (thread), t_ns and duration_ns (of the call, the nodes' clocks corrected to that of
+            rank 0), bytes, peer (-1: none or unknown), call, i_site, message (what peer is). Rows of a rank
+            stand in the order in which the calls ended.
+
+        Raises
+        ------
+        DataError
+            If a file is damaged.
+        """
+        chosen = self._blocks(ranks, begin_s, end_s)
+        n_most = sum(int(rows["n"].sum(dtype=np.uint64)) for rows, _ in chosen)
+        return self._joined(_COLUMNS, self._calls(chosen, begin_s, end_s), n_most)
+
+    def frames(
+        self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
+    ) -> Iterator[pd.DataFrame]:
+        """The same in pieces of at most 32,768 rows, for traces that do not fit into memory."""
+        return map(self._framed, self.pieces(ranks, begin_s, end_s))
+
+    def pieces(
+        self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
+    ) -> Iterator[Arrays]:
+        """The same as plain arrays, each of one rank; `call` indexes `names`, `message` `MESSAGES`."""
+        return self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s)
+
+    def messages(
+        self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
+    ) -> pd.DataFrame:
+        """Messages of these ranks: rank, peer, message (sent or received), bytes, begin_ns, end_ns, call.
+
+        begin_ns and end_ns are those of the call that sent it or took it. Arguments as of `frame`.
+        """
+        low, high = self._window(begin_s, end_s)
+        pieces = []
+        for i, _ in enumerate(self.files):
+            for arrays in self.messages_of(i, self.clocks[i], ranks):
+                begin_ns = arrays["begin_ns"]
+                is_in = (begin_ns >= low) & (begin_ns < high)
+                pieces.append({name: array[is_in] for name, array in arrays.items()})
+        n_most = sum(len(piece["peer"]) for piece in pieces)
+        return self._joined(_MESSAGE_COLUMNS, iter(pieces), n_most)
+
+    def messages_of(self, i_file: int, clock: Clock, ranks: Sequence[int] | None = None) -> Iterator[Arrays]:
+        """Columns of `messages` of one file, in pieces, by this clock."""
+        file, codes = self.files[i_file], self._codes[i_file]
+        rows = file.index if ranks is None else file.index[np.isin(file.index["rank"], list(ranks))]
+        for rank in np.unique(rows["rank"]):
+            rest = None
+            for _, events in file.events(rows[rows["rank"] == rank]):
+                whole, rest = whole_calls(
+                    fields_of(events) if rest is None else after(rest, fields_of(events))
+                )
+                if len(rest["peer"]) > MAX_MESSAGES_OF_A_CALL:
+                    of_rank = f"rank {rank} has more than {MAX_MESSAGES_OF_A_CALL:,} messages of one call"
+                    raise DataError(f"{file.path} is damaged: {of_rank}; copy it again")
+                found = messages_in(whole)
+                found["rank"] = np.full(len(found["peer"]), rank, np.int32)
+                found["call"] = codes[found["call"]]
+                for name in ("begin_ns", "end_ns"):
+                    found[name] = clock.to_common(found[name])
+                yield found
+
+    def _blocks(
+        self, ranks: Sequence[int] | None, begin_s: float | None, end_s: float | None
+    ) -> list[tuple[NDArray[np.void], NDArray[np.bool_]]]:
+        """For each file the blocks with events of these ranks and this time; whether all of theirs are."""
+        low, high = self._window(begin_s, end_s)
+        found = []
+        for file, clock in zip(self.files, self.clocks, strict=True):
+            t_min, t_max = (clock.to_common(file.index[name]) for name in ("t_min", "t_max"))
+            is_in = (t_max >= low) & (t_min < high)
+            if ranks is not None:
+                is_in &= np.isin(file.index["rank"], list(ranks))
+            found.append((file.index[is_in], ((t_min >= low) & (t_max < high))[is_in]))
+        return found
+
+    def _calls(
+        self,
+        chosen: list[tuple[NDArray[np.void], NDArray[np.bool_]]],
+        begin_s: float | None,
+        end_s: float | None,
+    ) -> Iterator[Arrays]:
+        low, high = self._window(begin_s, end_s)
+        for i, (rows, is_whole) in enumerate(chosen):
+            blocks = self.files[i].events(rows)
+            for whole, (rank, events) in zip(is_whole, blocks, strict=True):
+                arrays = _calls_of(rank, events, self._codes[i], self.clocks[i])
+                if not whole:
+                    keep = (arrays["t_ns"] >= low) & (arrays["t_ns"] < high)
+                    arrays = {name: array[keep] for name, array in arrays.items()}
+                yield arrays
+
+    def _window(self, begin_s: float | None, end_s: float | None) -> tuple[int, int]:
+        limits = np.iinfo(np.int64)
+        low = limits.min if begin_s is None else self.origin_ns + round(begin_s * 1e9)
+        high = limits.max if end_s is None else self.origin_ns + round(end_s * 1e9)
+        return low, high
+
+    @functools.cached_property
+    def _codes(self) -> list[NDArray[np.int16]]:
+        """For each file the category of each number that a call can have."""
+        place = {name: i for i, name in enumerate(self.names)}
+        found = []
+        for file in self.files:
+            names = _names(file)
+            codes = np.full(CALL + 1, place[_UNKNOWN], np.int16)
+            codes[: len(names)] = [place[name] for name in names]
+            found.append(codes)
+        return found
+
+    @functools.cached_property
+    def _categories(self) -> dict[str, pd.CategoricalDtype[str]]:
+        return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
+
+    def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
+        """One frame of all pieces, which are forgotten one by one."""
+        try:
+            arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
+        except MemoryError as error:
+            raise DataError(
+                f"{n_most:,} events do not fit into memory: name ranks or a time, or take them by frames()"
+            ) from error
+        n = 0
+        for piece in pieces:
+            n_more = len(next(iter(piece.values())))
+            for name, array in arrays.items():
+                array[n : n + n_more] = piece[name]
+            n += n_more
+        return self._framed({name: array[:n] for name, array in arrays.items()})
+
+    def _framed(self, arrays: Arrays) -> pd.DataFrame:
+        columns: dict[str, Any] = dict(arrays)
+        for name, kind in self._categories.items():
+            columns[name] = pd.Categorical.from_codes(columns[name], dtype=kind, validate=False)
+        return pd.DataFrame(columns, copy=False)
+
+
+def _names(file: TraceFile) -> list[str]:
+    """Name of each call number of the file."""
+    names = file.names or tuple(f"call {i}" for i in range(CALL))
+    return [*(name or _UNKNOWN for name in names[:CALL]), _UNKNOWN]
+
+
+def _calls_of(rank: int, events: Events, codes: NDArray[np.int16], clock: Clock) -> Arrays:
+    kinds = events.kinds
+    arrays: Arrays = {
+        "lane": (kinds["i_site"] >> LANE_SHIFT).astype(np.int8)[events.kind],
+        "t_ns": clock.to_common(events.t_ns),
+        "duration_ns": _durations(events, clock),
+        "bytes": events.bytes.view(np.int64),
+        "peer": kinds["peer"][events.kind],
+        "call": codes[kinds["call"] & CALL][events.kind],
+        "i_site": (kinds["i_site"] & SITE).astype(np.int16)[events.kind],
+        "message": message_of(kinds["call"])[events.kind],
+    }
+    is_more = kinds["call"] & MESSAGE != 0
+    if is_more.any():
+        is_call = ~is_more[events.kind]
+        arrays = {name: array[is_call] for name, array in arrays.items()}
+    return {"rank": np.full(len(arrays["t_ns"]), rank, np.int32), **arrays}
+
+
+def _durations(events: Events, clock: Clock) -> NDArray[np.int64]:
+    if clock.is_even:
+        return events.duration_ns.view(np.int64)
+    return clock.to_common(events.t_ns + events.duration_ns) - clock.to_common(events.t_ns)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> Trace:
+    """The trace in a folder of which there is no profile, each node by its own clock.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    files = _files(os.fspath(folder))
+    return Trace(files, tuple(Clock.same() for _ in files), trouble(files))
+
+
+def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
+    """The trace of the profile that was read from `path`.
+
+    Raises `DataError` if there is none, or it is of another job.
+    """
+    folder = folder_of(path)
+    if not 0 < profile.job.n_ranks <= MAX_RANKS:
+        raise DataError(f"{os.fspath(path)} is of {profile.job.n_ranks} ranks: it is damaged")
+    if not os.path.isdir(folder):
+        raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
+    files = of_one_run(file for file in _files(folder) if is_of(file, profile))
+    if not files or not is_begin_of(files[0], profile):
+        raise DataError(
+            f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"
+        )
+    offsets_ns = _offsets_ns(profile)
+    clocks = []
+    for file in files:
+        first = int(file.index["rank"].min(initial=len(offsets_ns)))
+        clocks.append(Clock.shifted(int(offsets_ns[first]) if 0 <= first < len(offsets_ns) else 0))
+    lacking = missing(files, profile)
+    notes = tuple(f"rank {rank}: {text}" for rank, text in lacking.items())
+    return Trace(files, tuple(clocks), trouble(files) + notes, frozenset(lacking))
+
+
+def _files(folder: str) -> tuple[TraceFile, ...]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".mct"))
+    except OSError as error:
+        raise DataError(f"{folder} is no folder with a trace: {error.strerror}") from error
+    files = [node_file.read(os.path.join(folder, name)) for name in names]
+    if not files:
+        raise DataError(f"{folder} has no file of a trace in it (*.mct)")
+    n_blocks = sum(len(file.index) for file in files)
+    if n_blocks > node_file.MAX_BLOCKS:
+        raise DataError(f"{folder} has {n_blocks:,} blocks, more than any trace: it is damaged")
+    return tuple(sorted(files, key=first_rank))
+
+
+def _offsets_ns(profile: Profile) -> NDArray[np.int64]:
+    """Clock of each rank's node against the first's; 0 where it is not known."""
+    offsets_ns = np.zeros(profile.job.n_ranks, np.int64)
+    of_node = np.rint(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]) * 1e9).astype(np.int64)
+    for row in profile.tables["ranks"]:
+        if 0 <= row["rank"] < len(offsets_ns) and 0 <= row["i_node"] < len(of_node):
+            offsets_ns[row["rank"]] = of_node[row["i_node"]]
+    return offsets_ns

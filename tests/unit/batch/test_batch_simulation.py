@@ -1,0 +1,152 @@
+"""The batch simulator: what holds for every schedule, and the small examples of Jokanovic 2014, chapter 4."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpicoloc.batch import engine, machine, order
+from mpicoloc.batch.allocation import registry
+from mpicoloc.batch.logs import job_log, swf
+from mpicoloc.batch.network_sharing import SharedLinks
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.topology import xgft
+
+
+def tree(notation):
+    topology = xgft.parse(notation, 1e9)
+    return machine.of_hosts(topology, np.arange(topology.n_hosts))
+
+
+MACHINE = tree("XGFT(3;3,2,2;1,1,1)")
+
+
+def log_of(rows):
+    """A log of jobs (submission, run time, limit, nodes), one core a node."""
+    lines = [
+        f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
+    ]
+    return swf.parse(lines, "log")[0]
+
+
+class Watch:
+    """Checks that no node has two jobs, and counts node seconds."""
+
+    def __init__(self):
+        self.owner, self.node_s, self.begun = {}, 0.0, {}
+
+    def began(self, simulation, job, nodes):
+        assert len(set(nodes.tolist())) == simulation.workload.n_nodes[job]
+        assert not self.owner.keys() & set(nodes.tolist())
+        self.owner |= dict.fromkeys(nodes.tolist(), job)
+        self.begun[job] = simulation.now_s
+
+    def ended(self, simulation, job, nodes):
+        for node in nodes.tolist():
+            assert self.owner.pop(node) == job
+        self.node_s += (simulation.now_s - self.begun[job]) * len(nodes)
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 30), st.integers(1, 12)),
+    min_size=1,
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("order_name", order.ORDERS)
+@pytest.mark.parametrize("allocation_name", registry.ALLOCATIONS)
+@settings(max_examples=25, deadline=None)
+@given(jobs=JOBS)
+def test_no_node_is_used_twice_and_all_jobs_end(order_name, allocation_name, jobs):
+    work = job_log.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
+    watch, shared = Watch(), SharedLinks(MACHINE, len(work))
+    done = engine.simulate(
+        work, MACHINE, order.named(order_name), registry.named(allocation_name), [watch, shared]
+    )
+    assert (done.start_s >= work.log.submit_s).all()
+    assert np.allclose(done.end_s - done.start_s, work.log.run_s)
+    assert watch.node_s == pytest.approx((work.log.run_s * work.n_nodes).sum())
+    if allocation_name == "exclusive":
+        assert not shared.n_sharers.any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(jobs=JOBS)
+def test_backfilling_never_delays_the_first_job(jobs):
+    """The begin that EASY promises the first job when it must wait is kept, with every allocation."""
+    for chosen in registry.ALLOCATIONS.values():
+        promised = {}
+
+        def watched(view, promised=promised):
+            place = order.easy(view)
+            if place != 0:
+                job = int(view.queue["job"][0])
+                promised.setdefault(job, view.reservation(0).start_s)
+            return place
+
+        work = job_log.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
+        done = engine.simulate(work, MACHINE, watched, chosen)
+        assert all(done.start_s[job] <= start_s for job, start_s in promised.items())
+
+
+def most_sharing_jobs(n_nodes, n_together, subtree_nodes):
+    """Jobs that one can share links with, with so many of its nodes in each subtree below them (Eq. 4.1)."""
+    return n_nodes // n_together * (subtree_nodes - n_together)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "together", "most"), [((0, 2, 4, 6), (1, 2), (4, 4)), ((0, 4), (1, 1), (2, 6))]
+)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_no_job_shares_links_with_more_jobs_than_figure_4_6_allows(nodes, together, most, data):
+    """The job A of both examples on XGFT(3;2,2,2;1,1,1), with jobs of one and more nodes on the others."""
+    assert tuple(most_sharing_jobs(len(nodes), n, 2**level) for level, n in enumerate(together, 1)) == most
+    small = tree("XGFT(3;2,2,2;1,1,1)")
+    others = data.draw(st.permutations(sorted({*range(8)} - {*nodes})))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(others) - 1))))
+    shared = SharedLinks(small, len(cuts) + 2)
+    shared.began(None, 0, np.array(nodes))
+    for job, own in enumerate(np.split(np.array(others), cuts), 1):
+        shared.began(None, job, np.sort(own))
+    assert shared.n_subtrees[0].tolist() == [len(nodes) // together[0], len(nodes) // together[1], 1]
+    assert shared.n_sharers[0] <= sum(most)
+
+
+def test_three_jobs_of_figure_4_10():
+    """A in subtrees 2 and 5, B in subtree 2 alone, C in both: A and B, B and C, A and C share links."""
+    marenostrum = machine.named("MareNostrum")
+    shared = SharedLinks(marenostrum, 3)
+    second, fifth = 324, 4 * 324
+    shared.began(None, 0, np.array([second, fifth]))
+    shared.began(None, 1, np.array([second + 1, second + 18]))
+    shared.began(None, 2, np.array([second + 19, fifth + 18]))
+    assert shared.n_sharers.tolist() == [2, 2, 2] and shared.n_pairs == {1: 2, 2: 1}
+    assert marenostrum.n_nodes == 3096 and marenostrum.n_switches == 172
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("2 x 1", "line 2: not 18 numbers"),
+        ("2 5 -1 -7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: a run time of -7 s is negative"),
+        ("2 1 -1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: the clock runs back to 1 s"),
+    ],
+)
+def test_a_damaged_line_is_told_with_its_number(line, words):
+    good = "1 5 -1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1"
+    with pytest.raises(DataError, match=words):
+        swf.parse([good, line], "log")
+    assert swf.parse([good, line], "log", skip_damaged=True)[1] == (2,)
+
+
+def test_bad_input():
+    with pytest.raises(DataError, match="needs 13 nodes"):
+        job_log.workload(log_of([(0, 1, 1, 13)]), 1, 12)
+    with pytest.raises(DataError, match="no job in it"):
+        swf.parse(["; Version: 2.2"], "log")
+    with pytest.raises(UsageError, match="allocation 'x' is unknown"):
+        registry.named("x")
+    with pytest.raises(UsageError, match="order 'x' is unknown"):
+        order.named("x")

@@ -1,0 +1,167 @@
+"""`mpicoloc price`, `sign` and `verify` as a user calls them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import sample
+from pages import documented, keys
+
+from mpicoloc.bill.repricing import SCHEMES
+from mpicoloc.cli.main import main
+from mpicoloc.profile import hdf5
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Profiles of a shared run, of one that was not measured, and of a run alone."""
+    monkeypatch.chdir(tmp_path)
+    shared = sample.profile()
+    hdf5.write(shared, "shared.h5")
+    hdf5.write(sample.profile(n_shutters=2), "unmeasured.h5")
+    alone = sample.profile(shared_s=0.0)
+    hdf5.write(replace(alone, job=sample.job(wall_s=40.0)), "solo.h5")
+    hdf5.write(replace(alone, job=sample.job(n_ranks=3)), "other.h5")
+    (tmp_path / "site.key").write_text("k" * 32)
+    (tmp_path / "site.key").chmod(0o600)
+    return tmp_path
+
+
+@pytest.fixture
+def prices(files, capsys):
+    def call(*argv):
+        assert main(["price", *argv, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def test_a_price_is_that_of_the_profile(prices, files):
+    (entry,) = prices("shared.h5")["prices"]
+    profile = hdf5.read("shared.h5")
+    assert entry["price_su"]["runtime"]["value"] == pytest.approx(profile.price.runtime_su)
+    for end, name in (("value", "fair_su"), ("low", "fair_low_su"), ("high", "fair_high_su")):
+        assert entry["price_su"]["fair"][end] == pytest.approx(getattr(profile.price, name))
+    assert entry["price_su"]["oracle"] is None and entry["true_slowdown"] is None
+    assert entry["discount_frac"]["fair"] == pytest.approx(profile.price.discount_frac)
+
+
+def test_the_documented_keys_are_those_of_the_command(prices):
+    assert keys(prices("shared.h5")) == keys(documented("price --json"))
+
+
+def test_another_rate_and_another_function(prices):
+    (entry,) = prices("shared.h5", "--rate-su", "2.5", "--pricing", "runtime")["prices"]
+    assert (entry["rate_su"], entry["pricing"]) == (2.5, "runtime")
+    assert entry["price_su"]["fair"]["value"] == pytest.approx(2.5 * 2 * 60 / 3600)
+    assert entry["discount_frac"]["fair"] == 0.0
+
+
+@pytest.mark.parametrize("truth", [("--solo", "40"), ("--solo", "40.0"), ("--solo", "solo.h5")])
+def test_the_oracle_knows_the_run_alone(prices, truth):
+    (entry,) = prices("shared.h5", *truth)["prices"]
+    assert entry["true_slowdown"] == pytest.approx(1.5)
+    assert entry["price_su"]["oracle"]["value"] == pytest.approx(2 * 60 / 3600 / 1.5**2)
+    assert entry["relative_frac"]["runtime"]["value"] == pytest.approx(1.5)
+    assert entry["relative_frac"]["oracle"]["value"] == pytest.approx(1 / 1.5)
+
+
+def test_what_was_not_measured_is_null(prices):
+    (entry,) = prices("unmeasured.h5")["prices"]
+    assert entry["slowdown"] is entry["price_su"]["fair"] is entry["price_su"]["solo"] is None
+    assert entry["discount_frac"] == {"fair": None, "oracle": None}
+    assert set(entry["relative_frac"].values()) == {None}
+    assert entry["charged_su"] == pytest.approx(2 * 60 / 3600)
+
+
+def test_the_distribution_is_over_profiles(prices):
+    found = prices("shared.h5", "unmeasured.h5", "--solo", "40", "--solo", "48")["distribution"]
+    assert found["runtime"] == {"mean": pytest.approx(1.375), "min": 1.25, "max": 1.5, "n": 2}
+    assert found["fair"]["n"] == 1
+    assert set(found) == set(SCHEMES)
+
+
+def test_a_person_sees_a_dash_for_what_is_not_known(files, capsys):
+    assert main(["price", "unmeasured.h5"]) == 0
+    text = capsys.readouterr().out
+    rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line.strip()}
+    assert rows["fair"][-3:] == rows["oracle"][-3:] == ["-", "-", "-"]
+    assert "to charge: 0.0333333 SU" in text
+    assert main(["price", "shared.h5", "unmeasured.h5", "--solo", "solo.h5"]) == 0
+    text = capsys.readouterr().out
+    assert "mean" in text and "150.0%" in text
+
+
+WRONG = [
+    (["price"], 2, "PROFILE"),
+    (["price", "missing.h5"], 3, "missing.h5"),
+    (["price", "site.key"], 3, "not an HDF5 file"),
+    (["price", "shared.h5", "--rate-su", "-1"], 2, "--rate-su"),
+    (["price", "shared.h5", "--pricing", "barter"], 2, "--pricing"),
+    (["price", "shared.h5", "--pricing", "no_such_module:f"], 2, "no_such_module"),
+    (["price", "shared.h5", "--true-slowdown", "2"], 2, "--true-slowdown has gone: give the run time alone"),
+    (["price", "shared.h5", "--solo", "0"], 2, "--solo"),
+    (["price", "shared.h5", "--solo", "-3"], 2, "--solo"),
+    (["price", "shared.h5", "--solo", "40", "--solo", "41"], 2, "given once"),
+    (["price", "shared.h5", "--solo", "shared.h5"], 3, "no run alone"),
+    (["price", "shared.h5", "--solo", "other.h5"], 3, "not the same job"),
+    (["price", "shared.h5", "--solo", "missing.h5"], 3, "missing.h5"),
+    (["sign", "shared.h5"], 2, "--key-file is missing"),
+    (["sign", "shared.h5", "--key-file", "missing.key"], 2, "missing.key"),
+    (["sign", "site.key", "--key-file", "site.key"], 3, "not an HDF5 file"),
+    (["sign", "shared.h5", "--key-file", "site.key", "--out", "no/folder/x.h5"], 4, "no/folder/x.h5"),
+    (["verify", "shared.h5"], 2, "--key-file is missing"),
+]
+
+
+@pytest.mark.parametrize(("argv", "code", "words"), WRONG, ids=[" ".join(row[0]) for row in WRONG])
+def test_a_wrong_call_is_one_line(files, capsys, argv, code, words):
+    assert main(argv) == code
+    out = capsys.readouterr()
+    assert out.out == "" and out.err.count("\n") == 1 and words in out.err
+
+
+def test_a_profile_cannot_make_the_operator_run_code(files, capsys):
+    """The name of the price function in a profile is its writer's word."""
+    (files / "site_trap.py").write_text("open('sprung', 'w')\n\ndef f(*_):\n    return 0.0\n")
+    profile = hdf5.read("shared.h5")
+    name = f"{files}/site_trap.py:f"
+    hdf5.write(replace(profile, price=replace(profile.price, pricing=name)), "trap.h5")
+    assert main(["price", "trap.h5"]) == 2
+    assert not (files / "sprung").exists()
+    assert f"--pricing {name}" in capsys.readouterr().err
+    assert main(["price", "trap.h5", "--pricing", name]) == 0
+
+
+def test_sign_and_verify(files, capsys, monkeypatch):
+    assert main(["verify", "shared.h5", "--key-file", "site.key"]) == 1
+    assert "unsigned" in capsys.readouterr().out
+    assert main(["sign", "shared.h5", "--key-file", "site.key", "--out", "signed.h5"]) == 0
+    assert capsys.readouterr().out == "signed.h5\n"
+    monkeypatch.setenv("MPICOLOC_KEY_FILE", "site.key")
+    assert main(["verify", "signed.h5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["is_good"] and answer["reason"] is None and answer["job"] == "42"
+    assert main(["verify", "shared.h5", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["is_good"] and answer["signature"] is None
+    for name, has_row in (("signed.h5", True), ("shared.h5", False)):
+        assert main(["show", name]) == 0
+        assert ("signed with key" in capsys.readouterr().out) == has_row
+
+
+def test_a_key_that_others_may_read_is_one_line(files, capsys):
+    (files / "site.key").chmod(0o644)
+    assert main(["sign", "shared.h5", "--key-file", "site.key"]) == 4
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_help_needs_no_large_import():
+    code = "import sys; from mpicoloc.cli import main; from mpicoloc.bill import sign, verify;"
+    code += "main.build_parser('price');"
+    code += "print(*{'h5py', 'pandas', 'sqlalchemy', 'numpy'} & set(sys.modules))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "\n"

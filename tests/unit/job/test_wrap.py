@@ -1,0 +1,355 @@
+"""What a rank becomes, for each launcher; before any MPI call."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mpicoloc import config
+from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.job import launch_env, target, wrap
+
+OPEN_MPI_4 = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "1896873985",
+    "OMPI_MCA_ess_base_jobid": "1896873985",
+}
+OPEN_MPI_5 = {
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+    "PMIX_RANK": "1",
+    "PMIX_NAMESPACE": "prterun-vm-10047@1",
+}
+HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3", "PMI_RANK": "1", "PMI_SIZE": "3", "PMI_FD": "6"}
+SLURM = {
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),3",
+    "SLURM_NODEID": "2",
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+    "PMIX_RANK": "5",
+}
+MVAPICH = {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "3"}
+LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        (OPEN_MPI_4, ("Open MPI", 1, 3, "openmpi")),
+        (OPEN_MPI_5, ("Open MPI", 1, 3, "openmpi")),
+        (HYDRA, ("Hydra", 1, 3, "mpich")),
+        (MVAPICH, ("MVAPICH", 1, 3, "mpich")),
+        (SLURM, ("Slurm", 1, 3, None)),
+        ({**HYDRA, "SLURM_LOCALID": "0", "SLURM_JOB_ID": "77"}, ("Hydra", 1, 3, "mpich")),
+        ({"SLURM_LOCALID": "0", "SLURM_JOB_ID": "77"}, (None, 0, 1, None)),
+        ({"PMIX_RANK": "0"}, ("PMIx", 0, 1, None)),
+        ({}, (None, 0, 1, None)),
+    ],
+    ids=[
+        "openmpi4",
+        "openmpi5",
+        "hydra",
+        "mvapich",
+        "slurm",
+        "hydra in a batch job",
+        "batch script",
+        "pmix",
+        "none",
+    ],
+)
+def test_place(env, expected):
+    assert launch_env.place(env) == expected
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {**HYDRA, "MPI_LOCALRANKID": "x"},
+        {**HYDRA, "MPI_LOCALRANKID": "3"},
+        {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"},
+    ],
+)
+def test_nonsense_of_a_launcher_is_refused(env):
+    with pytest.raises(UsageError):
+        launch_env.place(env)
+
+
+@pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, SLURM, HYDRA])
+def test_ranks_of_a_job_agree_on_a_key_fit_for_a_file_name(env):
+    keys = {launch_env.key({**env, **{name: str(i) for name in LAST & env.keys()}}) for i in range(3)}
+    assert len(keys) == 1
+    key = keys.pop()
+    assert 0 < len(key) < 64 and "/" not in key and key == key.strip()
+
+
+def test_jobs_differ_in_their_key():
+    other = {**OPEN_MPI_5, "PMIX_NAMESPACE": "prterun-vm-10048@1"}
+    assert launch_env.key(OPEN_MPI_5) != launch_env.key(other)
+
+
+def test_a_job_inside_another_does_not_take_its_key():
+    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given"}) == "given"
+    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given", "MPICOLOC_WRAPPED": "1"}) != "given"
+
+
+@pytest.fixture
+def app(monkeypatch):
+    """An application of Open MPI, without one installed."""
+    found = target.Target("/opt/app", "openmpi", "/opt/mpi/lib/libmpi.so.40", "/lib/libmpicoloc-openmpi.so")
+    monkeypatch.setattr(target, "find", lambda *_: found)
+    return ["app", "-x"]
+
+
+def plan_of(app, env, rank, **more):
+    names = {name: str(rank) for name in LAST & env.keys()}
+    env = {**env, **names, **more}
+    return wrap.plan(app, {}, env, launch_env.place(env))
+
+
+@pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, HYDRA, SLURM, MVAPICH])
+def test_the_last_rank_of_a_node_coordinates(app, env):
+    for rank in (0, 1):
+        plan = plan_of(app, env, rank, LD_PRELOAD="/lib/other.so")
+        assert (plan.file, plan.argv) == ("/opt/app", app)
+        assert plan.env["LD_PRELOAD"] == "/lib/libmpicoloc-openmpi.so:/lib/other.so"
+        assert plan.env[config.WRAPPED_ENV] == plan.env[config.COORDINATOR_ENV] == "1"
+        assert plan.env[config.PYTHON_ENV] == sys.executable
+        assert plan.note is None
+    last = plan_of(app, env, 2, LD_PRELOAD="/lib/other.so")
+    assert last.is_coordinator and last.file == sys.executable
+    assert last.argv[-1] == "mpicoloc.job.coordinator"
+    assert "LD_PRELOAD" not in last.env
+    assert last.env["MPI4PY_LIBMPI"] == "/opt/mpi/lib/libmpi.so.40"
+    assert "MPI4PY_MPIABI" not in last.env, "mpi4py would then not load the library named by its path"
+    assert last.env[config.KEY_ENV] == plan.env[config.KEY_ENV]
+    assert last.env["OPENBLAS_NUM_THREADS"] == "1" and "OPENBLAS_NUM_THREADS" not in plan.env
+
+
+def test_the_coordinator_finds_mpich_under_the_name_that_mpi4py_asks_for(monkeypatch, tmp_path):
+    library = tmp_path / "libmpich.so.12"
+    library.write_text("")
+    monkeypatch.setattr(
+        target, "find", lambda *_: target.Target("/opt/app", "mpich", str(library), "/lib/s.so")
+    )
+    for _ in range(2):
+        env = plan_of(["app"], HYDRA, 2, LD_LIBRARY_PATH="/opt/lib").env
+        alias = env["MPI4PY_LIBMPI"]
+        assert os.path.basename(alias) == "libmpi.so.12" and os.path.samefile(alias, library)
+        assert env["LD_LIBRARY_PATH"] == f"{os.path.dirname(alias)}:/opt/lib"
+    assert "LD_LIBRARY_PATH" not in plan_of(["app"], HYDRA, 0).env
+
+
+def test_one_rank_on_a_node_runs_without_a_coordinator_and_says_so(app):
+    plan = plan_of(app, {**HYDRA, "MPI_LOCALNRANKS": "1"}, 0)
+    assert plan.file == "/opt/app" and "too few for a coordinator" in plan.note
+    assert plan.env[config.WRAPPED_ENV] == "1"  # other nodes may have one
+    assert config.COORDINATOR_ENV not in plan.env
+
+
+def test_without_a_launcher_the_application_is_a_singleton(app):
+    plan = plan_of(app, {}, 0)
+    assert plan.file == "/opt/app" and plan.note is None
+    assert config.WRAPPED_ENV not in plan.env and config.KEY_ENV not in plan.env
+
+
+def test_the_coordinator_alone_does_not_make_open_mpi_yield(app):
+    n_cores = os.cpu_count()
+    env = {**OPEN_MPI_4, "OMPI_MCA_mpi_oversubscribe": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": str(n_cores + 1)}
+    assert plan_of(app, env, 0).env["OMPI_MCA_mpi_oversubscribe"] == "0"
+    env["OMPI_COMM_WORLD_LOCAL_SIZE"] = str(n_cores + 2)
+    assert plan_of(app, env, 0).env["OMPI_MCA_mpi_oversubscribe"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "app"),
+    [
+        (["lmp", "-in", "x"], {}, ["lmp", "-in", "x"]),
+        (["--", "-odd"], {}, ["-odd"]),
+        (["--trace=all", "lmp"], {"MPICOLOC_TRACE": "all"}, ["lmp"]),
+        (["--trace", "lmp"], {"MPICOLOC_TRACE": str(config.TRACE_EVENTS)}, ["lmp"]),
+        (
+            ["--trace=9", "--meter", "burst", "lmp", "--out", "x"],
+            {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"},
+            ["lmp", "--out", "x"],
+        ),
+        (["--help"], {}, []),
+    ],
+)
+def test_options_end_where_the_application_begins(argv, env, app):
+    assert wrap.parse(argv) == (env, app)
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--"], ["--meter"], ["--meter", "sundial", "lmp"], ["--metre=ipc", "lmp"]]
+)
+def test_a_wrong_call_is_refused(argv):
+    with pytest.raises(UsageError):
+        wrap.parse(argv)
+
+
+def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
+    program = fake_program(tmp_path / "of", "libmpi.so.40")
+    with pytest.raises(UsageError, match="start it with the mpirun of Open MPI"):
+        target.find([str(program)], {}, "mpich")
+    monkeypatch.setattr(target.pmpi_paths, "find_shim", lambda abi: None)
+    with pytest.raises(EnvironmentFault, match="mpicoloc build --mpicc"):
+        target.find([str(program)], {}, "openmpi")
+
+
+def fake_program(folder, soname):
+    """A program that links a library of this name and nothing else of MPI."""
+    folder.mkdir()
+    program, library = folder / "app", folder / soname
+    (folder / "m.c").write_text("int MPI_Init(void) { return 0; }")
+    (folder / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+    made = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, folder / "m.c"]
+    subprocess.run(made, check=True, timeout=60)
+    made = ["cc", "-o", program, folder / "a.c", library, f"-Wl,-rpath,{folder}"]
+    subprocess.run(made, check=True, timeout=60)
+    return program
+
+
+SCRIPT = """#!/bin/sh
+# not other/app
+test -d results && $FOLDER/app 3
+"""
+
+
+@pytest.mark.parametrize("soname", ["libmpi.so.12", "libmpi.so.40"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["sh", "-c", "sleep 0; exec mine/app 3"],
+        ["sh", "-c", "mine/app"],
+        ["bash", "-c", "if test 1 = 1; then '{}/mine/app'; fi"],
+        ["sh", "-c", "cd mine && ./app"],
+        ["sh", "job.sh"],
+        ["./job.sh"],
+        ["env", "X=1", "sh", "-c", "mine/app 3"],
+        ["timeout", "9", "./job.sh"],
+    ],
+    ids=" ".join,
+)
+def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch, soname, argv):
+    library = fake_program(tmp_path / "mine", soname).parent / soname
+    other = {"libmpi.so.12": "libmpi.so.40", "libmpi.so.40": "libmpi.so.12"}[soname]
+    fake_program(tmp_path / "other", other)
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    (tmp_path / "job.sh").chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLDER", str(tmp_path / "mine"))
+    argv, env = [word.replace("{}", str(tmp_path)) for word in argv], dict(os.environ)
+    assert target.find(argv, env).libmpi == str(library)
+    families = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+    assert target.find(argv, env, families[soname]).libmpi == str(library)
+    assert target.find(argv, env, families[other]).abi == families[other]  # the launcher's
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("argv", ["./job.sh", "sh job.sh", "sh -e job.sh", "env sh job.sh"])
+def test_an_argument_that_is_a_pipe_keeps_nobody_waiting_and_its_content(tmp_path, monkeypatch, argv):
+    library = fake_program(tmp_path / "mine", "libmpi.so.12").parent / "libmpi.so.12"
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    (tmp_path / "job.sh").chmod(0o700)
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLDER", "mine")
+    # Whoever writes into a pipe must go on waiting for the application.
+    writer = subprocess.Popen(["sh", "-c", "echo data > fifo"])
+    try:
+        assert target.find([*argv.split(), "fifo"], dict(os.environ)).libmpi == str(library)
+        assert writer.poll() is None
+        assert subprocess.run(["cat", "fifo"], capture_output=True, timeout=30).stdout == b"data\n"
+        assert writer.wait(30) == 0
+    finally:
+        writer.kill()
+
+
+FIND = """
+import os, sys
+from mpicoloc.job import target
+target.find(sys.argv[1:], dict(os.environ), "mpich")
+print(sys.stdin.read())
+"""
+
+
+def test_the_standard_input_is_left_to_the_application(tmp_path):
+    fake_program(tmp_path / "mine", "libmpi.so.12")
+    (tmp_path / "job.sh").write_text("mine/app\n")
+    for argv in (["bash", "/dev/stdin"], ["bash", "job.sh", "/dev/stdin"], ["env", "bash", "/dev/fd/0"]):
+        command = [sys.executable, "-c", FIND, *argv]
+        found = subprocess.run(
+            command, cwd=tmp_path, input="data", capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (found.stdout, found.stderr) == ("data\n", "")
+
+
+def test_of_a_shell_only_the_script_is_read(tmp_path, monkeypatch):
+    fake_program(tmp_path / "mine", "libmpi.so.12")
+    library = fake_program(tmp_path / "other", "libmpi.so.40").parent / "libmpi.so.40"
+    (tmp_path / "job.sh").write_text("echo $1\n")
+    (tmp_path / "input").write_text("mine/app\n")
+    (tmp_path / "run.sh").write_text("set -e; other/app < $1\n")
+    monkeypatch.chdir(tmp_path)
+    for argv in (["-euo", "pipefail", "run.sh", "input"], ["--rcfile", "input", "run.sh"],
+                 ["job.sh", "other/app", "input"], ["-c", "other/app", "input"]):  # fmt: skip
+        assert target.find(["bash", *argv], dict(os.environ)).libmpi == str(library), argv
+
+
+def test_a_full_disk_below_standard_error_keeps_the_exit_code():
+    with open("/dev/full", "w") as full:
+        assert wrapped(["/no/such/program"], capture_output=False, stderr=full).returncode == 2
+        # A misspelt variable is told of before the application begins.
+        env = {"MPICOLOC_TRACED": "1"}
+        script = "import os; os._exit(7)"
+        done = wrapped([sys.executable, "-c", script], env, capture_output=False, stderr=full)
+        assert done.returncode == 7
+
+
+def wrapped(argv, env=None, capture_output=True, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "mpicoloc.wrap", *argv],
+        capture_output=capture_output,
+        text=True,
+        timeout=30,
+        env={**os.environ, **(env or {})},
+        check=False,
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["/no/such/program"], "no program"),
+        (["no-such-program"], "in PATH"),
+        (["/bin/ls"], "links no MPI"),
+        (["--bogus", "lmp"], "unknown option --bogus"),
+        ([], "no application"),
+    ],
+)
+def test_a_failure_before_the_application_is_one_line(argv, words):
+    for rank, lines in (("0", 1), ("1", 0), ("2", 0)):
+        result = wrapped(argv, {**HYDRA, "MPI_LOCALRANKID": rank})
+        assert result.returncode == 2
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == lines
+        assert words in result.stderr or not lines
+
+
+def test_a_relative_application_is_the_one_of_the_working_directory(tmp_path):
+    (tmp_path / "ls").write_text("no program")
+    (tmp_path / "ls").chmod(0o755)
+    result = wrapped(["./ls"], cwd=tmp_path)
+    assert result.returncode == 2 and "#!" in result.stderr
+
+
+def test_help_shows_every_option():
+    result = wrapped(["--help"])
+    assert result.returncode == 0
+    assert all(option.flag in result.stdout for option in config.OPTIONS)

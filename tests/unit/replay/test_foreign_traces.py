@@ -1,0 +1,161 @@
+"""Traces of other programs: SimGrid's time-independent ones, and GOAL."""
+
+import program_runner
+import pytest
+
+from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.mpich import MPICH
+from mpicoloc.replay.native import Operation
+from mpicoloc.replay.programs import goal, simgrid_ti
+
+RING = """
+0 init
+1 init
+2 init
+0 compute 5e3
+0 isend 1 7 100 6
+0 irecv 2 7 100 6
+0 waitall
+1 irecv 0 7 100 6
+1 send 2 7 100 6
+1 wait 0 1 7
+2 recv 1 7 100 6
+2 send 0 7 100 6
+0 allreduce 2 1000 0
+1 allreduce 2 1000 0
+2 allreduce 2 1000 0
+0 finalize
+1 finalize
+2 finalize
+"""
+
+
+def numbered(text):
+    return [(f"line {i}", line) for i, line in enumerate(text.splitlines(), 1)]
+
+
+def of_simgrid(text):
+    return simgrid_ti.programs("job", numbered(text), 1e9, MPICH())
+
+
+def of_goal(text):
+    return goal.programs("job", numbered(text))
+
+
+def test_a_ring_of_simgrid():
+    runner = program_runner.Runner(of_simgrid(RING))
+    sent = runner.run()
+    assert {(0, 1, 100), (1, 2, 100), (2, 0, 100)} <= set(sent)
+    assert sum(n_bytes for _, _, n_bytes in sent) == 300 + 16 * 4  # three ranks: fold, exchange, unfold
+    assert runner.compute_ns == [6000, 1000, 1000]
+
+
+def test_sizes_are_those_of_the_datatype():
+    text = "0 init 0\n1 init 0\n0 send 1 0 10\n1 recv 0 0 10\n0 send 1 1 10 1\n1 recv 0 1 10 1\n"
+    assert program_runner.run(of_simgrid(text)) == [(0, 1, 40), (0, 1, 80)]
+
+
+@pytest.mark.parametrize(
+    ("action", "n_bytes"),
+    [
+        ("bcast 1000 1 6", 2000),
+        ("alltoall 10 10 6 6", 60),
+        ("alltoallv 6 1 2 3 6 1 2 3 6 6", None),
+        ("gather 5 5 2 6 6", 10),
+        ("gatherv 5 5 5 5 2 6 6", 10),
+        ("scatter 5 5 0 6 6", None),
+        ("allgather 5 5 6 6", None),
+        ("allgatherv 5 5 5 5 6 6", None),
+        ("reducescatter 4 4 4 0 6", None),
+        ("scan 4 0 6", None),
+        ("barrier", 0),
+    ],
+)
+def test_collectives_of_simgrid(action, n_bytes):
+    text = "".join(f"{rank} init\n{rank} {action}\n" for rank in range(3))
+    sent = program_runner.run(of_simgrid(text))
+    assert sent
+    if n_bytes is not None:
+        assert sum(size for _, _, size in sent) == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no action"),
+        ("0 init\n2 init\n", "no line of rank 1"),
+        ("zero init\n", "no line of a rank"),
+        ("0 init\n0 dance\n", "line 2: action 'dance' is unknown"),
+        ("0 init\n0 send 5 0 1\n", "line 2: there is no rank 5"),
+        ("0 init\n0 send 0\n", "lacks its argument"),
+        ("0 init\n0 compute x\n", "number of flops"),
+        ("0 init\n0 wait 0 0 3\n", "which it never began"),
+        ("0 init\n0 send 0 0 1 99\n", "datatype 99"),
+        ("0 init\n1 init\n0 barrier\n1 bcast 1 0\n", "calls bcast where rank 0 calls barrier"),
+        ("0 init\n1 init\n0 barrier\n", "which not all ranks do"),
+    ],
+)
+def test_a_wrong_trace_of_simgrid_is_told(text, words):
+    with pytest.raises(DataError, match=words):
+        of_simgrid(text)
+
+
+GOAL = """
+num_ranks 2
+rank 0 {
+l1: calc 100
+l2: send 10b to 1 tag 5 cpu 0
+l3: recv 20b from 1 tag 7
+l4: calc 50
+l2 requires l1
+l4 requires l3
+}
+rank 1 {
+a: recv 10b from 0 tag 5
+b: send 20b to 0 tag 7
+b requires a
+}
+"""
+
+
+def test_a_graph_of_goal():
+    job = of_goal(GOAL)
+    runner = program_runner.Runner(job)
+    assert runner.run() == [(0, 1, 10), (1, 0, 20)]
+    assert runner.compute_ns == [150, 0]
+    kinds = job.programs[0]["kind"].tolist()
+    assert kinds == [
+        Operation.IRECV,
+        Operation.COMPUTE,
+        Operation.ISEND,
+        Operation.WAIT,
+        Operation.COMPUTE,
+        Operation.WAIT,
+    ]
+
+
+def test_what_must_only_have_begun_is_not_waited_for():
+    text = "num_ranks 2\nrank 0 {\na: recv 1b from 1\nb: send 2b to 1\nb irequires a\n}\n"
+    text += "rank 1 {\nc: recv 2b from 0\nd: send 1b to 0\nd requires c\n}\n"
+    assert program_runner.run(of_goal(text)) == [(0, 1, 2), (1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rank 0 {\n}\n", "not below num_ranks"),
+        ("hello\n", "no line of GOAL"),
+        ("", "no line 'num_ranks N'"),
+        ("num_ranks 2\nrank 0 {\n}\n", "no rank 1"),
+        ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "no operation of GOAL"),
+        ("num_ranks 1\nrank 0 {\nsend 5b to 3 tag 1\n}\n", "no rank 3"),
+        ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}\n", "no operation 'b'"),
+        (
+            "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n",
+            "needs one that needs it",
+        ),
+    ],
+)
+def test_a_wrong_graph_is_told(text, words):
+    with pytest.raises(DataError, match=words):
+        of_goal(text)

@@ -1,0 +1,101 @@
+"""Slowdowns from replayed jobs: who suffers, what is refused, and computation that is disturbed unevenly."""
+
+import numpy as np
+import pytest
+
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.slowdown import MeasuredTable
+from mpicoloc.core.topology import Topology
+from mpicoloc.errors import DataError
+from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.replay.experiment import PlacedJob
+from mpicoloc.replay.fabrics import of_fabric
+from mpicoloc.replay.model import ReplayedJobs, propagation
+from mpicoloc.replay.programs import patterns
+from mpicoloc.replay.programs.builder import ProgramBuilder, of_each, shared
+
+
+def network(slimming=1):
+    return of_fabric(Fabric(Topology((4, 4), (1, slimming), (1e9, 1e9))), "d-mod-k")
+
+
+def features(name, n=4):
+    return JobFeatures(name, name, 1.0, n, n, {})
+
+
+def quiet():
+    builder = ProgramBuilder()
+    builder.compute(1_000_000)
+    return shared("quiet", builder.build(), 4)
+
+
+def model(slimming=1, **more):
+    programs = {features("loud").kind: patterns.alltoall(4, 1 << 18), features("quiet").kind: quiet()}
+    return ReplayedJobs(programs, network(slimming), **more)
+
+
+def test_a_job_that_does_not_communicate_neither_suffers_nor_hurts():
+    assert model().predict(features("quiet"), [features("loud")]).value == 1
+    assert model().predict(features("loud"), [features("quiet")]).value == 1
+
+
+def test_jobs_on_a_slimmed_tree_hurt_each_other_more():
+    slim, full = (model(slimming).predict(features("loud"), [features("loud")]).value for slimming in (1, 4))
+    assert slim > 1.2
+    assert slim > full >= 1
+
+
+def test_the_interval_is_over_placements():
+    one = model(n_placements=1).predict(features("loud"), [features("loud")])
+    assert one.low == one.value == one.high
+    many = model(n_placements=4).predict(features("loud"), [features("loud")])
+    assert many.n == 4
+    assert many.low <= many.value <= many.high
+
+
+def test_an_unknown_job_is_told_or_asked_of_another_model():
+    with pytest.raises(DataError, match=r"programs of new .* are not known"):
+        model().predict(features("new"), [features("loud")])
+    other = MeasuredTable({})
+    with pytest.raises(DataError, match="was not measured"):
+        model(otherwise=other).predict(features("new"), [features("loud")])
+
+
+def test_jobs_that_do_not_fit_are_told():
+    with pytest.raises(DataError, match="need 20 hosts, the network has 16"):
+        model().predict(features("loud"), [features("loud")] * 4)
+
+
+def test_no_placements_are_refused():
+    with pytest.raises(DataError, match="at least 1"):
+        model(n_placements=0)
+
+
+def computing(n_ranks, is_coupled):
+    """Ten steps of 1 ms; coupled ones end with a barrier on rank 0."""
+    programs = []
+    for rank in range(n_ranks):
+        builder = ProgramBuilder()
+        with builder.loop(10):
+            builder.compute(1_000_000)
+            if is_coupled and rank:
+                builder.send(0, 8)
+                builder.recv(0, 8)
+            elif is_coupled:
+                builder.wait_all([builder.irecv(peer, 8) for peer in range(1, n_ranks)])
+                builder.wait_all([builder.isend(peer, 8) for peer in range(1, n_ranks)])
+        programs.append(builder.build())
+    return PlacedJob(of_each("job", programs), np.arange(n_ranks))
+
+
+def test_one_slow_host_holds_up_all_that_wait_for_it():
+    found = propagation(network(4), computing(4, is_coupled=True), [1.0, 2.0, 3.0], [0, 1, 4])
+    assert found[0] == pytest.approx([1, 1, 1])
+    assert found[:, 0] == pytest.approx([1, 1, 1])
+    assert found[1, 1:] == pytest.approx([2, 2], rel=0.02)
+    assert found[2, 1:] == pytest.approx([3, 3], rel=0.02)
+
+
+def test_more_hosts_than_a_job_has_cannot_be_disturbed():
+    with pytest.raises(DataError, match="has 4 hosts: 5 of them"):
+        propagation(network(), computing(4, is_coupled=False), [2.0], [5])
