@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -82,6 +83,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints; `argparse` would print the usage first."""
+        wrong_number = re.fullmatch(r"argument (\S+): (must be .*)", message, re.DOTALL)
+        if wrong_number is not None:
+            raise UsageError(" ".join(wrong_number.groups()))
         raise UsageError(f"{message}{self._hint(message)}; see `{self.prog} --help`")
 
     def _hint(self, message: str) -> str:

@@ -31,7 +31,7 @@ class Room:
 BASE = "errors messages config core core/record core/number_lists core/counters"
 _PRICES = "bill/price bill/pricings"
 _ESTIMATES = "bubble/calibration bubble/turns bubble/shutters bubble/production"
-_FLAGS = "cli/helping cli/memory cli/drawn"
+_FLAGS = "cli/helping cli/memory cli/drawn cli/numbers"
 _PROFILES = f"{BASE} pmpi measure network show {_PRICES} {_ESTIMATES}"
 _VERBS = f"{_PROFILES} profile trace network/files {_FLAGS}"
 _JOBS = f"{_VERBS} trace/export network/figures network/flags network/terminal job"
@@ -80,6 +80,7 @@ ROOMS = {
     "lab": Room(f"{_DECIDE} batch bill", libraries="numpy"),
     # What several verbs share.
     "cli/helping": Room(BASE),
+    "cli/numbers": Room(),
     "cli/memory": Room(f"{BASE} profile"),
     "cli/drawn": Room(f"{BASE} show"),
 }
