@@ -1,4 +1,4 @@
-"""Dataclasses from plain values of a file or another process, with a check of each value's type."""
+"""Plain values for JSON, and dataclasses from those of a file or another process, with checked types."""
 
 from __future__ import annotations
 
@@ -7,8 +7,27 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
+from mpicoloc.core.estimate import Estimate
+
 T = TypeVar("T")
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: dataclasses as objects, an `Estimate` without its unit, None for what is not finite."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        kept = names if not isinstance(value, Estimate) else [name for name in names if name != "unit"]
+        return {name: plain(getattr(value, name)) for name in kept}
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:

@@ -12,21 +12,26 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from rich.live import Live
-from rich.markup import escape
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import printable
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
-from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, interval, listing
+
+if TYPE_CHECKING:
+    from mpicoloc.show.listing import Listing
+
+_NOT_PRINTED = ("owner", "reason", "counts")
+"""Of `LiveJob`, in JSON."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,6 @@ class LiveJob:
     paused_frac: float | None = None
 
 
-_TITLES = (
-    *("job", "user", "ranks", "cores", "time", "slowdown", "95 %"),
-    *("in MPI", "sent/s", "shutters", "paused"),
-)
-_LESSER = ("cores", "paused", "sent/s", "95 %", "user", "shutters", "time", "ranks")
-
-
 @dataclass(frozen=True)
 class Rates:
     """What a job did per second between two looks; None: not known."""
@@ -99,35 +97,6 @@ def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
     )
 
 
-def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
-    """One line for each job."""
-    listing = Listing(
-        f"{counted(len(jobs), 'job')} on this node", _TITLES, names=("job", "cores"), lesser=_LESSER
-    )
-    for job in jobs:
-        listing.add_row(*(escape(printable(cell)) for cell in _cells(job, rates(job, before))))
-    reasons = [f"{job.id}: {job.reason}" for job in jobs if job.reason and job.slowdown is None]
-    listing.caption = "\n".join(escape(printable(reason)) for reason in reasons)
-    return listing
-
-
-def _cells(job: LiveJob, now: Rates) -> list[str]:
-    found = job.slowdown
-    return [
-        job.id,
-        _user(job.uid),
-        str(job.n_ranks),
-        _cores(job.cores),
-        seconds(job.age_s),
-        "-" if found is None else f"{found.value:.3f}",
-        "" if found is None else f"{found.low:.2f} to {found.high:.2f}",
-        "-" if now.mpi_frac is None else f"{now.mpi_frac:.0%}",
-        "-" if now.sent_bps is None else amount(now.sent_bps),
-        "-" if job.n_shutters is None else str(job.n_shutters),
-        "-" if job.paused_frac is None else f"{job.paused_frac:.2%}",
-    ]
-
-
 def _user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -146,23 +115,36 @@ def _cores(cores: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
+_COLUMNS = (
+    Column("job", "id", is_name=True),
+    Column("user", "uid", _user, left_out=5),
+    Column("ranks", "n_ranks", left_out=8),
+    Column("cores", form=_cores, is_name=True, left_out=1),
+    Column("time", "age_s", seconds, left_out=7),
+    Column("slowdown", form=".3f"),
+    Column("95 %", "slowdown", interval, left_out=4, missing=""),
+    Column("in MPI", "mpi_frac", ".0%"),
+    Column("sent/s", "sent_bps", amount, left_out=3),
+    Column("shutters", "n_shutters", left_out=6),
+    Column("paused", "paused_frac", ".2%", left_out=2),
+)
+
+
+def _row(job: LiveJob, before: Mapping[int, Counts]) -> dict[str, Any]:
+    return vars(job) | vars(rates(job, before))
+
+
+def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
+    """One line for each job."""
+    rows = [_row(job, before) for job in jobs]
+    reasons = [f"{job.id}: {job.reason}" for job in jobs if job.reason and job.slowdown is None]
+    return listing(_COLUMNS, rows, f"{counted(len(jobs), 'job')} on this node", reasons)
+
+
 def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
     """The rows of ``mpicoloc top --json``; what is not known is None."""
-    rows = []
-    for job in jobs:
-        now, found = rates(job, before), job.slowdown
-        slowdown = found and {name: getattr(found, name) for name in ("value", "low", "high", "n", "method")}
-        rows.append(
-            {
-                **{name: getattr(job, name) for name in ("id", "uid", "n_ranks", "age_s", "command")},
-                "cores": list(job.cores),
-                "slowdown": slowdown,
-                "n_shutters": job.n_shutters,
-                "paused_frac": job.paused_frac,
-                **{name: getattr(now, name) for name in ("mpi_frac", "calls_per_s", "sent_bps")},
-            }
-        )
-    return rows
+    rows = [_row(job, before) for job in jobs]
+    return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 
 def watch(look: Callable[[], Sequence[LiveJob]], interval_s: float, most_frac: float) -> NoReturn:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, BinaryIO, TypeAlias
 
 import pandas as pd
-from rich.markup import escape
 
 from mpicoloc.core.profile import SCHEMA_VERSION, Profile
 from mpicoloc.core.progress import steps
@@ -24,27 +23,14 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.parallel import Answer, parallel_map
-from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, listing
 
 _COMMAND_LETTERS = 40
-_TITLES = ("began", "job", "command", "ranks", "nodes", "time", "slowdown", "95 %", "run delay", "fair SU")
-_LESSER = ("nodes", "95 %", "command", "fair SU", "ranks", "began", "run delay")
 _RUN_DELAY = (
     "run delay: part of the time that the ranks were ready to run but had no processor; without a co-runner "
     "under mpicoloc no slowdown has it"
 )
-
-
-def show(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rows of `profile.history.history`, a line for each that could be read."""
-    known = [job for job in jobs if job["trouble"] is None]
-    table = Listing(counted(len(known), "job"), _TITLES, names=("job", "command"), lesser=_LESSER)
-    for job in known:
-        table.add_row(*map(escape, _cells(job)))
-    if any(_run_delay(job) for job in known):
-        table.caption = _RUN_DELAY
-    console().print(table)
 
 
 def _when(unix_s: float) -> str:
@@ -61,22 +47,36 @@ def _run_delay(job: Mapping[str, Any]) -> str:
     return "" if frac is None else f"{frac:.0%}"
 
 
-def _cells(job: Mapping[str, Any]) -> list[str]:
-    is_known = job["slowdown"] is not None
-    interval = f"{job['slowdown_low']:.2f} to {job['slowdown_high']:.2f}" if is_known else ""
+def _interval(job: Mapping[str, Any]) -> str:
+    if job["slowdown_method"] == processor.ALONE:
+        return "no co-runner"
+    return "" if job["slowdown"] is None else f"{job['slowdown_low']:.2f} to {job['slowdown_high']:.2f}"
+
+
+def _slowdown(job: Mapping[str, Any]) -> str | None:
     is_alone = job["slowdown_method"] == processor.ALONE
-    return [
-        _when(job["start_unix_s"]),
-        printable(job["job"]) + (" (partial)" if job["partial"] else ""),
-        printable(job["command"])[:_COMMAND_LETTERS],
-        f"{job['n_ranks']:,.0f}",
-        f"{job['n_nodes']:,.0f}",
-        seconds(job["wall_s"]),
-        "1" if is_alone else f"{job['slowdown']:.3f}" if is_known else "-",
-        "no co-runner" if is_alone else interval,
-        _run_delay(job),
-        "-" if job["fair_su"] is None else f"{job['fair_su']:.4g}",
-    ]
+    return "1" if is_alone else None if job["slowdown"] is None else f"{job['slowdown']:.3f}"
+
+
+_COLUMNS = (
+    Column("began", "start_unix_s", _when, left_out=6),
+    Column("job", lambda job: job["job"] + " (partial)" * job["partial"], is_name=True),
+    Column("command", form=lambda command: printable(command)[:_COMMAND_LETTERS], is_name=True, left_out=3),
+    Column("ranks", "n_ranks", ",.0f", left_out=5),
+    Column("nodes", "n_nodes", ",.0f", left_out=1),
+    Column("time", "wall_s", seconds),
+    Column("slowdown", _slowdown),
+    Column("95 %", _interval, left_out=2),
+    Column("run delay", _run_delay, left_out=7),
+    Column("fair SU", "fair_su", ".4g", left_out=4),
+)
+
+
+def show(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of `profile.history.history`, a line for each that could be read."""
+    known = [job for job in jobs if job["trouble"] is None]
+    notes = [_RUN_DELAY] if any(map(_run_delay, known)) else []
+    console().print(listing(_COLUMNS, known, counted(len(known), "job"), notes))
 
 
 Jobs: TypeAlias = pd.DataFrame
