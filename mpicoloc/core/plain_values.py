@@ -16,7 +16,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (f
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: dataclasses as objects, an `Estimate` without its unit, None for what is not finite."""
+    """A value for JSON: dataclasses as objects, an `Estimate` without its unit, NaN and infinities None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         kept = names if not isinstance(value, Estimate) else [name for name in names if name != "unit"]
