@@ -33,8 +33,7 @@ ABIS = ("mpich", "openmpi", "abi")
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
 _OF_GENERATED = {"-O2": "-O1", "-g": "-g1"}
-"""For the thousand generated wrappers: half the compiler's time. What a call costs is the same as with -O2,
-within what `benchmarks/instructions.py` tells apart."""
+"""For the thousand generated wrappers: half the compiler's time, and a call costs as much as with -O2."""
 _MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
 _COMPILERS = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))

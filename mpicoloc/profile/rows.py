@@ -72,7 +72,7 @@ MAX_BYTES = 1 << 32
 _MAX_RATIO = 1100
 """What gzip packs best of all, 1032, and a little more: a larger table has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
-# Measured by benchmarks/codecs.py: higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
+# Higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
 # the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
 STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 """How HDF5 stores tables of at least `SMALL_BYTES`; shorter ones are one piece, as they are."""
