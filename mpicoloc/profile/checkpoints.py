@@ -1,6 +1,6 @@
 """Checkpoints of a job that runs: one file per node, `<profile without .h5>.parts/<first rank>.part`.
 
-A file is a line of text that says what it is, and a bundle (`core.bundle`), compressed by zlib, whose
+A file is a line of text that says what it is, and a bundle (`profile.bundle`), compressed by zlib, whose
 checksum tells a file that was cut short.
 """
 

@@ -1,4 +1,4 @@
-"""A profile as bytes on its way from one process to another (`core.bundle`)."""
+"""A profile as bytes on its way from one process to another (`profile.bundle`)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Layout:
 
 
 def layout(allocation: str, machine: Machine, demand: Demand) -> Layout:
-    """The layout that comes nearest to an allocation of `batch.allocation.ALLOCATIONS`."""
+    """The layout that comes nearest to an allocation of `batch.allocation.registry.ALLOCATIONS`."""
     alike, every = np.ones(machine.n_nodes, np.int64), np.arange(machine.n_nodes)
     whole = (Queue("batch", every),)
     if allocation == "first-available":
