@@ -9,9 +9,8 @@ which every rank exchanges with one after the other. `saturated`: the same on a 
 on hosts drawn at random.
 
 Peers run the same traffic if their headers are installed: ns-3 (Debian: libns3-dev), the packet simulator
-that most use, which has no credits and no lanes (`replay_ns3.cpp`); SimGrid (libsimgrid-dev), which shares
-links among flows and has no packets to count. htsim, BookSim 2, CODES and OMNeT++ are in no package registry,
-so they are not built here.
+that most use, which has no credits and no lanes (`replay_ns3.cpp`). htsim, BookSim 2, CODES and OMNeT++ are
+in no package registry, so they are not built here.
 """
 
 import argparse
@@ -122,15 +121,6 @@ def fastest(case, repeats):
     return min((json.loads(text) for text in texts), key=lambda row: row["wall_s"])
 
 
-PLATFORM = """<?xml version='1.0'?>
-<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
-<platform version="4.1">
-  <cluster id="tree" prefix="h" suffix="" radical="0-127" speed="1Gf" bw="1.25GBps" lat="25ns"
-           topology="FAT_TREE" topo_parameters="2;16,8;1,16;1,1"/>
-</platform>
-"""
-
-
 def built_peer(folder, source, libraries):
     """The program of a peer; None: the compiler or the peer's headers are not installed."""
     if shutil.which("g++") is None:
@@ -180,16 +170,6 @@ def as_words(case):
     return " ".join(map(str, [len(m), *m, *w, BPS, len(hosts), *(word for job in jobs for word in job)]))
 
 
-def simgrid_rows(folder, repeats):
-    """SimGrid on the two jobs."""
-    program = built_peer(folder, "replay_simgrid.cpp", ["simgrid"])
-    if program is None:
-        return [missing_row("SimGrid", "libsimgrid-dev")]
-    platform = Path(folder) / "platform.xml"
-    platform.write_text(PLATFORM)
-    return [fastest_of([program, platform], "SimGrid", "two", repeats)]
-
-
 def ns3_rows(folder, cases):
     """ns-3, once a case, with the scheduler of events that is the fastest here."""
     program = built_peer(folder, "replay_ns3.cpp", ["ns3-point-to-point", "ns3-network", "ns3-core"])
@@ -229,7 +209,7 @@ def main():
         return
     with tempfile.TemporaryDirectory() as folder:
         rows = [fastest(case, arguments.repeats) for case in (*CASES, "two")]
-        rows += ns3_rows(folder, arguments.ns3.split(",")) + simgrid_rows(folder, arguments.repeats)
+        rows += ns3_rows(folder, arguments.ns3.split(","))
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return

@@ -31,7 +31,6 @@ ORDER = (
     "estimators-loop",
     "estimators-count",
     "harmless",
-    "ranks",
     "shutters",
     "short-job",
     "calls",

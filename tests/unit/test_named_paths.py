@@ -15,7 +15,9 @@ FILE = re.compile(
 SHORT_FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*\.(?:py|[ch]))`")
 MODULE = re.compile(r"`+(mpicoloc(?:\.[a-z_0-9]+)+)[`(.]")
 SHORT_MODULE = re.compile(r"`((?:[a-z_]+\.)+[A-Za-z_]+)(?:\(.*?\))?`")
-MADE = re.compile(r"_gen\.[ch]$|^mpif?\.h$|^linux/|^docs/_build/|^docs/generated/|mpicoloc/_lib/|csrc/options_gen|^tests/made/")
+MADE = re.compile(
+    r"_gen\.[ch]$|^mpif?\.h$|^linux/|^docs/_build/|^docs/generated/|mpicoloc/_lib/|csrc/options_gen|^tests/made/"
+)
 """Files that a build makes, and headers of the system."""
 
 
