@@ -32,36 +32,95 @@ if (
 HERE = Path(__file__).resolve().parent
 LONG_S = 360
 SLOW = """
-conformance/test_suites.py e2e/faults/test_faults.py e2e/faults/test_recover.py
-e2e/faults/test_two_users.py e2e/test_demo.py e2e/test_lab.py fuzz/test_fuzz.py fuzz/test_fuzz_profile.py
-unit/bill/test_crash.py unit/bill/test_desk.py unit/bill/test_posts.py unit/bill/test_spool_charged.py
-unit/bill/test_spool_order.py unit/bill/test_spool_overlap.py unit/bill/test_spool_unprofiled.py
-machines/aarch64/test_aarch64.py
-mpi/conformance/test_cases.py mpi/conformance/test_coverage.py mpi/conformance/test_sanitized.py
-mpi/test_endings.py mpi/test_ends.py mpi/test_sanitizers.py mpi/test_sessions.py mpi/test_signals.py
-relocation/test_relocation.py
-unit/benchmarks/test_pairing_benchmark.py unit/c/test_agent_c.py unit/c/test_entries_c.py
-unit/c/test_pmu_c.py unit/c/test_tally_c.py unit/pairing/test_cli_fit.py unit/cli/test_outputs.py
-unit/docs/test_docs_build.py unit/measure/test_estimators.py unit/measure/test_loop_model.py
-unit/network/test_collective_messages.py unit/profile/test_checkpoint_files.py unit/profile/test_foreign.py
-unit/profile/test_parallel.py unit/profile/test_signature.py unit/trace/test_export_scale.py
-unit/pairing/test_fitting.py unit/pairing/test_measured_scores.py unit/pairing/test_regressors.py
-unit/slurm/test_job_history.py unit/slurm/test_slurm_close.py
+conformance
+e2e/faults
+e2e/network/test_qos.py
+e2e/reading/test_hostile_names.py
+e2e/reading/test_replayed_requests.py
+e2e/test_bubble.py
+e2e/test_bubble_propagation.py
+e2e/test_campaign.py
+e2e/test_counters.py
+e2e/test_demo.py
+e2e/test_lab.py
+e2e/test_processor.py
+e2e/test_sweeps.py
+fuzz
+machines
+mpi/conformance
+mpi/test_compilers.py
+mpi/test_endings.py
+mpi/test_ends.py
+mpi/test_messages.py
+mpi/test_other_tools.py
+mpi/test_presence.py
+mpi/test_sanitizers.py
+mpi/test_sessions.py
+mpi/test_signals.py
+mpi/test_volume.py
+relocation
+slurm/test_batch_plan.py
+slurm/test_charges_of_slurm.py
+slurm/test_levels_of_jobs.py
+slurm/test_pairing.py
+slurm/test_pairing_memory.py
+slurm/test_plugin.py
+slurm/test_sharing_by_slurm.py
+slurm/test_slurm_away.py
+slurm/test_slurm_day.py
+slurm/test_slurm_model.py
+slurm/test_users_of_slurm.py
+unit/benchmarks/test_pairing_benchmark.py
+unit/bill/test_by_hand_and_by_slurm.py
+unit/bill/test_crash.py
+unit/bill/test_desk.py
+unit/bill/test_hostile_names_in_books.py
+unit/bill/test_posts.py
+unit/bill/test_spool_charged.py
+unit/bill/test_spool_order.py
+unit/bill/test_spool_overlap.py
+unit/bill/test_spool_unprofiled.py
+unit/c/test_agent_c.py
+unit/c/test_count_c.py
+unit/c/test_entries_c.py
+unit/c/test_pmu_c.py
+unit/c/test_tally_c.py
+unit/cli/test_narrow.py
+unit/cli/test_outputs.py
+unit/cli/test_progress.py
+unit/docs/test_docs_build.py
+unit/measure/test_estimators.py
+unit/measure/test_loop_model.py
+unit/network/test_collective_messages.py
+unit/pairing/test_cli_fit.py
+unit/pairing/test_fitting.py
+unit/pairing/test_measured_scores.py
+unit/pairing/test_regressors.py
+unit/profile/test_checkpoint_files.py
+unit/profile/test_foreign.py
+unit/profile/test_parallel.py
+unit/profile/test_signature.py
+unit/slurm/test_job_history.py
+unit/slurm/test_slurm_close.py
+unit/trace/test_export_scale.py
 """
-"""Files that take most of the time and tell what changed in mpicoloc, not whether an installation works:
-`launch/test` leaves them out, and `launch/test --all` runs them."""
+"""Files and folders that take most of the time and show what changed in mpicoloc, not whether an installation
+works: `launch/test` leaves them out, and `launch/test --all` runs them."""
+SLOW_BUT_IN_CI = ("e2e/reading/test_docs_commands.py",)
+"""Likewise, but CI runs them, too."""
 
 
 def pytest_configure():
     """A file that was renamed must not come back into the short run unseen."""
-    missing = [name for name in SLOW.split() if not (HERE / name).exists()]
+    missing = [name for name in (*SLOW.split(), *SLOW_BUT_IN_CI) if not (HERE / name).exists()]
     if missing:
         raise pytest.UsageError(f"tests/conftest.py names files that are not there: {' '.join(missing)}")
 
 
 def pytest_itemcollected(item):
     """Mark what is slow."""
-    if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).as_posix() in SLOW.split():
+    slow = SLOW.split() + ([] if os.environ.get("CI") else list(SLOW_BUT_IN_CI))
+    if any(item.path.is_relative_to(HERE / name) for name in slow):
         item.add_marker("slow")
 
 

@@ -160,7 +160,7 @@ def expected(name, how, call):
 def profile_here(shm_dir, family, n_ranks, monkeypatch):
     """The traffic of the job that ran with its shared memory there, by its profile."""
     read_names = call_names.call_names
-    monkeypatch.setattr(call_names, "names", lambda _, notes: read_names(str(family.shim), notes))
+    monkeypatch.setattr(call_names, "call_names", lambda _, notes: read_names(str(family.shim), notes))
     ranks = sorted((int(path.suffixes[-2][1:]), path.name.split(".")[1]) for path in shm_dir.glob("*.seg"))
     # where MPICH takes each rank for a node of its own, each names its job's files by itself
     profile = merge([collect(key) for key in dict.fromkeys(key for _, key in ranks)])
