@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.topology import Topology
-from mpicoloc.errors import UsageError
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.fabric import Fabric
 
@@ -120,16 +119,6 @@ def named(name: str) -> Machine | None:
         return None
     topology = Topology((18, 18, 10), (1, 18, 18), (1e9,) * 3)
     return of_hosts(topology, np.arange(3096), MARENOSTRUM)
-
-
-def first_nodes(machine: Machine, n: int) -> Machine:
-    """The first n nodes of a machine.
-
-    Raises `UsageError` if it has fewer.
-    """
-    if not 1 <= n <= machine.n_nodes:
-        raise UsageError(f"nodes must be 1 to {machine.n_nodes:,}, which {machine.name} has, got {n:,}")
-    return part_of(machine, np.arange(n), f"{n:,} nodes of {machine.name}")
 
 
 def part_of(machine: Machine, nodes: Ints, name: str) -> Machine:

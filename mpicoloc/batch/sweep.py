@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LOG = "log"
 """What a sweep of several logs calls them."""
-_ONE_RUN = ("page", "slurm")
-_NOT_SWEPT = ("out", "page", "slurm", "sweep", "processes")
+_ONE_RUN = ("page",)
+_NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config, messages
 from mpicoloc.batch import link_flags, partitioned, sharing, sweep
-from mpicoloc.batch.slurm_plan import flags
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.job import sweep_flags
 from mpicoloc.network import flags as fabric
@@ -62,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     partitioned.add_arguments(parser)
     sharing.add_arguments(parser)
     link_flags.add_arguments(parser)
-    flags.add_arguments(parser)
     add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
     sweep.add_arguments(parser)
     add("--json", action="store_true", help="print the result as JSON")
@@ -148,7 +146,6 @@ def _result_json(
 def _check_outputs(args: argparse.Namespace) -> None:
     """See to it before a long simulation that its results can be written."""
     sharing.check_page(args.page)
-    flags.check(args)
     if args.out is not None:
         from mpicoloc.show import outputs
 
@@ -156,13 +153,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, study: Study, runs: list[SharedRun], found: list[PolicyFigures]) -> None:
-    """The page, the plan and the tables, as far as they are asked for."""
+    """The page and the tables, as far as they are asked for."""
     if args.page is not None:
         sharing.write_page(args, study.centre, runs, found)
-    if args.slurm is not None:
-        last = next(run for run in runs if run.sharing == study.names[-1])
-        centre = study.centre
-        flags.write(args, centre.workload, centre.machine, last.schedule, study.partitions)
     if args.out is not None:
         from mpicoloc.batch import tables
 

@@ -122,28 +122,6 @@ def test_partitions_that_allow_no_job_are_refused(capsys, folder):
     )
 
 
-def test_a_plan_for_slurm_is_written(capsys, folder):
-    told = answer(capsys, "jobs.sacct", *TREE, "--allocation", "best-fit", "--slurm", "plan/here")
-    assert told["n_jobs"] == 12
-    text = (folder / "plan" / "here" / "topology.conf").read_text()
-    assert text.startswith("SwitchName=s1_0 Nodes=n[0-3]\n")
-    # What was written as a topology is one that is read.
-    again = answer(capsys, "jobs.sacct", "--topology", "plan/here/topology.conf", "--allocation", "best-fit")
-    assert again == told
-    settings = (folder / "plan" / "here" / "slurm-plan.conf").read_text()
-    assert "CPUs=8" in settings and "OverSubscribe=EXCLUSIVE" in settings
-
-
-def test_partitions_of_a_plan_may_come_from_a_pipe(capsys, folder):
-    read_end, write_end = os.pipe()
-    os.write(write_end, PARTITIONS.encode())
-    os.close(write_end)
-    try:
-        answer(capsys, "jobs.sacct", *TREE, "--partitions", f"/dev/fd/{read_end}", "--slurm", "plan")
-    finally:
-        os.close(read_end)
-    text = (folder / "plan" / "slurm-plan.conf").read_text()
-    assert "PartitionName=short Nodes=n[0-7]" in text and "PartitionName=long Nodes=n[8-15]" in text
 
 
 def test_tables_have_the_names_that_slurm_tells(capsys, folder):
@@ -152,11 +130,6 @@ def test_tables_have_the_names_that_slurm_tells(capsys, folder):
     assert jobs["user"].to_dict() == {i: "ann" if i % 2 else "bob" for i in range(1, 13)}
     assert jobs["executable"].to_dict() == {i: "lammps" if i % 2 else "heat2d" for i in range(1, 13)}
 
-
-def test_a_plan_is_of_the_last_sharing_policy(capsys, folder):
-    words = ("jobs.sacct", *TREE, "--sharing", "none,blind", "--slowdowns", "pairs.csv", "--slurm", "plan")
-    answer(capsys, *words)
-    assert "OverSubscribe=FORCE:2" in (folder / "plan" / "slurm-plan.conf").read_text()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +142,6 @@ def test_a_plan_is_of_the_last_sharing_policy(capsys, folder):
             2,
             "--partitions with --sharing blind",
         ),
-        (("jobs.sacct", "--slurm", "pairs.csv"), 2, "--slurm pairs.csv cannot be made"),
         (("empty",), 3, "empty is empty: give a log in Standard Workload Format, or what Slurm prints by"),
         (("pairs.csv",), 3, "pairs.csv, line 1: not 18 numbers"),
     ],
@@ -185,18 +157,18 @@ def test_the_example_is_of_a_real_slurm(capsys):
     assert told["n_jobs"] == 48
 
 
-def test_a_sweep_has_partitions_but_no_plan(capsys, folder):
+def test_a_sweep_has_partitions_but_no_page(capsys, folder):
     words = ("jobs.sacct", *TREE, "--sweep", "order", "fcfs", "easy", "--partitions", "parts.conf")
     code = main.main(["batch", *words, "--out", "sweep", "--json", "--processes", "1"])
     rows = json.loads(capsys.readouterr().out)
     assert code == 0 and [row["settings"]["order"] for row in rows] == ["fcfs", "easy"]
     alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
     assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
-    code, line = refused(capsys, *words, "--out", "other", "--slurm", "plan")
-    assert code == 2 and "--slurm is of one simulation, and --sweep makes several" in line
+    code, line = refused(capsys, *words, "--out", "other", "--page", "plan.html")
+    assert code == 2 and "--page is of one simulation, and --sweep makes several" in line
     (folder / "more.sacct").write_text("\n".join([HEADER, *ROWS]))
-    code, line = refused(capsys, "jobs.sacct", "more.sacct", *TREE, "--out", "other", "--slurm", "plan")
-    assert code == 2 and "--slurm is of one simulation, and more than one LOG makes several" in line
+    code, line = refused(capsys, "jobs.sacct", "more.sacct", *TREE, "--out", "other", "--page", "plan.html")
+    assert code == 2 and "--page is of one simulation, and more than one LOG makes several" in line
 
 
 def test_larger_jobs_are_refused_with_the_remedy(capsys, folder):

@@ -1,9 +1,8 @@
-"""What `mpicoloc batch --slurm` writes, taken by a real Slurm: it places jobs as the simulation does."""
+"""The settings of docs/howto/decide/batch.md in a real Slurm: it places jobs as the simulation does."""
 
 import os
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import jobs
@@ -11,11 +10,7 @@ import numpy as np
 import pytest
 from slurm_jobs import is_possible
 
-from mpicoloc.batch import machine
-from mpicoloc.batch import order as batch_orders
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.slurm_plan import plan
-from mpicoloc.batch.slurm_plan.demand import Demand
+from mpicoloc.batch import allocation, machine, order
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.hostlist import expand
@@ -32,7 +27,7 @@ STEPS = (("a", 3), ("b", 2), ("c", 5), ("a", 0), ("d", 1), ("e", 4), ("b", 0), (
 
 
 class Lab:
-    """A cluster of 16 nodes at switches of 4, whose settings are those of a plan."""
+    """A cluster of 16 nodes whose settings can be replaced."""
 
     def __init__(self, name):
         self.name = name
@@ -47,9 +42,8 @@ class Lab:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def take(self, texts):
-        """Start slurmctld anew with the files of a plan; its nodes are all at one address here."""
-        settings = texts[plan.SETTINGS]
+    def take(self, settings, switches):
+        """Start slurmctld anew with these settings; its nodes are all at one address here."""
         for line in re.findall(r"^NodeName=.*\n", settings, re.M):
             names, words = re.fullmatch(r"NodeName=(\S+) (.*)\n", line).groups()
             port = int(re.search(r"SlurmctldPort=(\d+)", self.conf)[1])
@@ -58,9 +52,8 @@ class Lab:
                 f"NodeName={n} {address} Port={port + int(n[1:])} {words}\n" for n in expand(names, "plan")
             ]
             settings = settings.replace(line, "".join(own))
-        (self.folder / plan.SETTINGS).write_text(settings)
-        (self.folder / "topology.conf").write_text(texts.get(plan.SWITCHES, ""))
-        (self.folder / "slurm.conf").write_text(_OWN.sub("", self.conf) + f"Include {plan.SETTINGS}\n")
+        (self.folder / "topology.conf").write_text(switches if "topology/tree" in settings else "")
+        (self.folder / "slurm.conf").write_text(_OWN.sub("", self.conf) + settings)
         self.run("scontrol", "shutdown", "slurmctld")
         jobs.wait_until(self.is_ready, "the controller to start again")
 
@@ -101,33 +94,52 @@ def lab():
         slurm_cluster.stop(name)
 
 
-def named(found):
-    """A machine whose nodes are called as those of the lab."""
-    return replace(found, host_names=tuple(f"n{i + 1}" for i in range(N_NODES)))
+TREE = machine.of_hosts(xgft.parse("XGFT(2;4,4;1,1)", 1e9), np.arange(N_NODES))
+CONS_TRES = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
+ALIKE = "NodeName=n[1-16] CPUs=1 State=UNKNOWN\n"
+BATCH = "PartitionName=batch Nodes=n[1-16] Default=YES OverSubscribe=EXCLUSIVE State=UP\n"
+BACKFILL = "SchedulerType=sched/backfill\nSchedulerParameters=bf_window=1440,bf_max_job_test=500,bf_continue"
+BASIC = "PriorityType=priority/basic"
+ORDERS = {
+    "fcfs": f"SchedulerType=sched/builtin\n{BASIC}\n",
+    "easy": f"{BACKFILL},bf_job_part_count_reserve=1\n{BASIC}\n",
+    "conservative": f"{BACKFILL}\n{BASIC}\n",
+    "priority": f"{BACKFILL},bf_job_part_count_reserve=1\nPriorityType=priority/multifactor\n"
+    "PriorityWeightAge=100000\nPriorityWeightJobSize=100000\nPriorityMaxAge=7-0\nPriorityFavorSmall=NO\n",
+}
+WEIGHTS = "".join(f"NodeName=n{i} CPUs=1 Weight={i} State=UNKNOWN\n" for i in range(1, N_NODES + 1))
+ALLOCATIONS = {
+    "first-available": f"{CONS_TRES}{WEIGHTS}{BATCH}",
+    "best-fit": f"{CONS_TRES}TopologyPlugin=topology/tree\n{ALIKE}{BATCH}",
+}
+SWITCHES = "".join(f"SwitchName=s1_{i} Nodes=n[{4 * i + 1}-{4 * i + 4}]\n" for i in range(4))
+SWITCHES += "SwitchName=s2_0 Switches=s1_[0-3]\n"
+BLOCKS = f"""{CONS_TRES}TopologyPlugin=topology/tree
+NodeName=n[1-6,13-16] CPUs=1 Weight=1 State=UNKNOWN
+NodeName=n[7-12] CPUs=1 Weight=2 State=UNKNOWN
+PartitionName=big Nodes=n[1-12] MinNodes=7 OverSubscribe=EXCLUSIVE State=UP
+PartitionName=small Nodes=n[7-16] MaxNodes=6 Default=YES OverSubscribe=EXCLUSIVE State=UP
+"""
+CUT = """SwitchName=v0 Nodes=n[1-4]
+SwitchName=r0 Nodes=n[5-6]
+SwitchName=s1_0 Switches=v0,r0
+SwitchName=v1 Nodes=n[7-10]
+SwitchName=r1 Nodes=n[11-12]
+SwitchName=s1_1 Switches=v1,r1
+SwitchName=v2 Nodes=n[13-16]
+SwitchName=s1_2 Switches=v2
+SwitchName=s2_0 Switches=s1_[0-2]
+"""
+"""Switches of 6, 6 and 4 nodes, cut into 4 and 2; the first for big jobs, the last for small ones."""
 
 
-def tree(notation):
-    topology = xgft.parse(notation, 1e9)
-    return named(machine.first_nodes(machine.of_hosts(topology, np.arange(topology.n_hosts)), N_NODES))
-
-
-LAB = tree("XGFT(2;4,4;1,1)")
-
-
-DEMAND = Demand(300.0, 10, 8, 4.0, 8.0)
-
-
-def files(allocation_name, order="easy", own=LAB, demand=DEMAND):
-    return plan.files(own, 1, plan.Policies(order, allocation_name, "none"), demand)[0]
-
-
-@pytest.mark.parametrize("name", ["first-available", "best-fit"])
+@pytest.mark.parametrize("name", ALLOCATIONS)
 def test_slurm_gives_jobs_the_nodes_that_the_simulation_gives_them(lab, name):
-    lab.take(files(name))
+    lab.take(ORDERS["easy"] + ALLOCATIONS[name], SWITCHES)
     uses, simulated, real = np.zeros(N_NODES, np.uint8), {}, {}
     for job, n_nodes in STEPS:
         if n_nodes:
-            nodes, _ = registry.named(name).choose(LAB, uses, n_nodes)
+            nodes, _ = allocation.named(name).choose(TREE, uses, n_nodes)
             uses[nodes], simulated[job] = 1, nodes.tolist()
             real[job] = lab.begin(job, n_nodes)
         else:
@@ -138,12 +150,7 @@ def test_slurm_gives_jobs_the_nodes_that_the_simulation_gives_them(lab, name):
 
 
 def test_big_and_small_jobs_are_apart_and_meet_where_both_may_be(lab):
-    """Switches of 6, 6 and 4 nodes, cut into 4 and 2; the first for big jobs, the last for small ones."""
-    own = tree("XGFT(2;6,3;1,1)")
-    lab.take(files("virtual-blocks", own=own, demand=Demand(300.0, 10, 8, 6.0, 6.0)))
-    lines = lab.run("scontrol", "show", "topology").splitlines()
-    told = dict(re.match(r"SwitchName=(\S+) .* Nodes=(\S+)", line).groups() for line in lines)
-    assert told["v1"] == "n[7-10]" and told["r1"] == "n[11-12]" and told["s2_0"] == "n[1-16]"
+    lab.take(ORDERS["easy"] + BLOCKS, CUT)
     both = ("-p", "big,small")
     assert lab.begin("small", 4, *both) == [12, 13, 14, 15]
     assert set(range(6)) <= set(lab.begin("big", 8, *both)) <= set(range(12))
@@ -151,19 +158,16 @@ def test_big_and_small_jobs_are_apart_and_meet_where_both_may_be(lab):
     lab.end_all()
 
 
-@pytest.mark.parametrize("order", batch_orders.ORDERS)
-def test_slurm_takes_the_settings_of_each_order(lab, order):
-    texts = files("best-fit", order)
-    lab.take(texts)
+@pytest.mark.parametrize("name", order.ORDERS)
+def test_slurm_takes_the_settings_of_each_order(lab, name):
+    settings = ORDERS[name] + ALLOCATIONS["best-fit"]
+    lab.take(settings, SWITCHES)
     told = dict(
         line.replace(" ", "").split("=", 1)
         for line in lab.run("scontrol", "show", "config").splitlines()
         if "=" in line
     )
-    asked = dict(
-        re.findall(r"^((?:Scheduler|Priority|Topology|Select)\w+)=(\S+)$", texts[plan.SETTINGS], re.M)
-    )
-    assert len(asked) >= 5
+    asked = dict(re.findall(r"^((?:Scheduler|Priority|Topology|Select)\w+)=(\S+)$", settings, re.M))
     asked.pop("PriorityMaxAge", None)  # 7-0 is shown as 7-00:00:00
     assert {key: told[key].upper() for key in asked} == {key: word.upper() for key, word in asked.items()}
     assert lab.begin("one", 16) == list(range(16))

@@ -1,1 +1,0 @@
-"""Slurm configuration that comes nearest to a simulated schedule."""
