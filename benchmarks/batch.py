@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import tables
 
-from mpicoloc.batch.allocation.registry import ALLOCATIONS
+from mpicoloc.batch.allocation import ALLOCATIONS
 from mpicoloc.network.topology import xgft
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "batch"))

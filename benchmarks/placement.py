@@ -35,8 +35,8 @@ import propagations
 
 from mpicoloc.bubble import propagation, uneven
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
-from mpicoloc.place import anneal, bound, exhaustive, problem
-from mpicoloc.place.state import Replicas, random_placement
+from mpicoloc.place import anneal, bound, place, problem
+from mpicoloc.place.anneal import Replicas, random_placement
 
 N_PROGRAMS = 20
 PAPER = {
@@ -166,7 +166,7 @@ def mixes_table(args):
         began_s = time.process_time()
         found = anneal.anneal(one, np.random.default_rng([args.seed, i]))
         times_s.append(time.process_time() - began_s)
-        above.append(found.slowdown.sum() / exhaustive.search(one).slowdown.sum() - 1)
+        above.append(found.slowdown.sum() / place.search(one).slowdown.sum() - 1)
     above = np.array(above)
     columns = ("mixes", "within 0.5 % of the best, %", "the best itself, %", "farthest, %", "time, ms",
                "longest time, ms")  # fmt: skip
@@ -229,7 +229,7 @@ def draw(file):
 
 def gains_of(one, rng):
     """Mean speed-up of the jobs against the worst placement: the best one, and five random ones."""
-    every = exhaustive.all_placements((4, 4, 4, 4), 8, 2, 1000)
+    every = place.all_placements((4, 4, 4, 4), 8, 2, 1000)
     slowdowns = Replicas(one, every, "sum").slowdown[:-1].reshape(len(every), 4)
     total = slowdowns.sum(axis=1)
     worst = slowdowns[total.argmax()]

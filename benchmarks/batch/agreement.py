@@ -17,15 +17,14 @@ import easy_of_accasim
 import log_files
 import numpy as np
 
-from mpicoloc.batch import machine, order
-from mpicoloc.batch.allocation import registry
+from mpicoloc.batch import allocation, machine, order
 from mpicoloc.core.topology import Topology
 
 
 def begins_s(work, n_nodes, next_job):
     """When mpicoloc lets each job begin, s."""
     hosts = machine.of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
-    simulation = easy_of_accasim.LateSimulation(work, hosts, next_job, registry.named("first-available"))
+    simulation = easy_of_accasim.LateSimulation(work, hosts, next_job, allocation.named("first-available"))
     return simulation.run().start_s
 
 

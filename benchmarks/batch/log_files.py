@@ -4,7 +4,7 @@ import gzip
 
 import numpy as np
 
-from mpicoloc.batch.logs import job_log, swf
+from mpicoloc.batch import job_log, swf
 
 
 def write(path, number, submit_s, run_s, limit_s, n_nodes):

@@ -7,20 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch import costs as batch_costs
 from mpicoloc.batch import engine, metrics
-from mpicoloc.batch.costs import LinkCosts, SharingCosts
+from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.joining import Joining
-from mpicoloc.batch.link_sharing import LinkSharing
-from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.links import LinkSharing, SharedLinks
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.network_sharing import SharedLinks
+from mpicoloc.batch.metrics import SharingCosts
 from mpicoloc.batch.service import Service
-from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing
-from mpicoloc.batch.slowdowns import Slowdowns, blind
+from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
 from mpicoloc.batch.view import Allocation, Order
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
 
@@ -67,8 +64,6 @@ class Record:
         self.busy.append((view.now_s, view.machine.n_nodes - view.n_free))
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SHARING = {
     "none": "each job has its nodes for itself",
     "blind": "two jobs a node, whatever they suffer",
@@ -113,7 +108,7 @@ class Centre:
 class Case:
     """One draw of what is random: the programs of the jobs, and what they suffer beside each other.
 
-    `utilisation` is that of links by programs (`links.utilisation.of_programs`); None: links delay nobody.
+    `utilisation` is that of links by programs (`draws.of_programs`); None: links delay nobody.
     """
 
     seed: int
@@ -128,7 +123,8 @@ class Case:
 class SharedRun:
     """One policy in one case.
 
-    `record` is empty where places were not kept; `link_costs` is None if links delay nobody.
+    `record` is empty where places were not kept; node hours lost to links are None if links delay nobody,
+    and those lost under the allocation that is compared with, if there is none.
     """
 
     sharing: str
@@ -138,7 +134,8 @@ class SharedRun:
     costs: SharingCosts
     record: Record
     links: SharedLinks
-    link_costs: LinkCosts | None = None
+    links_lost_node_hours: float | None = None
+    against_node_hours: float | None = None
 
 
 def check_names(names: Sequence[str], order_name: str) -> None:
@@ -162,22 +159,10 @@ def run_all(
     for name in names:
         for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
             found = run(centre, name, case, keeps_places=keeps_places)
-            yield (
-                found
-                if centre.against is None
-                else _compared_with_other_allocation(centre, centre.against, found, case)
-            )
-
-
-def _compared_with_other_allocation(
-    centre: Centre, against: Allocation, found: SharedRun, case: Case
-) -> SharedRun:
-    """With what the same jobs lose to links under the other allocation, if links delay them."""
-    if found.link_costs is None:
-        return found
-    other = run(replace(centre, allocation=against), found.sharing, case, keeps_places=False).link_costs
-    assert other is not None
-    return replace(found, link_costs=replace(found.link_costs, against_node_hours=other.lost_node_hours))
+            if centre.against is not None and found.links_lost_node_hours is not None:
+                other = run(replace(centre, allocation=centre.against), name, case, keeps_places=False)
+                found = replace(found, against_node_hours=other.links_lost_node_hours)
+            yield found
 
 
 def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> SharedRun:
@@ -200,12 +185,10 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
         simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
         schedule = simulation.run()
         busy_s, shared_s = simulation.busy_node_s, simulation.shared_node_s
-    sharing_costs = batch_costs.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
-    outcome = metrics.outcome(work, machine, schedule, links)
-    # With two jobs a node, the jobs' own node seconds would count it twice.
-    outcome = replace(outcome, utilisation_frac=sharing_costs.utilisation_frac)
-    link_costs = batch_costs.of_links(work, delayed[0].lost_s) if delayed else None
-    return SharedRun(name, case.seed, schedule, outcome, sharing_costs, record, links, link_costs)
+    costs = metrics.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
+    outcome = metrics.outcome(work, machine, schedule, links, costs.utilisation_frac)
+    lost = metrics.lost_node_hours(work, delayed[0].lost_s) if delayed else None
+    return SharedRun(name, case.seed, schedule, outcome, costs, record, links, lost)
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch import queue
-from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import FREE, Allocation, Nodes, Order, View
+from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, View
 from mpicoloc.core import progress
+from mpicoloc.core.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _ADVANCE_JOBS = 1000
 """Jobs between two reports of progress."""
 
@@ -98,8 +95,8 @@ class Simulation:
     ) -> None:
         n = len(workload)
         self.workload, self.observers, self._order = workload, observers, order
-        self.waiting, self.releases = queue.waiting(), queue.releases()
-        self.view = View(machine, allocation, self.waiting, self.releases)
+        self.view = View(machine, allocation)
+        self.waiting, self.releases = self.view.queue, self.view.releases
         self.nodes: dict[int, Ints] = {}
         self.schedule = Schedule(*(np.full(n, np.nan) for _ in range(3)))
         self._work_s: dict[int, float] = {}
@@ -215,12 +212,7 @@ class Simulation:
 
     def _leave(self, job: int, nodes: Ints) -> None:
         """Free the nodes of a job that ends."""
-        view = self.view
-        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
-        view.uses[nodes] = FREE
-        view.expected_end_s[nodes] = -np.inf
-        view.n_free += len(nodes)
-        view.changed(is_release=True)
+        self.view.free(job, nodes)
 
     def _looks_ahead(self) -> bool:
         """Whether an order may ask now when running jobs will end: not if all that wait can begin at once."""
@@ -244,9 +236,9 @@ class Simulation:
         """Expect a job to end as if it went on at its present pace."""
         view, nodes = self.view, self.nodes[job]
         end_s = self.now_s + self.work_left_s(job) * self._expected_pace(job)
-        queue.remove_release(self.releases, float(view.expected_end_s[nodes[0]]), job)
+        self.releases.end(float(view.expected_end_s[nodes[0]]), job)
         view.expected_end_s[nodes] = end_s
-        queue.insert_release(self.releases, end_s, job, len(nodes))
+        self.releases.begin(end_s, job, len(nodes))
         view.changed(is_release=True)
 
     def _admit(self) -> None:
@@ -267,7 +259,7 @@ class Simulation:
             arrival_s=self.now_s,
         )
 
-    def _queue_of(self, job: int) -> queue.Columns:
+    def _queue_of(self, job: int) -> Columns:
         """Where a job waits."""
         return self.waiting
 
@@ -290,12 +282,7 @@ class Simulation:
     def _begin(self, job: int, chosen: Nodes) -> None:
         view, (nodes, use) = self.view, chosen
         assert len(nodes) == self.workload.n_nodes[job] and not view.uses[nodes].any(), "a node twice"
-        expected_end_s = self.now_s + float(self.workload.estimate_s[job])
-        view.uses[nodes] = use
-        view.expected_end_s[nodes] = expected_end_s
-        view.n_free -= len(nodes)
-        view.changed(is_release=False)
-        queue.insert_release(self.releases, expected_end_s, job, len(nodes))
+        view.take(job, nodes, use, self.now_s + float(self.workload.estimate_s[job]))
         self._start_work(job, nodes)
         for observer in self.observers:
             observer.began(self, job, nodes)

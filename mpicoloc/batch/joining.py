@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.batch.shared_simulation import NO_JOB, Join, SharedSimulation
 from mpicoloc.batch.view import FREE
+from mpicoloc.core.arrays import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 WINDOW = 200
 """Waiting jobs that are looked at, as of `sharing_plan`."""
 
@@ -28,9 +26,6 @@ class Joining:
     is_blind : bool
         Join whoever is there: two jobs a node, in order of the queue. Else only where the model finds that
         the machine then works faster.
-    min_gain_frac : float
-        By the model, work per second and node of all jobs concerned must rise by so much, in nodes of the job
-        that joins.
     overtakes : bool
         Jobs behind the first one may join, if that does not delay the first one.
     packs : bool
@@ -38,7 +33,6 @@ class Joining:
     """
 
     is_blind: bool
-    min_gain_frac: float = 0.0
     overtakes: bool = True
     packs: bool = False
 
@@ -56,7 +50,7 @@ class Joining:
             # What was no gain for one job is none for another of that program and size.
             if key in tried:
                 continue
-            nodes = half.first_nodes(n_nodes) if self.is_blind else half.best_nodes(job, n_nodes, self)
+            nodes = half.first_nodes(n_nodes) if self.is_blind else half.best_nodes(job, n_nodes)
             if nodes is None:
                 tried.add(key)
             elif not place or not _delays_first(simulation, place, nodes):
@@ -89,7 +83,7 @@ class _Half:
         taken = np.concatenate((self.free, np.flatnonzero(self.has_one)))[:n_nodes]
         return np.sort(taken) if len(taken) == n_nodes and n_nodes > len(self.free) else None
 
-    def best_nodes(self, job: int, n_nodes: int, rules: Joining) -> Ints | None:
+    def best_nodes(self, job: int, n_nodes: int) -> Ints | None:
         """Free nodes, then those of the jobs that lose least, if all work more per second together."""
         order, loss = self._rank(int(self.simulation.programs[job]))
         n_shared = n_nodes - len(self.free)
@@ -101,7 +95,7 @@ class _Half:
         choices = [order[: int(np.searchsorted(room, n_shared)) + 1]] if room[-1] >= n_shared else []
         choices += [order[whole[:1]]] if len(whole) else []
         gains = [self._gain(job, n_nodes, chosen, loss) for chosen in choices]
-        if not gains or max(gains) <= rules.min_gain_frac * n_nodes:
+        if not gains or max(gains) <= 0:
             return None
         chosen = self.hosts[choices[int(np.argmax(gains))]]
         first = self.simulation.jobs_on[0]

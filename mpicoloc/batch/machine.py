@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Ints
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.fabric import Fabric
-
-Ints = NDArray[np.int64]
 
 MARENOSTRUM = "MareNostrum"
 """Name of the machine of Jokanovic 2014, section 4.3."""
@@ -39,22 +38,25 @@ class Machine:
     subtree: tuple[Ints, ...]
     host_names: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        starts = tuple(np.flatnonzero(np.diff(level, prepend=-1)) for level in self.subtree)
-        object.__setattr__(self, "starts", starts)
-        sizes = np.diff(starts[0], append=self.n_nodes)
-        object.__setattr__(self, "switch_sizes", sizes)
-        object.__setattr__(self, "switch_size", int(sizes.max()))
-        object.__setattr__(self, "place", np.arange(self.n_nodes) - np.repeat(starts[0], sizes))
+    @functools.cached_property
+    def starts(self) -> tuple[Ints, ...]:
+        """First node of each subtree of a level; ``starts[0]`` of first-level switches."""
+        return tuple(np.flatnonzero(np.diff(level, prepend=-1)) for level in self.subtree)
 
-    starts: tuple[Ints, ...] = ()
-    """First node of each subtree of a level; ``starts[0]`` of first-level switches."""
-    switch_sizes: Ints = None  # type: ignore[assignment]
-    """Nodes of each first-level switch."""
-    place: Ints = None  # type: ignore[assignment]
-    """Number of each node at its first-level switch."""
-    switch_size: int = 0
-    """Nodes of the largest first-level switch: a job with more is *big* (thesis, section 4.2)."""
+    @functools.cached_property
+    def switch_sizes(self) -> Ints:
+        """Nodes of each first-level switch."""
+        return np.diff(self.starts[0], append=self.n_nodes)
+
+    @functools.cached_property
+    def place(self) -> Ints:
+        """Number of each node at its first-level switch."""
+        return np.arange(self.n_nodes) - np.repeat(self.starts[0], self.switch_sizes)
+
+    @functools.cached_property
+    def switch_size(self) -> int:
+        """Nodes of the largest first-level switch: a job with more is *big* (thesis, section 4.2)."""
+        return int(self.switch_sizes.max())
 
     def node_names(self) -> tuple[str, ...]:
         """Name of each node."""
@@ -84,7 +86,7 @@ class Machine:
         """Subtree below the roots that each first-level switch is in."""
         return self.subtree[self.top_level - 1][self.starts[0]]
 
-    def per_switch(self, flags: NDArray[np.bool_]) -> Ints:
+    def per_switch(self, flags: Bools) -> Ints:
         """Nodes of each first-level switch for which a flag is set."""
         return np.add.reduceat(flags, self.starts[0], dtype=np.int64)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.batch.view import Order, View
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.errors import UsageError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+MAX_AGE_S = 7 * 86400.0
+"""A job that has waited as long has age 1."""
 
 
 def conservative(view: View) -> int | None:
@@ -104,7 +102,7 @@ def _examined(view: View, first: int) -> int | None:
     return place
 
 
-def _first_harmless(view: View, first: int, places: NDArray[np.int64]) -> int | None:
+def _first_harmless(view: View, first: int, places: Ints) -> int | None:
     """The first of some places that find nodes whose job does not delay the first one."""
     reserved = view.reservation(first)
     short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
@@ -123,35 +121,18 @@ def fcfs(view: View) -> int | None:
     return 0 if view.can_start(0) else None
 
 
-@dataclass(frozen=True)
-class Priority:
-    """An order by ``age_weight * age + size_weight * size``, both in [0, 1].
-
-    Parameters
-    ----------
-    age_weight, size_weight : float
-        A negative `size_weight` favours small jobs.
-    max_age_s : float
-        A job that has waited as long has age 1, s.
-    """
-
-    age_weight: float = 1.0
-    size_weight: float = 1.0
-    max_age_s: float = 7 * 86400.0
-
-    def __call__(self, view: View) -> int | None:
-        """The job of highest priority, or one that does not delay it."""
-        age = np.minimum((view.now_s - view.queue["arrival_s"]) / self.max_age_s, 1)
-        size = view.queue["n_nodes"] / view.machine.n_nodes
-        first = int(np.argmax(self.age_weight * age + self.size_weight * size))
-        return first if view.can_start(first) else backfilled(view, first)
+def priority(view: View) -> int | None:
+    """The job of highest priority, age + size, both in [0, 1], or one that does not delay it."""
+    age = np.minimum((view.now_s - view.queue["arrival_s"]) / MAX_AGE_S, 1)
+    first = int(np.argmax(age + view.queue["n_nodes"] / view.machine.n_nodes))
+    return first if view.can_start(first) else backfilled(view, first)
 
 
 ORDERS: dict[str, Order] = {
     "fcfs": fcfs,
     "easy": easy,
     "conservative": conservative,
-    "priority": Priority(),
+    "priority": priority,
 }
 """Orders by name."""
 

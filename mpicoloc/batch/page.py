@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 import mpicoloc
-from mpicoloc.batch import costs
-from mpicoloc.batch.comparison import SharedRun
-from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch import metrics, sharing_figures
+from mpicoloc.batch.comparison import Centre, SharedRun
+from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.sharing_figures import PolicyFigures
+from mpicoloc.core.arrays import Floats
 from mpicoloc.core.tables import printable
 from mpicoloc.show.templates import template
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 N_DRAWN = 3000
 """Jobs whose time is drawn node by node; of longer logs, the ones among which jobs waited longest."""
@@ -30,34 +27,19 @@ _WIDTH, _HEIGHT = 600, 130
 """Of a curve, in its own units."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A quantity over time under each policy, as points of SVG polylines."""
-
-    title: str
-    top: str
-    lines: tuple[str, ...]
-
-
-def page(
-    title: str,
-    workload: Workload,
-    machine: Machine,
-    runs: Sequence[SharedRun],
-    table: Sequence[Sequence[str]],
-    sentences: Sequence[str] = (),
-) -> str:
-    """The page.
-
-    Result: HTML that asks for nothing over the network.
-    """
-    window = _window(runs)
+def page(title: str, centre: Centre, runs: Sequence[SharedRun], figures: Sequence[PolicyFigures]) -> str:
+    """HTML that asks for nothing over the network; `runs` are one of each policy."""
+    workload, machine, window = centre.workload, centre.machine, _window(runs)
     return template("batch_page.html").render(
         title=printable(title),
-        **_sizes(workload, machine, runs),
+        machine=printable(machine.name),
+        n_nodes=machine.n_nodes,
+        n_jobs=len(workload),
+        is_part=len(workload) > N_DRAWN,
+        days=_span_s(runs) / 86400,
         names=[run.sharing for run in runs],
-        table=table,
-        sentences=[printable(line) for line in sentences],
+        table=sharing_figures.table(figures),
+        sentences=[printable(line) for line in sharing_figures.sentences(figures)],
         curves=_curves(machine, runs),
         width=_WIDTH,
         height=_HEIGHT,
@@ -65,17 +47,6 @@ def page(
         data=_script_data(_data(workload, machine, runs, window)),
         version=mpicoloc.__version__,
     )
-
-
-def _sizes(workload: Workload, machine: Machine, runs: Sequence[SharedRun]) -> dict[str, Any]:
-    """What stands below the title."""
-    return {
-        "machine": printable(machine.name),
-        "n_nodes": machine.n_nodes,
-        "n_jobs": len(workload),
-        "is_part": len(workload) > N_DRAWN,
-        "days": _span_s(runs) / 86400,
-    }
 
 
 def _script_data(data: Any) -> Markup:
@@ -116,7 +87,7 @@ def _data(
     for run in runs:
         schedule = run.schedule
         inside = np.flatnonzero((schedule.end_s > begin_s) & (schedule.start_s < end_s))
-        slowdown = costs.slowdowns(workload, schedule)
+        slowdown = metrics.slowdowns(workload, schedule)
         policies.append(
             {
                 "name": run.sharing,
@@ -139,7 +110,8 @@ def _data(
     }
 
 
-def _curves(machine: Machine, runs: Sequence[SharedRun]) -> list[Curve]:
+def _curves(machine: Machine, runs: Sequence[SharedRun]) -> list[dict[str, Any]]:
+    """Quantities over time under each policy, as points of SVG polylines."""
     edges = _begin_s(runs) + np.linspace(0.0, _span_s(runs), N_BINS + 1)
     busy, waiting = [], []
     for run in runs:
@@ -152,8 +124,8 @@ def _curves(machine: Machine, runs: Sequence[SharedRun]) -> list[Curve]:
         waiting.append(mean_in_bins(changes_s[order], np.cumsum(steps[order]), edges))
     most = max(float(np.max(waiting)), 1.0)
     return [
-        Curve("Nodes with a job", "100 %", tuple(_points(one, 1.0) for one in busy)),
-        Curve("Jobs that wait", f"{most:,.0f}", tuple(_points(one, most) for one in waiting)),
+        {"title": "Nodes with a job", "top": "100 %", "lines": [_points(one, 1.0) for one in busy]},
+        {"title": "Jobs that wait", "top": f"{most:,.0f}", "lines": [_points(one, most) for one in waiting]},
     ]
 
 

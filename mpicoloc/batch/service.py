@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch.shared_simulation import NO_JOB, Join, SharedSimulation
-from mpicoloc.batch.slowdowns import BLIND_SLOWDOWN
+from mpicoloc.batch.shared_simulation import BLIND_SLOWDOWN, NO_JOB, Join, SharedSimulation
+from mpicoloc.core.arrays import Ints
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.pairing import policies, sharing_plan
 from mpicoloc.pairing.queue import Queue
 
-Ints = NDArray[np.int64]
 QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0
 """Time between two looks of the service, s."""

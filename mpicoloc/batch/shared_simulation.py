@@ -11,17 +11,64 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch import queue
 from mpicoloc.batch.engine import Observer, Simulation
-from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.slowdowns import Slowdowns
 from mpicoloc.batch.view import FREE, Allocation, Nodes, Order
+from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.slowdown import PairSlowdowns
+from mpicoloc.errors import DataError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+_Z = 1.959963984540054
+BLIND_SLOWDOWN = 2.0
+"""What a batch system without a model expects of two jobs on a node: each has half of its processors."""
+
+
+@dataclass(frozen=True)
+class Slowdowns:
+    """Slowdowns of p programs beside each other.
+
+    Parameters
+    ----------
+    believed, true : ndarray, shape (p, p)
+        At [i, j] T_co / T_solo of program i beside program j; what is decided by, and what jobs suffer.
+
+    Raises
+    ------
+    DataError
+        If a slowdown is below 1 or not finite, or the shapes differ.
+    """
+
+    believed: Floats
+    true: Floats
+
+    def __post_init__(self) -> None:
+        n = len(self.true)
+        for name in ("believed", "true"):
+            array = getattr(self, name)
+            if array.shape != (n, n) or not ((array >= 1) & (array < np.inf)).all():
+                raise DataError(f"{name} slowdowns: need finite numbers >= 1 of shape {(n, n)}, got {array}")
+
+
+def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:
+    """Slowdowns as a model believes them, and true ones drawn from its 95 % intervals.
+
+    The logarithm is taken as normal, with the spread that the interval's upper end tells: the lower end is
+    cut at 1. What is drawn below 1 counts as 1.
+    """
+    value = np.array(pairs.value)
+    if rng is None:
+        return Slowdowns(value, value)
+    sd = np.log(pairs.high / pairs.value) / _Z
+    return Slowdowns(value, np.maximum(value * np.exp(rng.normal(0.0, 1.0, value.shape) * sd), 1.0))
+
+
+def blind(slowdowns: Slowdowns) -> Slowdowns:
+    """The same truth for a batch system that knows nothing of it."""
+    return Slowdowns(np.full_like(slowdowns.true, BLIND_SLOWDOWN), slowdowns.true)
+
+
 NO_JOB = -1
 
 
@@ -156,7 +203,7 @@ class SharedSimulation(Simulation):
         self.believed[job] = 1.0
         self.expected_end_s[job] = self.now_s + float(self.workload.estimate_s[job])
         self._n_last[job] = 0
-        queue.insert_release(self.releases, float(self.expected_end_s[job]), job, 0)
+        self.releases.begin(float(self.expected_end_s[job]), job, 0)
         self._start_work(job, nodes)
         self._set_pace([job, *self.beside[job]])
         self.view.changed(is_release=True)
@@ -166,7 +213,7 @@ class SharedSimulation(Simulation):
     def _leave(self, job: int, nodes: Ints) -> None:
         """A job ends; nodes on which there is another one stay in use."""
         self._count_time()
-        queue.remove_release(self.releases, float(self.expected_end_s[job]), job)
+        self.releases.end(float(self.expected_end_s[job]), job)
         self.expected_end_s[job] = -np.inf
         del self._n_last[job], self.believed[job]
         is_second = self.jobs_on[1, nodes] == job
@@ -220,9 +267,9 @@ class SharedSimulation(Simulation):
 
     def _expect(self, job: int, end_s: float) -> None:
         """Move the expected end of a job."""
-        queue.remove_release(self.releases, float(self.expected_end_s[job]), job)
+        self.releases.end(float(self.expected_end_s[job]), job)
         self.expected_end_s[job] = end_s
-        queue.insert_release(self.releases, end_s, job, self._n_last[job])
+        self.releases.begin(end_s, job, self._n_last[job])
 
     def _expect_nodes(self, job: int) -> None:
         """When the nodes of a job are expected to be free, and how many of them its own end frees."""
@@ -234,9 +281,9 @@ class SharedSimulation(Simulation):
         is_last = (other_end_s < end_s) | ((other_end_s == end_s) & (other < job))
         n = int(np.count_nonzero(is_last))
         if n != self._n_last[job]:
-            queue.remove_release(self.releases, end_s, job)
+            self.releases.end(end_s, job)
             self._n_last[job] = n
-            queue.insert_release(self.releases, end_s, job, n)
+            self.releases.begin(end_s, job, n)
 
     def _count_time(self) -> None:
         """Add what nodes have been in use since the last change."""

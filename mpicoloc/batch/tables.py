@@ -11,40 +11,42 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mpicoloc.batch import costs
+from mpicoloc.batch import metrics
 from mpicoloc.batch.comparison import Case, Centre, SharedRun
-from mpicoloc.batch.logs.job_log import JobLog
-from mpicoloc.batch.sharing_figures import PolicyFigures, as_json
-from mpicoloc.job import sweep_flags
+from mpicoloc.batch.job_log import JobLog
+from mpicoloc.batch.sharing_figures import as_json
+from mpicoloc.batch.study import Result
+from mpicoloc.job import sweep
 from mpicoloc.show import outputs
+from mpicoloc.show.table import write_parquet
 
 POLICIES = "policies.parquet"
 """Of a sweep: a row for each combination, sharing policy and figure; not there where no jobs share nodes."""
 _NOT_FIGURES = ("notes", "settings", "policies", "n_seeds", "sentences")
 
 
-def write(
-    centre: Centre,
-    cases: Sequence[Case],
-    runs: Sequence[SharedRun],
-    told: Sequence[Mapping[str, Any]],
-    found: Sequence[PolicyFigures],
-    out: str,
-) -> None:
+def write(found: Result, out: str) -> None:
     """Write a file for each table to the folder `out`, which must be new or empty.
 
     Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
     """
-    of_seed = {case.seed: case for case in cases}
+    centre, of_seed = found.study.centre, {case.seed: case for case in found.study.cases}
     tables = {
-        "jobs": pa.concat_tables([_jobs(centre, of_seed[run.seed], run) for run in runs]),
-        "events": pa.concat_tables([_events(run) for run in runs]),
-        "runs": _from_rows([_run(run, row) for run, row in zip(runs, told, strict=True)]),
-        "policies": _from_rows(_policies(as_json(found)["policies"])),
+        "jobs": pa.concat_tables([_jobs(centre, of_seed[run.seed], run) for run in found.runs]),
+        "events": pa.concat_tables([_events(run) for run in found.runs]),
+    }
+    rows = {
+        "runs": [
+            {"sharing": run.sharing, "seed": run.seed, **_flat(vars(run.outcome)), **vars(run.costs)}
+            for run in found.runs
+        ],
+        "policies": _policies(as_json(found.figures)["policies"]),
     }
     with outputs.folder(out) as folder:
         for name, table in tables.items():
             pq.write_table(table, os.path.join(folder, f"{name}.parquet"), compression="zstd")
+        for name, own in rows.items():
+            write_parquet(own, os.path.join(folder, f"{name}.parquet"))
 
 
 def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
@@ -52,12 +54,12 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
     Raises `EnvironmentFault` if the folder or the disk refuses.
     """
-    sweep_flags.replace(_same_keys([{**row["settings"], **_flat(row)} for row in rows]), folder)
+    sweep.replace_table([{**row["settings"], **_flat(row)} for row in rows], folder)
     policies = [
         {**row["settings"], **figure} for row in rows for figure in _policies(row.get("policies", ()))
     ]
     if policies:
-        sweep_flags.replace(_same_keys(policies), folder, POLICIES)
+        sweep.replace_table(policies, folder, POLICIES)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, POLICIES))  # of other rows
@@ -82,7 +84,7 @@ def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
             "wait_s": schedule.start_s - schedule.arrival_s,
             "run_alone_s": log.run_s,
             "estimate_s": work.estimate_s,
-            "slowdown": costs.slowdowns(work, schedule),
+            "slowdown": metrics.slowdowns(work, schedule),
             "nodes": [_nodes(runs) for runs in run.record.runs],
             "beside_jobs": pa.array(
                 [log.number[sorted(run.record.beside.get(job, ()))].tolist() for job in range(n)],
@@ -127,12 +129,6 @@ def _events(run: SharedRun) -> pa.Table:
     )
 
 
-def _run(run: SharedRun, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of one policy in one draw."""
-    figures = {name: value for name, value in _flat(told).items() if name != "wall_s"}
-    return {"sharing": run.sharing, "seed": run.seed, **figures, **vars(run.costs)}
-
-
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Figures of one run as columns: ``pairs_level_1`` and ``subtrees_level_1`` for the first level."""
     told = {name: value for name, value in row.items() if name not in _NOT_FIGURES}
@@ -150,13 +146,3 @@ def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if isinstance(value, dict) and "low" in value:
                 found.append({"sharing": policy["sharing"], "figure": figure, **value})
     return found
-
-
-def _from_rows(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist(_same_keys(rows))
-
-
-def _same_keys(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the keys of all of them: machines differ in their levels; what a row lacks is null."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return [{name: row.get(name) for name in names} for row in rows]

@@ -2,19 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.queue import Columns
+from mpicoloc.core.arrays import Bools, Ints
+
+
+class Columns:
+    """Rows of several columns which are inserted and removed one by one.
+
+    Parameters
+    ----------
+    dtypes : mapping of str to dtype
+        Of each column.
+
+    Attributes
+    ----------
+    n_removed : int
+        Rows that were taken out so far.
+    """
+
+    def __init__(self, dtypes: Mapping[str, DTypeLike]) -> None:
+        self._columns = {name: np.empty(1024, dtype) for name, dtype in dtypes.items()}
+        self._n = 0
+        self.n_removed = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """One column; valid until the next change."""
+        return self._columns[name][: self._n]
+
+    def insert(self, place: int, **row: float) -> None:
+        """A row before that at `place`."""
+        n = self._n
+        for name, column in self._columns.items():
+            if n == len(column):
+                column = self._columns[name] = np.concatenate((column, np.empty_like(column)))
+            column[place + 1 : n + 1] = column[place:n]
+            column[place] = row[name]
+        self._n += 1
+
+    def append(self, **row: float) -> None:
+        """A row behind all others."""
+        self.insert(self._n, **row)
+
+    def remove(self, place: int) -> None:
+        """Take a row out."""
+        n = self._n
+        for column in self._columns.values():
+            column[place : n - 1] = column[place + 1 : n]
+        self._n -= 1
+        self.n_removed += 1
+
+
+class Releases(Columns):
+    """Jobs that run, in order of the ends that the batch system expects: s, job, nodes that become free."""
+
+    def __init__(self) -> None:
+        super().__init__({"end_s": np.float64, "job": np.int64, "n_nodes": np.int64})
+
+    def begin(self, end_s: float, job: int, n_nodes: int) -> None:
+        """A job that begins, behind those with the same expected end."""
+        place = int(np.searchsorted(self["end_s"], end_s, side="right"))
+        self.insert(place, end_s=end_s, job=job, n_nodes=n_nodes)
+
+    def end(self, end_s: float, job: int) -> None:
+        """A job that ended."""
+        low, high = (int(np.searchsorted(self["end_s"], end_s, side=side)) for side in ("left", "right"))
+        self.remove(low + int(np.flatnonzero(self["job"][low:high] == job)[0]))
+
 
 Uses = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 FREE = 0
 """Use of a node without a job; an allocation gives its own meaning to every other number."""
 
@@ -52,16 +117,6 @@ class Allocation:
         return np.asarray(found[number.ravel()])
 
 
-class Order(Protocol):
-    """Chooses the next job."""
-
-    def __call__(self, view: View) -> int | None:
-        """Place in the queue of a job to begin now, or None: all others wait.
-
-        It is called again after each job that begins, until it returns None.
-        """
-
-
 @dataclass(frozen=True)
 class Reservation:
     """When the first job of the queue can begin at the latest, if estimates hold.
@@ -78,17 +133,27 @@ class Reservation:
 
 
 class View:
-    """The state of a simulated batch system, to be read only.
+    """The state of a simulated batch system, which orders and allocations only read.
 
     Parameters
     ----------
     machine : Machine
     allocation : Allocation
+
+    Attributes
+    ----------
+    queue : Columns
+        Jobs that wait, in order of arrival; times in s.
+    releases : Releases
+        Jobs that run.
     """
 
-    def __init__(self, machine: Machine, allocation: Allocation, queue: Columns, releases: Columns) -> None:
+    def __init__(self, machine: Machine, allocation: Allocation) -> None:
         self.machine, self.allocation = machine, allocation
-        self.queue, self.releases = queue, releases
+        self.queue = Columns(
+            {"job": np.int64, "n_nodes": np.int64, "estimate_s": np.float64, "arrival_s": np.float64}
+        )
+        self.releases = Releases()
         self.now_s = 0.0
         self.uses: Uses = np.zeros(machine.n_nodes, np.uint8)
         self.expected_end_s = np.full(machine.n_nodes, -np.inf)
@@ -97,6 +162,22 @@ class View:
         self._leaving_room: dict[int, bool] = {}
         self._reserved: tuple[int, Reservation] | None = None
         self._refused: tuple[int, int, int] | None = None
+
+    def take(self, job: int, nodes: Ints, use: int | Uses, expected_end_s: float) -> None:
+        """Give free nodes to a job."""
+        self.uses[nodes] = use
+        self.expected_end_s[nodes] = expected_end_s
+        self.n_free -= len(nodes)
+        self.changed(is_release=False)
+        self.releases.begin(expected_end_s, job, len(nodes))
+
+    def free(self, job: int, nodes: Ints) -> None:
+        """Free the nodes of a job that ends."""
+        self.releases.end(float(self.expected_end_s[nodes[0]]), job)
+        self.uses[nodes] = FREE
+        self.expected_end_s[nodes] = -np.inf
+        self.n_free += len(nodes)
+        self.changed(is_release=True)
 
     def changed(self, *, is_release: bool) -> None:
         """Forget what depends on the nodes in use; the engine calls it."""
@@ -126,9 +207,9 @@ class View:
         return self.nodes_for(n_nodes) is not None
 
     def can_start_which(self, places: Ints) -> Bools:
-        """For which places of the queue `can_start` holds."""
+        """For which places of the queue `can_start` holds, where not only the number of nodes counts."""
         sizes = self.queue["n_nodes"][places]
-        if self.allocation.is_bound_by_number or self.n_free == self.machine.n_nodes:
+        if self.n_free == self.machine.n_nodes:
             return np.asarray(sizes <= self.n_free)
         return self.allocation.finds(self.machine, self.uses, sizes) & (sizes <= self.n_free)
 
@@ -185,12 +266,20 @@ class View:
         return bool(found[0]) or not np.count_nonzero(uses)
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
-        """Whether the job at `place` may outlast the reservation of that at `first` without delaying it."""
+        """Whether the job at `place` may outlast the reservation of that at `first` without delaying it.
+
+        Of allocations that are not bound by the number of nodes.
+        """
         sizes = self.queue["n_nodes"]
-        if self.allocation.is_bound_by_number:
-            return bool(sizes[place] <= reservation.n_spare)
         size = int(sizes[place])
         if size not in self._leaving_room:
             nodes = self.nodes_for(size)
             self._leaving_room[size] = self._can_start_at(int(sizes[first]), reservation.start_s, nodes)
         return self._leaving_room[size]
+
+
+Order = Callable[[View], int | None]
+"""Chooses the place in the queue of a job to begin now, or None: all others wait.
+
+It is called again after each job that begins, until it returns None.
+"""

@@ -1,21 +1,52 @@
-"""A sweep: work that is done for many cases, each by itself, and not again for those that are noted."""
+"""`--sweep` of the verbs that simulate: combinations of some flags' values, on all cores or under mpirun.
+
+Each combination is work by itself, whose row is noted in a folder; what is noted is not done again.
+"""
 
 from __future__ import annotations
 
+import argparse
+import copy
+import hashlib
 import itertools
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
+import mpicoloc
+from mpicoloc import messages
+from mpicoloc.cli import numbers
 from mpicoloc.core import progress
-from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.job import row_log
 from mpicoloc.job.row_log import Row
 
 ROWS = "rows.jsonl"
 """File in a sweep's folder with one row for each case that has ended."""
+TABLE = "sweep.parquet"
+UNSET = "none"
+"""The value that leaves a flag out."""
+
+Actions = dict[str, argparse.Action]
+"""Flags by name, without the dashes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
+    """Flags of sweeps; `words` are the help of the first."""
+    parser.add_argument("--sweep", metavar=("FLAG", "VALUE"), nargs="+", action="append", help=words)
+    parser.add_argument(
+        "--processes", metavar="N", type=numbers.whole(most=4096), help="of a sweep (one for each core)"
+    )
+
+
+def check_single(args: argparse.Namespace) -> None:
+    """Refuse flags of sweeps where there is none."""
+    if args.processes is not None:
+        raise UsageError("--processes is of --sweep, which is not given: leave it out")
 
 
 @dataclass(frozen=True)
@@ -37,9 +68,61 @@ class Case:
     argument: Any
 
 
-def grid(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
-    """Every combination of the values of each axis; the first axis varies least often."""
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+def run(
+    args: argparse.Namespace,
+    verb: str,
+    of_one: Sequence[str],
+    cases: Callable[[], list[Case]],
+    work: Callable[[Any], Row],
+    write: Callable[[Sequence[Row], str], None],
+    show: Callable[[Sequence[Row]], None],
+    several: str = "--sweep",
+) -> tuple[list[Row], int]:
+    """Do the work that the folder lacks, and write and print the rows of all cases.
+
+    Flags `of_one` run of the verb are refused; `several` is what makes more of them. Result: the rows, none
+    in a rank that only works, and the exit code: 1 if some cases failed, that of the first if all did.
+    """
+    from mpicoloc.job import pool
+
+    if args.out is None:
+        raise UsageError("a sweep notes its rows in a folder: give --out FOLDER")
+    for flag in of_one:
+        if getattr(args, flag) is not None:
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(f"{name} is of one {verb}, and {several} makes several: leave it out")
+    with pool.workers(args.processes) as executor:
+        if executor is None:
+            return [], 0
+        if args.processes is not None and pool.is_under_mpirun():
+            raise UsageError(
+                "--processes is of one machine, and under mpirun its ranks do the work: leave it out"
+            )
+        wanted = cases()
+        with row_log.only_one(args.out, "sweep") as is_sure:
+            if not is_sure:
+                messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
+            failed: list[MpicolocError] = []
+            done = complete(wanted, work, args.out, executor, lambda *why: _report(failed, *why))
+            if not done:
+                return [], failed[0].exit_code
+            rows = [{"settings": dict(case.settings), **found} for case, found in done]
+            write(rows, args.out)
+    for note in dict.fromkeys(note for row in rows for note in row["notes"]):
+        messages.note(note)
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    else:
+        show(rows)
+    sys.stdout.flush()
+    return rows, 1 if failed else 0
+
+
+def _report(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
+    """Tell why a row failed; the same reason once."""
+    if str(error) not in map(str, failed):
+        messages.trouble(f"{words_of(case.settings)}: {error}")
+    failed.append(error)
 
 
 def complete(
@@ -58,38 +141,148 @@ def complete(
     noted = row_log.recover(path)
     rows = {case.key: noted[case.key]["row"] for case in cases if "row" in noted.get(case.key, ())}
     missing = {case.key: case for case in cases if case.key not in rows}
-    with progress.stage("sweep", len(missing), "rows") as advance:
-        try:
+    try:
+        with progress.stage("sweep", len(missing), "rows") as advance:
             running = {executor.submit(work, case.argument): case for case in missing.values()}
-        except BrokenExecutor:
-            raise _WorkerDied(_died(path)) from None
-        for future in as_completed(running):
-            case = running.pop(future)
-            try:
-                rows[case.key] = _result(future, path)
-            except MpicolocError as error:
-                if isinstance(error, _WorkerDied):
-                    raise
-                tell_failed(case, error)
-            else:
-                row_log.append(path, {"key": case.key, "settings": case.settings, "row": rows[case.key]})
-            advance(1)
+            for future in as_completed(running):
+                case = running.pop(future)
+                try:
+                    rows[case.key] = future.result()
+                except MpicolocError as error:
+                    tell_failed(case, error)
+                else:
+                    row_log.append(path, {"key": case.key, "settings": case.settings, "row": rows[case.key]})
+                advance(1)
+    except BrokenExecutor:
+        raise EnvironmentFault(
+            "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
+            f"--processes if memory was short; what has ended is in {path}"
+        ) from None
     return [(case, rows[case.key]) for case in cases if case.key in rows]
 
 
-class _WorkerDied(EnvironmentFault):
-    """No more work is possible."""
+def check_each(
+    cases: Sequence[Case],
+    check: Callable[[argparse.Namespace], object],
+    drawn: str,
+    check_drawn: Callable[[argparse.Namespace], object] | None = None,
+) -> None:
+    """Refuse before the first simulation what one of them cannot be made of.
+
+    What is drawn is as good for one random state as for another, so `check` is called once for the cases that
+    differ in that flag only, which is `drawn`. `check_drawn` is called for each.
+    """
+    checked = set()
+    for case in cases:
+        try:
+            if check_drawn is not None:
+                check_drawn(case.argument)
+            flags = repr(sorted((name, flag) for name, flag in vars(case.argument).items() if name != drawn))
+            if flags not in checked:
+                check(case.argument)
+            checked.add(flags)
+        except MpicolocError as error:
+            raise type(error)(f"{words_of(case.settings)}: {error}") from None
 
 
-def _result(future: Future[Row], path: str) -> Row:
+def words_of(settings: Mapping[str, str]) -> str:
+    """The settings of a case for people."""
+    return ", ".join(f"{flag} {value}" for flag, value in settings.items())
+
+
+def grid(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
+    """Every combination of the values of each axis; the first axis varies least often."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def variants(
+    args: argparse.Namespace, axes: Mapping[str, Sequence[str]], actions: Actions
+) -> Iterator[tuple[dict[str, str], argparse.Namespace]]:
+    """Every combination, and the arguments of a run of its own, in which axes that are no flags are unset."""
+    for settings in grid(axes):
+        own = copy.copy(args)
+        del own.run, own.sweep
+        own.out = None
+        for flag, value in settings.items():
+            try:
+                if flag in actions:
+                    setattr(own, actions[flag].dest, _value(actions[flag], value))
+            except argparse.ArgumentTypeError as error:
+                raise UsageError(f"{words_of(settings)}: --{flag} {error}") from None
+        yield settings, own
+
+
+def _value(action: argparse.Action, words: str) -> Any:
+    """The value of a flag as if it had been given; those that may be repeated have commas between theirs."""
+    if words == UNSET:
+        return _default(action)
+    is_list = isinstance(action, argparse._AppendAction)
+    return [_parsed(action, word) for word in words.split(",")] if is_list else _parsed(action, words)
+
+
+def _parsed(action: argparse.Action, word: str) -> Any:
+    return action.type(word) if callable(action.type) else word
+
+
+def _default(action: argparse.Action) -> Any:
+    return _parsed(action, action.default) if isinstance(action.default, str) else action.default
+
+
+def axes(args: argparse.Namespace, actions: Actions, of_files: Mapping[str, str]) -> dict[str, list[str]]:
+    """The values of each swept flag."""
+    found: dict[str, list[str]] = {}
+    for flag, *values in args.sweep or ():
+        if flag not in of_files and flag not in actions:
+            known = ", ".join([*of_files, *sorted(actions)])
+            raise UsageError(f"--sweep {flag}: no flag that can be swept: give {known}")
+        if flag in found:
+            raise UsageError(f"--sweep {flag} is there twice: give all of its values once")
+        if not values:
+            raise UsageError(f"--sweep {flag} has no values: give some, as --sweep {flag} A B")
+        given = getattr(args, of_files[flag] if flag in of_files else actions[flag].dest)
+        if given and (flag in of_files or given != _default(actions[flag])):
+            raise UsageError(f"--sweep {flag}: its value is given too: leave one of both out")
+        found[flag] = values
+    return found
+
+
+def flags_of(parser: argparse.ArgumentParser) -> Actions:
+    """The flags of a parser by name."""
+    flags = (action for action in parser._actions if action.option_strings)
+    return {action.option_strings[0].removeprefix("--"): action for action in flags}
+
+
+def key(*told: Any) -> str:
+    """A digest of all that a row depends on, and of the simulators' version."""
+    return hashlib.sha256(json.dumps([mpicoloc.__version__, *told], sort_keys=True).encode()).hexdigest()
+
+
+def digest_of(names: Sequence[str]) -> str:
+    """Of the contents of files.
+
+    Raises `UsageError` if one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        try:
+            with open(name, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise UsageError(f"cannot read {name}: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def replace_table(records: Sequence[Mapping[str, Any]], folder: str, name: str = TABLE) -> None:
+    """Write a table in place of an earlier one.
+
+    Raises `EnvironmentFault` if the folder or the disk refuses.
+    """
+    from mpicoloc.show import table
+
+    path = os.path.join(folder, name)
+    part = f"{path}.{os.getpid()}.part"
     try:
-        return future.result()
-    except BrokenExecutor:
-        raise _WorkerDied(_died(path)) from None
-
-
-def _died(path: str) -> str:
-    return (
-        "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
-        f"--processes if memory was short; what has ended is in {path}"
-    )
+        table.write_parquet(records, part)
+        os.replace(part, path)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {path}: {error.strerror}; choose another --out") from None

@@ -8,13 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.bubble.uneven import POLICY_NUMBERS
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.place.problem import Problem
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class _JobClasses:
     n_jobs: Ints
     n_nodes: Ints
     program: Ints
-    is_mean: NDArray[np.bool_]
+    is_mean: Bools
     cost: Floats
 
 

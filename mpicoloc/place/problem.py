@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.bubble.combining import Rule, rule
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.bubble.uneven import DEFAULT_POLICY, POLICY_NUMBERS, even_pressures
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.bubbles import MAX_LEVEL, JobRequest, PropagationMatrix
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import SlowdownModel, pair_slowdowns
@@ -96,9 +96,6 @@ def _check_apart(sizes: dict[str, int], n_nodes: int, constraints: Constraints) 
             )
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 OBJECTIVES = {
     "sum": "sum of the jobs' slowdowns (Han et al. 2016, Algorithm 5)",
     "speedup": "weighted speed-up: sum of 1 / slowdown, as large as possible",
@@ -144,7 +141,6 @@ class Problem:
         Largest slowdown allowed; infinite: any.
     is_apart : ndarray of bool, shape (n_jobs, n_jobs), or None
         Which jobs may not share a node; None: all may.
-    constraints : Constraints
     """
 
     jobs: tuple[JobRequest, ...]
@@ -156,7 +152,6 @@ class Problem:
     responses: Responses
     limit: Floats
     is_apart: Bools | None
-    constraints: Constraints
 
     @property
     def sizes(self) -> Ints:
@@ -229,20 +224,17 @@ def of_model(
     n_slots: int,
     model: SlowdownModel,
     features: Mapping[str, JobFeatures],
-    policy: str = "all-max",
     constraints: Constraints | None = None,
     end: str = "value",
 ) -> Problem:
     """A problem by any slowdown model, from what each program suffers beside each other one.
 
     Raises `DataError` if the model does not know a program, or the jobs cannot be placed. Raises `UsageError`
-    if nodes, slots, policy or constraints are none.
+    if nodes, slots or constraints are none.
 
     A pressure is here the time lost, slowdown - 1, and times lost to several co-runners are added, as
     `slowdown.together` does.
     """
-    if policy not in ("all-max", "interpolate"):
-        raise UsageError(f"a model of pairs needs the policy all-max or interpolate, got {policy!r}")
     names = list(dict.fromkeys(job.program for job in jobs))
     unknown = next((name for name in names if name not in features), None)
     if unknown is not None:
@@ -254,13 +246,9 @@ def of_model(
     grid = np.array([0.0, max(float(lost.max(initial=0.0)), 1e-9) * max(n_slots - 1, 1)])
     table = np.ones((len(kinds), 2, max((size for _, size in kinds), default=0) + 1))
     table[:, 1, 1:] += grid[1]
-    responses = Responses(lost, _plain_sum, grid, table)
-    policies = dict.fromkeys(names, policy)
+    responses = Responses(lost, lambda pressures: np.asarray(pressures.sum(axis=-1)), grid, table)
+    policies = dict.fromkeys(names, "all-max")
     return _problem(jobs, n_nodes, n_slots, names, kinds, policies, responses, constraints)
-
-
-def _plain_sum(pressures: Floats) -> Floats:
-    return np.asarray(pressures.sum(axis=-1))
 
 
 def _problem(
@@ -289,7 +277,6 @@ def _problem(
         responses,
         limit,
         _apart(index, constraints),
-        constraints,
     )
 
 

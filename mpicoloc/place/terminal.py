@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
 from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.tables import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row
-from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, interval, listing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -106,20 +104,19 @@ def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int
 
 def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
     """Print a row for each job, and what the placement is worth."""
-    table = Listing(None, ("job", "program", "slowdown", "95 % interval", "nodes"))
-    for i, (job, found) in enumerate(zip(placed.problem.jobs, placed.slowdowns, strict=True)):
-        names = escape(printable(job.id)), escape(printable(job.program))
-        nodes = escape(", ".join(hosts[node] for node in placed.nodes_of(i)))
-        table.add_row(*names, f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}", nodes)
+    columns = [
+        Column("job", lambda i: placed.problem.jobs[i].id),
+        Column("program", lambda i: placed.problem.jobs[i].program),
+        Column("slowdown", placed.slowdowns.__getitem__, ".3f"),
+        Column("95 % interval", placed.slowdowns.__getitem__, lambda found: interval(found, ".3f")),
+        Column("nodes", lambda i: ", ".join(hosts[node] for node in placed.nodes_of(i))),
+    ]
     out = console()
-    out.print(table)
-    out.print(_summary(placed, wall_s), soft_wrap=True, markup=False)
-
-
-def _summary(placed: Placed, wall_s: float) -> str:
+    out.print(listing(columns, range(len(placed.problem.jobs))))
     how_good = (
         "the best of all placements"
         if placed.method == "exhaustive"
         else f"at most {100 * placed.gap_frac:.2f} % from the best possible"
     )
-    return f"{_WORDS[placed.objective]} {placed.value:.4f}, {how_good}; found in {wall_s:.2f} s"
+    line = f"{_WORDS[placed.objective]} {placed.value:.4f}, {how_good}; found in {wall_s:.2f} s"
+    out.print(line, soft_wrap=True, markup=False)

@@ -13,13 +13,14 @@ measures, or from measured pairs. With --figures, the placement is drawn.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from mpicoloc import config, messages
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, numbers
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,20 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--curves", metavar="FILE", help="curves and scores of the programs: .csv or .json")
     add("--propagation", metavar="FILE", help="matrices of programs: .csv with program, level, nodes_1 ...")
     add("--slowdowns", metavar="FILE", help="what pairs of programs suffer, in place of --curves")
-    add("--nodes", metavar="N", help="nodes, all alike")
+    add("--nodes", metavar="N", type=numbers.count, help="nodes, all alike")
     add("--hosts", metavar="LIST", help="their names, as n[0-7],m1, in place of --nodes")
-    add("--slots", metavar="S", default="2", help="jobs that a node holds (default 2)")
-    add("--seed", metavar="K", default="0", help="of the random state (default 0)")
+    add("--slots", metavar="S", type=numbers.count, default=2, help="jobs that a node holds (default 2)")
+    add("--seed", metavar="K", type=numbers.whole(0), default=0, help="of the random state (default 0)")
     add("--objective", metavar="WORD", default="sum", help="sum (default), speedup or worst")
-    add("--sweeps", metavar="N", help="exchanges tried for each slot (default: by the size of the problem)")
-    add("--restarts", metavar="N", help="random placements to begin with (default: by the size)")
+    add("--sweeps", metavar="N", type=numbers.positive,
+        help="exchanges tried for each slot (default: by the size of the problem)")  # fmt: skip
+    add("--restarts", metavar="N", type=numbers.count,
+        help="random placements to begin with (default: by the size)")  # fmt: skip
     add("--apart", metavar="A,B", action="append", default=[], help="jobs that may not share a node")
     add("--at-most", metavar="JOB=X", action="append", default=[], help="largest slowdown of a job")
     add("--whole", metavar="JOB", action="append", default=[], help="job that has its nodes to itself")
     add("--files", metavar="FOLDER", help="write host file, rank file and node list of each job here")
-    add(
-        "--ranks-per-node", metavar="R", default="1", help="ranks of a job on a node, for --files (default 1)"
-    )
+    add("--ranks-per-node", metavar="R", type=numbers.count, default=1,
+        help="ranks of a job on a node, for --files (default 1)")  # fmt: skip
     drawn.add_arguments(parser, "the placement")
     add("--json", action="store_true", help="print the placement as JSON")
 
@@ -61,23 +63,19 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--propagation goes with --curves: measured pairs say nothing of uneven nodes")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
-    seed = config.parse_whole("--seed", args.seed, 0)
-    n_ranks = config.parse_whole("--ranks-per-node", args.ranks_per_node)
     names = _host_names(args)
-    from mpicoloc.place import terminal as report
+    from mpicoloc.place import terminal
 
-    placed, wall_s = _placed(args, len(names), seed)
+    placed, wall_s = _placed(args, len(names))
     if args.files is not None:
-        _write_files(args.files, placed, names, n_ranks)
+        _write_files(args, placed, names)
     if args.figures is not None:
-        from mpicoloc.place import terminal as pictures
-
-        drawn.write([pictures.placement(placed, names)], args.figures, formats)
+        drawn.write([terminal.placement(placed, names)], args.figures, formats)
     if args.json:
         hosts = names if args.hosts is not None else range(len(names))
-        print(json.dumps(report.as_json(placed, hosts, wall_s, seed), indent=2, allow_nan=False))
+        print(json.dumps(terminal.as_json(placed, hosts, wall_s, args.seed), indent=2, allow_nan=False))
     else:
-        report.show(placed, names, wall_s)
+        terminal.show(placed, names, wall_s)
     sys.stdout.flush()
     return 0
 
@@ -87,7 +85,7 @@ def _host_names(args: argparse.Namespace) -> list[str]:
     if (args.nodes is None) == (args.hosts is None):
         raise UsageError("give --nodes N, or --hosts with their names")
     if args.nodes is not None:
-        return list(map(str, range(config.parse_whole("--nodes", args.nodes))))
+        return list(map(str, range(args.nodes)))
     from mpicoloc.job import host_files
     from mpicoloc.network.topology import hostlist
 
@@ -99,7 +97,7 @@ def _host_names(args: argparse.Namespace) -> list[str]:
     return names
 
 
-def _placed(args: argparse.Namespace, n_nodes: int, seed: int) -> tuple[Placed, float]:
+def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     """The placement, and how long it took to find once all files were read, s."""
     import numpy as np
 
@@ -113,30 +111,22 @@ def _placed(args: argparse.Namespace, n_nodes: int, seed: int) -> tuple[Placed, 
     jobs = curves_file.jobs(args.jobs)
     if args.files is not None:
         host_files.check_names([job.id for job in jobs], "job")
-    size = n_nodes, config.parse_whole("--slots", args.slots)
-    settings = anneal.Annealing(
-        n_restarts=None if args.restarts is None else config.parse_whole("--restarts", args.restarts),
-        n_sweeps=None if args.sweeps is None else config.parse_positive("--sweeps", args.sweeps),
-    )
-    constraints = _constraints(args)
+    size, constraints = (n_nodes, args.slots), _constraints(args)
+    settings = anneal.Annealing(args.restarts, args.sweeps)
     if args.curves is not None:
         model = BubbleModel(curves_file.read(args.curves))
         for note in model.notes:
             messages.note(note)
         matrices = {} if args.propagation is None else curves_file.matrices(args.propagation)
-
-        def problem_of(end: str) -> problem.Problem:
-            return problem.of_bubbles(jobs, *size, model, matrices, constraints, end)
+        problem_of = functools.partial(problem.of_bubbles, jobs, *size, model, matrices, constraints)
     else:
         table, features = measured_programs(
             queue_files.slowdowns(args.slowdowns), (job.program for job in jobs)
         )
-
-        def problem_of(end: str) -> problem.Problem:
-            return problem.of_model(jobs, *size, table, features, constraints=constraints, end=end)
+        problem_of = functools.partial(problem.of_model, jobs, *size, table, features, constraints)
 
     began_s = time.perf_counter()
-    placed = place.place(problem_of, np.random.default_rng(seed), args.objective, settings)
+    placed = place.place(problem_of, np.random.default_rng(args.seed), args.objective, settings)
     return placed, time.perf_counter() - began_s
 
 
@@ -158,7 +148,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 
 
-def _write_files(folder: str, placed: Placed, names: list[str], n_ranks: int) -> None:
+def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
     from mpicoloc.job import host_files
     from mpicoloc.replay.qos import files
@@ -168,6 +158,6 @@ def _write_files(folder: str, placed: Placed, names: list[str], n_ranks: int) ->
     for i, job in enumerate(jobs):
         nodes = placed.nodes_of(i)
         slots = [placed.slot_of(i, node) for node in nodes]
-        contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, n_ranks)
-    files.write(folder, contents, "--files")
-    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {folder}")
+        contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
+    files.write(args.files, contents, "--files")
+    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import dataclasses
 import functools
-import json
 import os
-import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
-from mpicoloc.job import sweep_flags
+from mpicoloc.job import sweep
 from mpicoloc.replay import job_flags, network_flags
 from mpicoloc.replay import scene as replay_scene
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mpicoloc.job.sweep import Case
     from mpicoloc.replay.programs.builder import RankPrograms
     from mpicoloc.replay.programs.sources import Choices, Source
 
@@ -28,13 +25,15 @@ JOBS = "jobs"
 """What `--sweep` calls the profiles."""
 _ONE_RUN = ("perfetto", "paraver", "window_s", "against")
 """Flags of a single replay."""
+_OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "wall_s")
+"""Keys of a row that are one number or word."""
 _N_TRACES = 8
 """Traces that a process keeps for the next rows."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of sweeps."""
-    sweep_flags.add_arguments(
+    sweep.add_arguments(
         parser,
         "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
         "combination. jobs one.h5,two.h5 names profiles, none leaves the flag out. Rows are noted in --out, "
@@ -44,70 +43,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
-    from mpicoloc.job import sweep_flags
     from mpicoloc.replay import terminal as report
 
     formats = drawn.formats_of(args)
-    sweep_flags.check_flags(args, "replay", _ONE_RUN)
-    found = sweep_flags.complete(args, lambda: _cases(args), row, sweep_flags.write)
-    if found is None:
-        return 0
-    rows, code = found
-    if not rows:
-        return code
-    if args.json:
-        print(json.dumps(rows, indent=2, allow_nan=False))
-    else:
-        report.show_sweep(rows)
-    sys.stdout.flush()
-    if args.figures is not None:
+    rows, code = sweep.run(args, "replay", _ONE_RUN, lambda: _cases(args), row, _write, report.show_sweep)
+    if rows and args.figures is not None:
         from mpicoloc.replay import figures as pictures
 
         drawn.write([pictures.slowdowns(rows)], args.figures, formats)
     return code
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
-    """Every combination of the values, as arguments of a replay of its own."""
-    from mpicoloc.job import sweep
+def _write(rows: Sequence[dict[str, Any]], folder: str) -> None:
+    """A table with a row for each job: the swept flags, its keys, and `_OF_ROW`."""
+    records = [
+        {**row["settings"], **job, **{name: row[name] for name in _OF_ROW}}
+        for row in rows
+        for job in row["jobs"]
+    ]
+    sweep.replace_table(records, folder)
 
+
+def _cases(args: argparse.Namespace) -> list[sweep.Case]:
+    """Every combination of the values, as arguments of a replay of its own."""
     actions = _actions()
-    axes = sweep_flags.axes(
-        args, {flag: action for flag, action in actions.items() if action.nargs != 0}, {JOBS: "files"}
-    )
+    valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
+    axes = sweep.axes(args, valued, {JOBS: "files"})
     # Jobs that stay the same for long are read once.
     axes = {flag: axes[flag] for flag in sorted(axes, key=(JOBS, "placement", *axes).index)}
     digests: dict[str, str] = {}
     cases = []
-    for settings in sweep.grid(axes):
-        own = copy.copy(args)
-        del own.run, own.sweep
-        own.out = own.figures = None
-        for flag, value in settings.items():
-            if flag == JOBS:
-                own.files = value.split(",")
-            else:
-                sweep_flags.set_flag(own, actions[flag], value)
+    for settings, own in sweep.variants(args, axes, actions):
+        own.figures = None
+        if JOBS in settings:
+            own.files = settings[JOBS].split(",")
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    sweep_flags.check_each(cases, bounded(replay_scene.check), network_flags.settings_of, "random_state")
+    sweep.check_each(cases, bounded(replay_scene.check), "random_state", network_flags.settings_of)
     return cases
 
 
-def _actions() -> sweep_flags.Actions:
+def _actions() -> sweep.Actions:
     """Flags of jobs and network, by name."""
     parser = argparse.ArgumentParser(add_help=False)
     job_flags.add_arguments(parser)
     network_flags.add_arguments(parser)
-    return sweep_flags.flags_of(parser)
+    return sweep.flags_of(parser)
 
 
-def _key(args: argparse.Namespace, actions: sweep_flags.Actions, digests: dict[str, str]) -> str:
+def _key(args: argparse.Namespace, actions: sweep.Actions, digests: dict[str, str]) -> str:
     """Of all that a row depends on: flags, files, and the simulator's version."""
     flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
     paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
     of_files = [_digest(path, digests, is_trace=path in args.files) for path in paths]
     names = [os.path.basename(path) for path in args.files]
-    return sweep_flags.key(flags, args.no_base, names, of_files)
+    return sweep.key(flags, args.no_base, names, of_files)
 
 
 def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
@@ -118,7 +107,7 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
         return str(path)
     key = f"{path} as a trace" if is_trace else path
     if key not in known:
-        known[key] = sweep_flags.digest_of(sources.files_of(path) if is_trace else [path])
+        known[key] = sweep.digest_of(sources.files_of(path) if is_trace else [path])
     return known[key]
 
 

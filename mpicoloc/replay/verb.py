@@ -34,7 +34,7 @@ from mpicoloc.bubble import replay_propagation
 from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
-from mpicoloc.job import sweep_flags
+from mpicoloc.job.sweep import check_single
 from mpicoloc.replay import job_flags, network_flags, sweep
 from mpicoloc.replay import scene as replay_scene
 
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     replay_propagation.check_none(args)
     if args.sweep is not None:
         return sweep.run(args)
-    sweep_flags.check_single(args)
+    check_single(args)
     return _run_one(args)
 
 

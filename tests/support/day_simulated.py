@@ -10,12 +10,10 @@ from statistics import mean
 
 import numpy as np
 
-from mpicoloc.batch import engine, machine, order
-from mpicoloc.batch.allocation import registry
+from mpicoloc.batch import allocation, engine, machine, order
+from mpicoloc.batch.job_log import NO_JOB, JobLog, workload
 from mpicoloc.batch.joining import Joining
-from mpicoloc.batch.logs.job_log import NO_JOB, JobLog, workload
-from mpicoloc.batch.shared_simulation import Join, SharedSimulation
-from mpicoloc.batch.slowdowns import Slowdowns
+from mpicoloc.batch.shared_simulation import Join, SharedSimulation, Slowdowns
 from mpicoloc.core.topology import Topology
 
 
@@ -147,7 +145,7 @@ def ends_s(way, jobs, solo_s):
     log = _log(submit_s, held_s)
     n_nodes = len({job.node for job in jobs})
     nodes = machine.of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
-    work, chosen = workload(log, 1, n_nodes), registry.named("first-available")
+    work, chosen = workload(log, 1, n_nodes), allocation.named("first-available")
     if way == "exclusive":
         return engine.simulate(work, nodes, order.named("fcfs"), chosen).end_s - wait_s + begin_s
     names = sorted(solo_s)

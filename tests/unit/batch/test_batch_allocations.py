@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch.allocation.registry import ALLOCATIONS
+from mpicoloc.batch.allocation import ALLOCATIONS
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.view import FREE
 from mpicoloc.core.topology import Topology

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import ROOT
+from test_batch_simulation import log_of, tree
 
-from mpicoloc.batch import engine, machine, order
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs import job_log, swf
-from mpicoloc.network.topology import xgft
+from mpicoloc.batch import allocation, engine, job_log, machine, order
+from mpicoloc.batch.comparison import Record
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 
 import thesis_log
 
-TOPOLOGY = xgft.parse("XGFT(3;3,2,3;1,1,1)", 1e9)
-MACHINE = machine.of_hosts(TOPOLOGY, np.arange(TOPOLOGY.n_hosts))
+MACHINE = tree("XGFT(3;3,2,3;1,1,1)")
 JOBS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(1, 60), st.integers(1, MACHINE.n_nodes)),
     min_size=10,
@@ -28,11 +26,7 @@ JOBS = st.lists(
 
 
 def workload(jobs, n_nodes=MACHINE.n_nodes):
-    """Jobs (submission, run time, limit, nodes) of one core a node."""
-    lines = [
-        f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(jobs, 1)
-    ]
-    return job_log.workload(swf.parse(lines, "log")[0], 1, n_nodes)
+    return job_log.workload(log_of(jobs), 1, n_nodes)
 
 
 def asks_every_job(view, first):
@@ -52,29 +46,14 @@ def stays_possible(view, place, first, time_s):
     return view._can_start_at(own, time_s, view.nodes_for(other))
 
 
-class Places:
-    """The nodes of each job."""
-
-    def __init__(self):
-        self.of_job = {}
-
-    def began(self, simulation, job, nodes):
-        self.of_job[job] = nodes.tolist()
-
-    def ended(self, simulation, job, nodes):
-        pass
-
-
 def simulated(jobs, order_name, allocation_name):
-    places = Places()
-    done = engine.simulate(
-        workload(jobs), MACHINE, order.named(order_name), registry.named(allocation_name), [places]
-    )
-    return done.start_s.tolist(), places.of_job
+    places, chosen = Record(len(jobs)), (order.named(order_name), allocation.named(allocation_name))
+    done = engine.simulate(workload(jobs), MACHINE, *chosen, [places])
+    return done.start_s.tolist(), places.runs
 
 
 @pytest.mark.parametrize("order_name", ["easy", "priority"])
-@pytest.mark.parametrize("allocation_name", registry.ALLOCATIONS)
+@pytest.mark.parametrize("allocation_name", allocation.ALLOCATIONS)
 @settings(max_examples=60, deadline=None)
 @given(jobs=JOBS)
 def test_the_schedule_is_that_of_asking_every_job_at_each_event(order_name, allocation_name, jobs):
@@ -90,7 +69,7 @@ def test_so_is_the_schedule_of_thousands_of_jobs_on_a_large_machine():
     work = workload(list(drawn), own.n_nodes)
 
     def starts_s():
-        return engine.simulate(work, own, order.named("easy"), registry.named("exclusive")).start_s
+        return engine.simulate(work, own, order.named("easy"), allocation.named("exclusive")).start_s
 
     found_s = starts_s()
     with mock.patch.object(order, "backfilled", asks_every_job):
@@ -102,11 +81,10 @@ def test_a_larger_job_may_leave_room_where_a_smaller_one_does_not():
 
     Of three subtrees of 8 nodes one has 3 free nodes, and 8 at 100 s; the second has 4; the third has none.
     """
-    tree = xgft.parse("XGFT(3;2,4,3;1,1,1)", 1e9)
-    own = machine.of_hosts(tree, np.arange(tree.n_hosts))
+    own = tree("XGFT(3;2,4,3;1,1,1)")
     rows = [(0, 100, 2), (0, 100, 2), (0, 100, 1), (0, 5, 1), (0, 5, 2)]  # the first subtree
     rows += [(0, 1000, 2), (0, 1000, 2), (0, 1000, 8)]  # the second and third
     rows += [(10, 50, 8), (11, 500, 3), (11, 500, 4)]
     work = workload([(submit, run, run, n) for submit, run, n in rows], own.n_nodes)
-    chosen = order.named("easy"), registry.named("exclusive")
+    chosen = order.named("easy"), allocation.named("exclusive")
     assert engine.simulate(work, own, *chosen).start_s[-3:].tolist() == [100, 150, 11]

@@ -2,16 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_shared_simulation import log_of
 
-from mpicoloc.batch import comparison, order, page, sharing_figures
-from mpicoloc.batch.allocation import registry
+from mpicoloc.batch import allocation, comparison, order, page, sharing_figures
 from mpicoloc.batch.comparison import Case, Centre
-from mpicoloc.batch.logs.job_log import JobLog, workload
+from mpicoloc.batch.job_log import workload
 from mpicoloc.batch.machine import of_hosts
-from mpicoloc.batch.slowdowns import Slowdowns
+from mpicoloc.batch.shared_simulation import Slowdowns
 from mpicoloc.bill.price import tariff
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import UsageError
@@ -19,16 +20,10 @@ from mpicoloc.errors import UsageError
 
 def centre(packs=False, order_name="easy"):
     """Two jobs of four nodes that come together, of users 1 and 2, for 1,000 s and 400 s."""
-    unknown = np.full(2, -1)
-    log = JobLog(
-        number=np.array([11, 12]), submit_s=np.zeros(2), run_s=np.array([1000.0, 400.0]),
-        limit_s=np.array([1000.0, 400.0]), n_processors=unknown, n_nodes=np.array([4, 4]),
-        user=np.array([1, 2]), program=unknown, queue=unknown, partition=unknown, previous=unknown,
-        think_s=np.zeros(2),
-    )  # fmt: skip
+    log = replace(log_of([0, 0], [1000, 400], [4, 4], user=[1, 2]), number=np.array([11, 12]))
     machine = of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4), "</script> four")
     work = workload(log, 8, 4)
-    chosen = registry.named("first-available")
+    chosen = allocation.named("first-available")
     return Centre(work, machine, order_name, order.named(order_name), chosen, packs)
 
 
@@ -46,14 +41,14 @@ def test_figures_of_two_jobs_that_share_are_exact():
     none, blind, model = found
     assert none.figures["completion_s"].value == 1400
     assert none.figures["lost_node_hours"].value == 0
-    assert none.saved is None
+    assert none.figures["saved_frac"] is None
     assert blind.figures["completion_s"].value == pytest.approx(1200)
     # Eq. 2.3: 4 nodes x (200 s + 200 s).
     assert blind.figures["lost_node_hours"].value == pytest.approx(4 * 400 / 3600)
     # Busy for 1,200 s in place of 1,400 s, of 1,400 s.
-    assert blind.saved.value == pytest.approx(200 / 1400)
-    assert model.effectiveness.value == pytest.approx(1)
-    assert blind.effectiveness is None
+    assert blind.figures["saved_frac"].value == pytest.approx(200 / 1400)
+    assert model.figures["effectiveness"].value == pytest.approx(1)
+    assert blind.figures["effectiveness"] is None
     # 32 cores: by run time (1,200 + 600) s; fair (1,000/1,200 x 1,000 + 400/600 x 400) s.
     assert blind.charged_su["runtime"].value == pytest.approx(32 * 1800 / 3600)
     assert blind.charged_su["fair"].value == pytest.approx(32 * (1e6 / 1200 + 160000 / 600) / 3600)
@@ -74,10 +69,7 @@ def test_figures_over_seeds_have_intervals_in_json_and_words():
 def test_the_page_holds_all_jobs_and_asks_for_nothing():
     runs = all_runs()
     found = sharing_figures.of_runs(centre(), runs, [tariff(1.0, "fair")])
-    text = page.page(
-        "log <b>", centre().workload, centre().machine, runs, sharing_figures.table(found),
-        sharing_figures.sentences(found),
-    )  # fmt: skip
+    text = page.page("log <b>", centre(), runs, found)
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
     assert [policy["name"] for policy in data["policies"]] == ["none", "blind", "model"]
     blind = data["policies"][1]

@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_batch_simulation import MACHINE, Watch, log_of, tree
 
-from mpicoloc.batch import engine, machine, order, partition, partitioned
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs import formats, job_log
+from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order, partitions
 from mpicoloc.errors import DataError
 
 TWO = """PartitionName=left Nodes=n[0-5] MaxTime=10
@@ -17,11 +15,9 @@ PartitionName=right Nodes=n[6-11] MaxNodes=4 PriorityTier=2
 
 
 def simulate(work, of_job, text, order_name="easy", allocation_name="first-available", observers=()):
-    partitions = partition.parse(text, "partitions", MACHINE)
-    chosen = order.named(order_name), registry.named(allocation_name)
-    return partitioned.simulate(
-        work, MACHINE, *chosen, observers, partitions=partitions, of_job=np.asarray(of_job)
-    )
+    parts = partitions.parse(text, "partitions", MACHINE)
+    chosen = order.named(order_name), allocation.named(allocation_name)
+    return partitions.simulate(work, MACHINE, *chosen, observers, partitions=parts, of_job=np.asarray(of_job))
 
 
 def test_lines_of_slurm_conf_are_read():
@@ -30,7 +26,7 @@ def test_lines_of_slurm_conf_are_read():
         "PartitionName=DEFAULT MaxTime=1-00:00:00 State=UP\n"
         "PartitionName=all Nodes=ALL Default=YES # every node\n" + TWO
     )
-    every, left, right = partition.parse(text, "slurm.conf", MACHINE)
+    every, left, right = partitions.parse(text, "slurm.conf", MACHINE)
     assert every.nodes.tolist() == list(range(12)) and every.is_default and every.max_s == 86400
     assert left.nodes.tolist() == list(range(6)) and (left.max_nodes, left.max_s, left.priority) == (
         6,
@@ -53,7 +49,7 @@ def test_lines_of_slurm_conf_are_read():
     ],
 )
 def test_times_have_the_forms_of_slurm(word, max_s):
-    (own,) = partition.parse(f"PartitionName=a Nodes=ALL MaxTime={word}", "partitions", MACHINE)
+    (own,) = partitions.parse(f"PartitionName=a Nodes=ALL MaxTime={word}", "partitions", MACHINE)
     assert own.max_s == max_s
 
 
@@ -74,53 +70,53 @@ def test_times_have_the_forms_of_slurm(word, max_s):
 )
 def test_a_wrong_line_is_told(text, words):
     with pytest.raises(DataError) as caught:
-        partition.parse(text, "partitions", MACHINE)
+        partitions.parse(text, "partitions", MACHINE)
     assert words in str(caught.value)
 
 
 def of_partitions(*rows):
     """A log of jobs (number of partition, nodes, limit), which run for 1 s each."""
     lines = [f"{i} {i} -1 1 {n} -1 -1 {n} {e} -1 1 1 1 1 1 {p} -1 -1" for i, (p, n, e) in enumerate(rows, 1)]
-    return formats.parse(["; Partition: 1 left", "; Partition: 2 right", *lines], "log")[0]
+    return log_files.parse(["; Partition: 1 left", "; Partition: 2 right", *lines], "log")[0]
 
 
 def test_jobs_are_of_the_partition_with_the_name_or_the_number():
-    partitions = partition.parse(TWO + "PartitionName=3 Nodes=n0", "partitions", MACHINE)
+    parts = partitions.parse(TWO + "PartitionName=3 Nodes=n0", "partitions", MACHINE)
     work = job_log.workload(of_partitions((2, 1, 1), (1, 1, 1), (3, 1, 1)), 1, 12)
-    assert partition.of_jobs(work, partitions).tolist() == [1, 0, 2]
+    assert partitions.of_jobs(work, parts).tolist() == [1, 0, 2]
 
 
 def test_jobs_without_a_partition_are_of_the_default_one():
     work = job_log.workload(of_partitions((-1, 1, 1)), 1, 12)
-    partitions = partition.parse(TWO + "PartitionName=a Nodes=n0 Default=YES", "partitions", MACHINE)
-    assert partition.of_jobs(work, partitions).tolist() == [2]
+    parts = partitions.parse(TWO + "PartitionName=a Nodes=n0 Default=YES", "partitions", MACHINE)
+    assert partitions.of_jobs(work, parts).tolist() == [2]
     with pytest.raises(DataError, match="1 jobs are of no partition that the log tells"):
-        partition.of_jobs(work, partitions[:2])
+        partitions.of_jobs(work, parts[:2])
     work = job_log.workload(of_partitions((7, 1, 1)), 1, 12)
     with pytest.raises(DataError, match="1 jobs are of partition 7, which the partitions left, right"):
-        partition.of_jobs(work, partitions[:2])
+        partitions.of_jobs(work, parts[:2])
 
 
 def test_jobs_that_a_partition_does_not_allow_are_told():
-    partitions = partition.parse(TWO, "partitions", MACHINE)
+    parts = partitions.parse(TWO, "partitions", MACHINE)
     work = job_log.workload(of_partitions((2, 4, 1), (2, 5, 1), (1, 6, 600), (1, 6, 601)), 1, 12)
-    of_job = partition.of_jobs(work, partitions)
-    keep = partition.takes(work, partitions, of_job)
+    of_job = partitions.of_jobs(work, parts)
+    keep = partitions.takes(work, parts, of_job)
     assert keep.tolist() == [True, False, True, False]
     with pytest.raises(DataError, match="job 2 needs 5 nodes, and partition right allows 4; 2 of 4 jobs"):
-        partition.check(work, partitions, of_job)
+        partitions.check(work, parts, of_job)
     with pytest.raises(DataError, match="job 4 asks for 601 s, and partition left allows 600 s"):
-        partition.check(
-            partition.select(work, np.array([True, False, True, True])), partitions, of_job[[0, 2, 3]]
+        partitions.check(
+            partitions.select(work, np.array([True, False, True, True])), parts, of_job[[0, 2, 3]]
         )
-    partition.check(partition.select(work, keep), partitions, of_job[keep])
+    partitions.check(partitions.select(work, keep), parts, of_job[keep])
 
 
 def test_a_job_without_a_limit_has_that_of_its_partition():
-    partitions = partition.parse(TWO, "partitions", MACHINE)
+    parts = partitions.parse(TWO, "partitions", MACHINE)
     work = job_log.workload(of_partitions((1, 1, -1), (2, 1, -1), (1, 1, 7)), 1, 12)
-    of_job = partition.of_jobs(work, partitions)
-    assert partition.with_limits(work, partitions, of_job).estimate_s.tolist() == [600, 1, 7]
+    of_job = partitions.of_jobs(work, parts)
+    assert partitions.with_limits(work, parts, of_job).estimate_s.tolist() == [600, 1, 7]
 
 
 JOBS = st.lists(
@@ -133,7 +129,7 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("order_name", order.ORDERS)
-@pytest.mark.parametrize("allocation_name", registry.ALLOCATIONS)
+@pytest.mark.parametrize("allocation_name", allocation.ALLOCATIONS)
 @settings(max_examples=10, deadline=None)
 @given(jobs=JOBS)
 def test_partitions_without_common_nodes_are_machines_of_their_own(order_name, allocation_name, jobs):
@@ -141,11 +137,11 @@ def test_partitions_without_common_nodes_are_machines_of_their_own(order_name, a
     of_job = np.array([row[4] for row in jobs])
     work = job_log.workload(log_of([row[:4] for row in jobs]), 1, 12)
     done = simulate(work, of_job, TWO, order_name, allocation_name, [Watch()])
-    chosen = order.named(order_name), registry.named(allocation_name)
+    chosen = order.named(order_name), allocation.named(allocation_name)
     for i, nodes in enumerate((np.arange(6), np.arange(6, 12))):
         if (of_job == i).any():
             part = machine.part_of(MACHINE, nodes, "part")
-            alone = engine.simulate(partition.select(work, of_job == i), part, *chosen)
+            alone = engine.simulate(partitions.select(work, of_job == i), part, *chosen)
             assert np.array_equal(done.start_s[of_job == i], alone.start_s)
 
 
@@ -156,12 +152,12 @@ def test_one_partition_of_all_nodes_is_the_machine(jobs):
     text = "PartitionName=a Nodes=ALL"
     for name in order.ORDERS:
         done = simulate(work, np.zeros(len(work), int), text, name, "virtual-blocks")
-        alone = engine.simulate(work, MACHINE, order.named(name), registry.named("virtual-blocks"))
+        alone = engine.simulate(work, MACHINE, order.named(name), allocation.named("virtual-blocks"))
         assert np.array_equal(done.start_s, alone.start_s)
 
 
 @pytest.mark.parametrize("order_name", order.ORDERS)
-@pytest.mark.parametrize("allocation_name", registry.ALLOCATIONS)
+@pytest.mark.parametrize("allocation_name", allocation.ALLOCATIONS)
 @settings(max_examples=10, deadline=None)
 @given(jobs=JOBS)
 def test_jobs_stay_in_partitions_that_overlap_and_all_end(order_name, allocation_name, jobs):
@@ -196,6 +192,6 @@ def test_the_partition_of_higher_priority_gets_common_nodes_first():
 
 def test_nodes_have_the_names_of_the_topology():
     named = machine.Machine("m", np.arange(4), tree("XGFT(2;2,2;1,1)").subtree, ("login", "a7", "a9", "b1"))
-    (own,) = partition.parse("PartitionName=a Nodes=a[7,9]", "partitions", named)
+    (own,) = partitions.parse("PartitionName=a Nodes=a[7,9]", "partitions", named)
     assert own.nodes.tolist() == [1, 2]
     assert machine.part_of(named, own.nodes, "part").node_names() == ("a7", "a9")

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch import engine, machine, order
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs import job_log, swf
-from mpicoloc.batch.network_sharing import SharedLinks
+from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
+from mpicoloc.batch.links import SharedLinks
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology import xgft
 
@@ -55,14 +53,14 @@ JOBS = st.lists(
 
 
 @pytest.mark.parametrize("order_name", order.ORDERS)
-@pytest.mark.parametrize("allocation_name", registry.ALLOCATIONS)
+@pytest.mark.parametrize("allocation_name", allocation.ALLOCATIONS)
 @settings(max_examples=25, deadline=None)
 @given(jobs=JOBS)
 def test_no_node_is_used_twice_and_all_jobs_end(order_name, allocation_name, jobs):
     work = job_log.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
     watch, shared = Watch(), SharedLinks(MACHINE, len(work))
     done = engine.simulate(
-        work, MACHINE, order.named(order_name), registry.named(allocation_name), [watch, shared]
+        work, MACHINE, order.named(order_name), allocation.named(allocation_name), [watch, shared]
     )
     assert (done.start_s >= work.log.submit_s).all()
     assert np.allclose(done.end_s - done.start_s, work.log.run_s)
@@ -75,7 +73,7 @@ def test_no_node_is_used_twice_and_all_jobs_end(order_name, allocation_name, job
 @given(jobs=JOBS)
 def test_backfilling_never_delays_the_first_job(jobs):
     """The begin that EASY promises the first job when it must wait is kept, with every allocation."""
-    for chosen in registry.ALLOCATIONS.values():
+    for chosen in allocation.ALLOCATIONS.values():
         promised = {}
 
         def watched(view, promised=promised):
@@ -147,6 +145,51 @@ def test_bad_input():
     with pytest.raises(DataError, match="no job in it"):
         swf.parse(["; Version: 2.2"], "log")
     with pytest.raises(UsageError, match="allocation 'x' is unknown"):
-        registry.named("x")
+        allocation.named("x")
     with pytest.raises(UsageError, match="order 'x' is unknown"):
         order.named("x")
+
+
+class Pacer:
+    """Sets the speed of job 0 when other jobs begin and end."""
+
+    def __init__(self, speeds, last=1.0):
+        self.speeds, self.last = speeds, last
+
+    def began(self, simulation, job, nodes):
+        if job and 0 in simulation.nodes:
+            simulation.set_speed(0, self.speeds[job - 1])
+
+    def ended(self, simulation, job, nodes):
+        if job and 0 in simulation.nodes:
+            simulation.set_speed(0, self.last)
+
+
+def ends_s(run_s, others, pacer):
+    """Ends of job 0 and of others (submission, run time), all of one node."""
+    work = job_log.workload(log_of([(s, r, -1, 1) for s, r in [(0, run_s), *others]]), 1, 64)
+    chosen = order.named("fcfs"), allocation.named("first-available")
+    return engine.simulate(work, tree("XGFT(1;64;1)"), *chosen, [pacer]).end_s
+
+
+def test_half_the_speed_for_20_s_ends_10_s_later_and_a_job_may_be_faster_too():
+    assert ends_s(100, [(50, 20)], Pacer([0.5])).tolist() == [110, 70]
+    assert ends_s(100, [(50, 500)], Pacer([2.0])).tolist() == [75, 550]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    run_s=st.integers(1, 100),
+    changes=st.lists(st.tuples(st.integers(1, 50), st.floats(0.1, 4)), min_size=1, max_size=30),
+)
+def test_the_work_that_was_done_is_the_run_time(run_s, changes):
+    """Integral of the speed from begin to end."""
+    changes = sorted(changes, key=lambda change: change[0])
+    # The others run on, so that none of them sets the speed again.
+    end_s = ends_s(
+        run_s, [(time_s, 10_000) for time_s, _ in changes], Pacer([speed for _, speed in changes])
+    )[0]
+    times_s = np.array([0, *(time_s for time_s, _ in changes), np.inf])
+    speeds = np.array([1, *(speed for _, speed in changes)])
+    spans_s = np.diff(np.minimum(times_s, end_s))
+    assert (spans_s * speeds).sum() == pytest.approx(run_s)

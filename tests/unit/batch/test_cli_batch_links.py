@@ -108,14 +108,6 @@ def test_allocations_of_the_example_are_compared_by_what_they_lose(capsys):
     assert effectiveness["value"] > 1
 
 
-def test_a_log_may_be_compressed(capsys):
-    plain = answer(capsys)
-    (Path() / "log.swf").write_bytes(gzip.compress(LOG.encode()))
-    packed = answer(capsys)
-    del plain["wall_s"], packed["wall_s"]
-    assert packed == plain
-
-
 def test_a_compressed_log_that_is_cut_is_one_line(capsys):
     (Path() / "log.swf").write_bytes(gzip.compress(LOG.encode())[:-20])
     assert main.main(["batch", *FULL]) == 3

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch import link_sharing
+from mpicoloc.batch.links import LinkRows, job_delays
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.network import sharing, utilisation
 from mpicoloc.network.routing import LinkLoads
@@ -63,9 +63,9 @@ def test_they_are_the_slowdowns_of_jobs_that_load_all_their_links_alike(hosts, c
     there, place = np.unique(job, return_inverse=True)
     found = pace.copy()
     if len(there):
-        rows = link_sharing.LinkRows(place, np.array(n_users), part, n_hosts)
+        rows = LinkRows(place, np.array(n_users), part, n_hosts)
         reach = [utilisation.available_links(TREE, Placement(own)) > 0 for own in jobs]
         alone = np.array([max(np.array(busy[i]) * reach[i]) for i in there])
-        found[there] += link_sharing.job_delays(rows, alone, pace[there])
+        found[there] += job_delays(rows, alone, pace[there])
     assert found == pytest.approx(expected, abs=1e-3)
     assert n == len(expected)

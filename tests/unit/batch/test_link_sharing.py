@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_batch_simulation import log_of
 
-from mpicoloc.batch import engine, link_flags, order
+from mpicoloc.batch import allocation, draws, engine, job_log, order
 from mpicoloc.batch import machine as batch_machine
-from mpicoloc.batch.allocation import registry
 from mpicoloc.batch.joining import Joining
-from mpicoloc.batch.link_sharing import LinkSharing
-from mpicoloc.batch.logs import job_log, swf
-from mpicoloc.batch.shared_simulation import SharedSimulation
-from mpicoloc.batch.slowdowns import Slowdowns, blind
+from mpicoloc.batch.links import LinkSharing
+from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
 from mpicoloc.batch.view import Allocation
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
@@ -25,8 +23,7 @@ MACHINE = batch_machine.of_hosts(Topology((4, 4), (1, 2), (1e9, 1e9)), np.arange
 
 def work_of(rows, on=MACHINE):
     """Jobs (submission, run time, nodes) whose run times are known, one core a node."""
-    lines = [f"{i} {s} -1 {r} {n} -1 -1 {n} -1 -1 1 1 1 1 1 1 -1 -1" for i, (s, r, n) in enumerate(rows, 1)]
-    return job_log.workload(swf.parse(lines, "log")[0], 1, on.n_nodes)
+    return job_log.workload(log_of([(s, r, -1, n) for s, r, n in rows]), 1, on.n_nodes)
 
 
 def on_nodes(*wanted):
@@ -44,7 +41,7 @@ def run(work, busy, programs=None, nodes=(), on=MACHINE, by="easy", observers=()
     """The schedule, and who was delayed."""
     which = np.zeros(len(work), int) if programs is None else np.array(programs)
     links = LinkSharing(on, np.array(busy, float), which)
-    chosen = on_nodes(*nodes) if nodes else registry.named("first-available")
+    chosen = on_nodes(*nodes) if nodes else allocation.named("first-available")
     done = engine.simulate(work, on, order.named(by), chosen, (links, *observers))
     assert done.end_s - done.start_s == pytest.approx(work.log.run_s + links.lost_s)
     return done, links
@@ -115,7 +112,7 @@ def test_nodes_and_links_together():
     work, which, u = work_of([(0, 1000, 4), (0, 400, 4)], four), np.zeros(2, int), 0.6
     links = LinkSharing(four, np.array([[0, u]]), which)
     told = blind(Slowdowns(np.array([[1.5]]), np.array([[1.5]])))
-    chosen = order.named("easy"), registry.named("first-available")
+    chosen = order.named("easy"), allocation.named("first-available")
     shared = SharedSimulation(work, four, *chosen, (links,), which, told, Joining(is_blind=True))
     done, slow = shared.run(), alike(u, 1.5)
     assert done.end_s == pytest.approx([400 * slow + 600, 400 * slow], rel=1e-4)
@@ -125,7 +122,7 @@ def test_nodes_and_links_together():
 
 @pytest.mark.parametrize(
     ("n_nodes", "chosen"),
-    [(2, on_nodes([0, 4], [1, 5], range(16))), (6, registry.named("first-available"))],
+    [(2, on_nodes([0, 4], [1, 5], range(16))), (6, allocation.named("first-available"))],
 )
 def test_who_waits_is_promised_the_later_ends(n_nodes, chosen):
     """Both end after 200 s; one that needs all nodes is promised that, and not 100 s."""
@@ -166,7 +163,7 @@ def test_all_jobs_end_and_their_work_is_done(order_name, jobs, busy, data):
 def test_links_that_nobody_uses_change_nothing(order_name, jobs):
     work = work_of(sorted(jobs), DEEP)
     done, _ = run(work, [[0.5, 0, 0]], on=DEEP, by=order_name)
-    alone = engine.simulate(work, DEEP, order.named(order_name), registry.named("first-available"))
+    alone = engine.simulate(work, DEEP, order.named(order_name), allocation.named("first-available"))
     assert (done.start_s == alone.start_s).all() and (done.end_s == alone.end_s).all()
 
 
@@ -192,9 +189,9 @@ def test_where_nobody_waits_links_end_no_job_earlier(jobs, busy):
 )
 def test_bad_utilisation(table, words):
     with pytest.raises(DataError, match=words):
-        link_flags.of_programs(("lu", "cg"), table, 3, "t.csv")
+        draws.of_programs(("lu", "cg"), table, 3, "t.csv")
 
 
 def test_utilisation_of_programs():
-    found = link_flags.of_programs(("lu", "cg"), {"cg": {1: 0.25, 2: 1.2}, "ep": {1: 0.1}}, 3, "t.csv")
+    found = draws.of_programs(("lu", "cg"), {"cg": {1: 0.25, 2: 1.2}, "ep": {1: 0.1}}, 3, "t.csv")
     assert found.tolist() == [[0, 0, 0], [0, 0.25, 1]]

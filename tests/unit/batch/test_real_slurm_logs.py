@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpicoloc.batch import engine, machine, order
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs import formats, job_log
+from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
 from mpicoloc.network.topology import xgft
 
 HERE = Path(__file__).resolve().parent
@@ -20,7 +18,7 @@ JOBCOMP = HERE / "jobs_of_lab.txt"
 
 
 def read(path):
-    log, damaged = formats.parse(path.read_text().split("\n"), path.name)
+    log, damaged = log_files.parse(path.read_text().split("\n"), path.name)
     assert damaged == ()
     return log
 
@@ -46,7 +44,7 @@ def test_jobs_wait_in_simulation_about_as_long_as_slurm_let_them(path):
     topology = xgft.parse("XGFT(2;4,4;1,1)", 1e9)
     lab = machine.of_hosts(topology, np.arange(16))
     work = job_log.workload(read(path), 1, 16)
-    done = engine.simulate(work, lab, order.named("conservative"), registry.named("best-fit"))
+    done = engine.simulate(work, lab, order.named("conservative"), allocation.named("best-fit"))
     submit_s, start_s, end_s = np.array(
         [[float(word) for word in line.split("|")[4:7]] for line in SACCT.read_text().splitlines()[1:]]
     ).T

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch import costs, engine, order, slowdowns
-from mpicoloc.batch.allocation import registry
+from mpicoloc.batch import allocation, engine, metrics, order, shared_simulation, sharing_figures
+from mpicoloc.batch.job_log import JobLog, workload
 from mpicoloc.batch.joining import Joining
-from mpicoloc.batch.logs.job_log import JobLog, workload
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
 from mpicoloc.core.topology import Topology
@@ -73,12 +72,12 @@ def run(
     true = np.array(true, float)
     work = workload(log, 1, machine.n_nodes)
     which = np.zeros(len(log), int) if programs is None else np.array(programs)
-    told = slowdowns.Slowdowns(true if believed is None else np.array(believed, float), true)
+    told = shared_simulation.Slowdowns(true if believed is None else np.array(believed, float), true)
     if sharing.is_blind:
-        told = slowdowns.blind(told)
+        told = shared_simulation.blind(told)
     watch = Watch()
     simulation = SharedSimulation(
-        work, machine, order.named(by), registry.named(chosen), (watch,), which, told, sharing
+        work, machine, order.named(by), allocation.named(chosen), (watch,), which, told, sharing
     )
     return simulation.run(), simulation, watch
 
@@ -185,7 +184,7 @@ def test_work_is_conserved_and_all_jobs_end(queue, is_blind, packs, by, chosen):
     assert (took_s <= log.run_s * true.max() + 1e-6).all()
     occupied_s = (took_s * work.n_nodes).sum()
     assert simulation.busy_node_s + simulation.shared_node_s == pytest.approx(occupied_s)
-    told = costs.of_schedule(work, schedule, 4, simulation.busy_node_s, simulation.shared_node_s)
+    told = metrics.of_schedule(work, schedule, 4, simulation.busy_node_s, simulation.shared_node_s)
     assert told.lost_node_hours * 3600 == pytest.approx(
         occupied_s - (log.run_s * work.n_nodes).sum(), abs=1e-6
     )
@@ -200,7 +199,7 @@ def test_without_slowdown_first_come_first_served_never_ends_later(queue, is_bli
         log, Joining(is_blind, overtakes=False), np.ones((2, 2)), programs, np.ones((2, 2)), by="fcfs"
     )[0]
     alone = engine.simulate(
-        workload(log, 1, 4), FOUR_NODES, order.named("fcfs"), registry.named("first-available")
+        workload(log, 1, 4), FOUR_NODES, order.named("fcfs"), allocation.named("first-available")
     )
     assert (shared.end_s <= alone.end_s + 1e-9).all()
 
@@ -226,9 +225,9 @@ def test_a_model_that_is_right_never_delays_the_first_job(queue):
                 reserved.setdefault(first, view.reservation(0).start_s)
 
     work = workload(log, 1, 4)
-    told = slowdowns.Slowdowns(true, true)
+    told = shared_simulation.Slowdowns(true, true)
     simulation = SharedSimulation(
-        work, FOUR_NODES, order.named("easy"), registry.named("first-available"), (Reservations(),),
+        work, FOUR_NODES, order.named("easy"), allocation.named("first-available"), (Reservations(),),
         np.array(programs), told, MODEL,
     )  # fmt: skip
     schedule = simulation.run()
@@ -237,12 +236,12 @@ def test_a_model_that_is_right_never_delays_the_first_job(queue):
 
 
 def test_figures_over_seeds_have_an_interval():
-    found = costs.over_seeds([1.0, 2.0, 3.0], "1")
+    found = sharing_figures.over_seeds([1.0, 2.0, 3.0], "1")
     assert found.value == 2
     # Student's t of two degrees of freedom is 4.3027; the error of the mean is 1 / sqrt 3.
     assert (found.low, found.high) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-3)
-    assert costs.over_seeds([5.0], "1").method == "one seed"
-    assert costs.over_seeds([1.0, 1.2], "1", 1.0).low == 1.0
-    ratio = costs.ratio_over_seeds([2.0, 8.0])
+    assert sharing_figures.over_seeds([5.0], "1").method == "one seed"
+    assert sharing_figures.over_seeds([1.0, 1.2], "1", 1.0).low == 1.0
+    ratio = sharing_figures.ratio_over_seeds([2.0, 8.0])
     assert ratio.value == pytest.approx(4)
     assert 0 < ratio.low < 4 < ratio.high

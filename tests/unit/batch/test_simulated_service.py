@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given, settings
 from test_shared_simulation import FOUR_NODES, Watch, log_of, queues
 
-from mpicoloc.batch import order
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs.job_log import workload
+from mpicoloc.batch import allocation, order
+from mpicoloc.batch.job_log import workload
 from mpicoloc.batch.service import Service
-from mpicoloc.batch.shared_simulation import SharedSimulation
-from mpicoloc.batch.slowdowns import Slowdowns
+from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns
 from mpicoloc.pairing import policies
 
 
@@ -18,7 +16,7 @@ def run(log, true, programs=None, policy="greedy", look_s=1.0):
     true = np.array(true, float)
     service, watch = Service(1, policies.Rules(policy), look_s), Watch()
     simulation = SharedSimulation(
-        workload(log, 1, 4), FOUR_NODES, order.named("easy"), registry.named("first-available"), (watch,),
+        workload(log, 1, 4), FOUR_NODES, order.named("easy"), allocation.named("first-available"), (watch,),
         np.zeros(len(log), int) if programs is None else np.array(programs), Slowdowns(true, true), service,
     )  # fmt: skip
     return simulation.run(), simulation, watch

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import ROOT
 
-from mpicoloc.batch import engine, machine, order
-from mpicoloc.batch.allocation import registry
-from mpicoloc.batch.logs import job_log, swf
+from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
 from mpicoloc.core.topology import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
@@ -56,7 +54,7 @@ def workload(rows):
 
 
 def begins_s(work, next_job):
-    run = easy_of_accasim.LateSimulation(work, MACHINE, next_job, registry.named("first-available"))
+    run = easy_of_accasim.LateSimulation(work, MACHINE, next_job, allocation.named("first-available"))
     return run.run().start_s.tolist()
 
 
@@ -78,7 +76,7 @@ def test_what_each_rule_of_accasim_changes(rule):
 )
 def test_without_any_of_these_rules_it_is_easy(jobs):
     work = workload(sorted(jobs))
-    schedule = engine.simulate(work, MACHINE, order.named("easy"), registry.named("first-available"))
+    schedule = engine.simulate(work, MACHINE, order.named("easy"), allocation.named("first-available"))
     assert begins_s(work, easy_of_accasim.Easy(())) == schedule.start_s.tolist()
 
 

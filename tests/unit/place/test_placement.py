@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from mpicoloc.core.bubbles import JobRequest
 from mpicoloc.core.slowdown import measured_programs
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.place import anneal, bound, exhaustive, problem
-from mpicoloc.place.anneal import Annealing
-from mpicoloc.place.place import place, slowdowns_of
+from mpicoloc.place import anneal, bound, problem
+from mpicoloc.place.anneal import Annealing, Replicas, aligned_placement, random_placement
+from mpicoloc.place.place import all_placements, place, search, slowdowns_of
 from mpicoloc.place.problem import Constraints
-from mpicoloc.place.state import Replicas, aligned_placement, random_placement
 
 QUICK = Annealing(n_restarts=8, n_sweeps=4)
 
@@ -87,7 +86,7 @@ def test_what_annealing_counts_step_by_step_is_what_evaluation_from_scratch_says
 def test_annealing_never_beats_exhaustive_search_and_that_never_beats_the_bound(case, objective):
     sizes, n_nodes, n_slots, seed = case
     _, _, one = bubbled(sizes, n_nodes, n_slots, seed)
-    best = anneal.cost_of(exhaustive.search(one, objective).slowdown, objective)
+    best = anneal.cost_of(search(one, objective).slowdown, objective)
     found = anneal.anneal(one, np.random.default_rng(seed), objective, QUICK)
     check_whole(one, found.slots)
     assert anneal.cost_of(found.slowdown, objective) >= best - 1e-9
@@ -98,11 +97,11 @@ def test_annealing_never_beats_exhaustive_search_and_that_never_beats_the_bound(
 
 def test_four_jobs_that_fill_eight_nodes_can_meet_in_fifteen_ways():
     """x_ab = x_cd, x_ac = x_bd and x_ad = x_bc, and together they are 4."""
-    assert len(exhaustive.all_placements((4, 4, 4, 4), 8, 2, 1000)) == 15
+    assert len(all_placements((4, 4, 4, 4), 8, 2, 1000)) == 15
 
 
 def test_too_many_placements_are_not_searched():
-    assert exhaustive.all_placements((4,) * 4, 8, 2, 14) is None
+    assert all_placements((4,) * 4, 8, 2, 14) is None
 
 
 def test_small_mixes_are_placed_as_well_as_possible():
@@ -110,7 +109,7 @@ def test_small_mixes_are_placed_as_well_as_possible():
     n_good = 0
     for seed in range(20):
         _, _, one = bubbled([4, 4, 4, 4], 8, seed=seed)
-        best = exhaustive.search(one).slowdown.sum()
+        best = search(one).slowdown.sum()
         n_good += anneal.anneal(one, np.random.default_rng(seed)).slowdown.sum() <= 1.005 * best
     assert n_good >= 19
 
@@ -139,11 +138,11 @@ def test_a_longer_search_is_no_worse_on_a_large_problem():
 def test_jobs_apart_whole_nodes_and_limits_are_kept():
     requests, known = placements.jobs([2, 2, 2, 2], 4), placements.model(4)
     free = problem.of_bubbles(requests, 6, 2, known)
-    best = exhaustive.search(free)
+    best = search(free)
     limit = float(best.slowdown[1])
     asked = Constraints(apart=(("j0", "j1"),), at_most={"j1": limit}, whole=("j3",))
     one = problem.of_bubbles(requests, 6, 2, known, constraints=asked)
-    for found in (exhaustive.search(one), anneal.anneal(one, np.random.default_rng(0))):
+    for found in (search(one), anneal.anneal(one, np.random.default_rng(0))):
         assert found.n_broken == 0
         together = [set(node) for node in found.slots.tolist()]
         assert not any({0, 1} <= node for node in together)
@@ -193,7 +192,7 @@ def test_any_model_of_pairs_can_be_placed_by():
     table, features = measured_programs({pair: (x, np.nan, np.nan) for pair, x in pairs.items()}, ["a", "b"])
     requests = [JobRequest(str(i), name, 2) for i, name in enumerate("aabb")]
     one = problem.of_model(requests, 4, 2, table, features)
-    found = exhaustive.search(one)
+    found = search(one)
     assert found.slowdown == pytest.approx([1.0, 1.0, 1.1, 1.1])
     assert bound.lower_bound(one) == pytest.approx(4.2)
     assert anneal.anneal(one, np.random.default_rng(0)).slowdown.sum() == pytest.approx(4.2)
@@ -219,7 +218,7 @@ def test_annealing_keeps_jobs_apart_for_every_objective(objective):
     pairs = {tuple(sorted(node)) for node in together if -1 not in node and node[0] != node[1]}
     asked = Constraints(apart=tuple((f"j{a}", f"j{b}") for a, b in sorted(pairs)[:12]))
     one = problem.of_bubbles(requests, 40, 2, known, constraints=asked)
-    assert exhaustive.search(one, objective) is None
+    assert search(one, objective) is None
     found = anneal.anneal(one, np.random.default_rng(2), objective)
     assert found.n_broken == 0
 
@@ -254,4 +253,4 @@ def test_a_solver_that_gives_up_leaves_a_weaker_bound(monkeypatch, objective):
 @pytest.mark.parametrize(("sizes", "n_nodes", "n_slots"), [([1] * 25, 64, 16), ([40, 40, 40, 40], 64, 3)])
 def test_a_search_without_an_end_in_sight_is_given_up(sizes, n_nodes, n_slots):
     one = problem.of_bubbles(placements.jobs(sizes, 4), n_nodes, n_slots, placements.model(4))
-    assert exhaustive.search(one) is None
+    assert search(one) is None

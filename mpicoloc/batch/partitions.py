@@ -1,4 +1,8 @@
-"""Partitions of a machine as Slurm's ``slurm.conf`` describes them, and which jobs each takes."""
+"""Partitions of a machine as Slurm's ``slurm.conf`` describes them, which jobs each takes, and simulations.
+
+A partition is a machine of its own to the order and the allocation, and sees nodes that jobs of other
+partitions have as taken. So neither knows of partitions.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch.logs import job_log
-from mpicoloc.batch.logs.job_log import Workload
+from mpicoloc.batch import job_log
+from mpicoloc.batch import machine as machines
+from mpicoloc.batch.engine import Observer, Schedule, Simulation
+from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, Uses, View
+from mpicoloc.core.arrays import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _EXAMPLE = "PartitionName=batch Nodes=n[0-63] MaxNodes=32 MaxTime=1-00:00:00"
 
@@ -180,3 +185,108 @@ def with_limits(workload: Workload, partitions: Sequence[Partition], of_job: Int
     max_s = np.array([partition.max_s for partition in partitions])[of_job]
     has_none = (workload.log.limit_s <= 0) & np.isfinite(max_s)
     return replace(workload, estimate_s=np.where(has_none, max_s, workload.estimate_s))
+
+
+def simulate(
+    workload: Workload,
+    machine: Machine,
+    order: Order,
+    allocation: Allocation,
+    observers: Sequence[Observer] = (),
+    *,
+    partitions: Sequence[Partition],
+    of_job: Ints,
+) -> Schedule:
+    """Run all jobs of a workload, each in its partition.
+
+    Shapes: `of_job` (n_jobs,).
+    """
+    run = PartitionedSimulation(workload, machine, order, allocation, observers, partitions, of_job)
+    return run.run()
+
+
+class PartitionedSimulation(Simulation):
+    """A simulation with a queue for each partition; parameters are those of `simulate`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        order: Order,
+        allocation: Allocation,
+        observers: Sequence[Observer],
+        partitions: Sequence[Partition],
+        of_job: Ints,
+    ) -> None:
+        super().__init__(workload, machine, order, allocation, observers)
+        self.queues = tuple(_PartitionQueue(machine, one, allocation) for one in partitions)
+        self.of_job = of_job
+        self._proposed: dict[int, int | None] = {}
+
+    def _queue_of(self, job: int) -> Columns:
+        return self.queues[self.of_job[job]].waiting
+
+    def _begin_jobs(self) -> None:
+        self._proposed.clear()
+        for own in self.queues:
+            own.view.now_s = self.now_s
+        super()._begin_jobs()
+
+    def _begin_next(self) -> bool:
+        """Begin the first of the jobs that the partitions' orders propose; False: all others wait."""
+        for i, own in enumerate(self.queues):
+            if i not in self._proposed:
+                self._proposed[i] = self._order(own.view) if len(own.waiting) and own.view.n_free else None
+        ready = [
+            (-own.partition.priority, float(own.waiting["arrival_s"][place]), i, place)
+            for i, own in enumerate(self.queues)
+            if (place := self._proposed[i]) is not None
+        ]
+        if not ready:
+            return False
+        _, _, i, place = min(ready)
+        own = self.queues[i]
+        chosen = own.view.nodes_for(int(own.waiting["n_nodes"][place]))
+        assert chosen is not None, "an order chose a job that finds no nodes"
+        job = int(own.waiting["job"][place])
+        own.waiting.remove(place)
+        self._begin(job, (own.partition.nodes[chosen[0]], chosen[1]))
+        return True
+
+    def _begin(self, job: int, chosen: Nodes) -> None:
+        expected_end_s = self.now_s + float(self.workload.estimate_s[job])
+        for i, own in enumerate(self.queues):
+            if own.take(job, *chosen, expected_end_s):
+                self._proposed.pop(i, None)
+        super()._begin(job, chosen)
+
+    def _leave(self, job: int, nodes: Ints) -> None:
+        for own in self.queues:
+            own.free(job, nodes)
+        super()._leave(job, nodes)
+
+
+class _PartitionQueue:
+    """The jobs that wait in a partition, and its nodes as the order and the allocation see them."""
+
+    def __init__(self, machine: Machine, partition: Partition, allocation: Allocation) -> None:
+        self.partition = partition
+        self.view = View(machines.part_of(machine, partition.nodes, partition.name), allocation)
+        self.waiting = self.view.queue
+        self._place = np.full(machine.n_nodes, -1)
+        self._place[partition.nodes] = np.arange(len(partition.nodes))
+
+    def take(self, job: int, nodes: Ints, use: int | Uses, expected_end_s: float) -> bool:
+        """Mark nodes that a job of any partition has got; False: none of them is of this one."""
+        place = self._place[nodes]
+        is_ours = place >= 0
+        if is_ours.any():
+            own_use = use[is_ours] if isinstance(use, np.ndarray) else use
+            self.view.take(job, place[is_ours], own_use, expected_end_s)
+        return bool(is_ours.any())
+
+    def free(self, job: int, nodes: Ints) -> None:
+        """Mark nodes that a job has left."""
+        place = self._place[nodes]
+        if (place >= 0).any():
+            self.view.free(job, place[place >= 0])

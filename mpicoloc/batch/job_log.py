@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ESTIMATES = ("user", "perfect")
 """What the batch system believes of run times: the limits that users asked for, or the truth."""
@@ -88,7 +85,7 @@ def _positive(word: str) -> int:
     return int(word) if word.isascii() and word.isdigit() and len(word) < 12 else 0
 
 
-def select(log: JobLog, keep: NDArray[np.bool_]) -> JobLog:
+def select(log: JobLog, keep: Bools) -> JobLog:
     """Some of the jobs; one that waits for the end of another that is left out comes at its logged time."""
     new_index = np.where(keep, np.cumsum(keep) - 1, NO_JOB)
     previous = np.where(log.previous >= 0, new_index[log.previous], NO_JOB)
@@ -159,6 +156,6 @@ def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
     return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
 
 
-def ran(log: JobLog) -> NDArray[np.bool_]:
+def ran(log: JobLog) -> Bools:
     """Which jobs took a processor for a time above 0; others were cancelled before they began."""
     return (log.run_s > 0) & ((log.n_processors > 0) | (log.n_nodes > 0))

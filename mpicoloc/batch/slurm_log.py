@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch.logs.job_log import NO_JOB, JobLog
+from mpicoloc.batch.job_log import NO_JOB, JobLog
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Words = Mapping[str, Sequence[str]]
 """Words of each column, one a job: ``number``, ``submit``, ``start``, ``end``, and those of `_READERS` and
 `_NAMES` that are known."""
@@ -23,7 +21,7 @@ COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
-"""What prints a log for `sacct.parse`. JobName is last, since a name may hold the sign between columns."""
+"""What prints a log for `parse_sacct`. JobName is last, since a name may hold the sign between columns."""
 REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
 _UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
 _YEAR_S = 365 * 86400.0
@@ -217,15 +215,10 @@ _JOBCOMP_COLUMNS = ("number", "submit", "start", "end", "nodes")
 _KEY = re.compile(rf"(?:^|\s)({'|'.join([*(key for keys in _KEYS.values() for key in keys), *_OTHERS])})=")
 
 
-def is_line(line: str) -> bool:
-    """Whether a line is one of that plugin's."""
-    return line.startswith("JobId=")
-
-
 def parse_jobcomp(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a list; arguments, results and errors as of `sacct.parse`."""
+    """Jobs of a list; arguments, results and errors as of `parse_sacct`."""
     rows, numbers, broken = [], [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -272,11 +265,6 @@ _COLUMNS = {
 _SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
 
 
-def is_header(line: str) -> bool:
-    """Whether a line is the header of `sacct`."""
-    return not {"jobid", "jobidraw"}.isdisjoint(_names(line))
-
-
 def parse_sacct(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
@@ -308,7 +296,7 @@ def parse_sacct(
 
 def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     """Place of each column that is known, and the number of all."""
-    names = _names(header)
+    names = columns_of(header)
     places = {
         key: names.index(found)
         for key, known in _COLUMNS.items()
@@ -322,8 +310,8 @@ def _places(header: str, source: str) -> tuple[dict[str, int], int]:
     return places, len(names)
 
 
-def _names(header: str) -> list[str]:
-    """Names of the columns in lower case."""
+def columns_of(header: str) -> list[str]:
+    """Names of the columns of `sacct` in lower case."""
     # Slurm writes the width beside a name that was given one, as in JobName%30.
     return [word.partition("%")[0].strip() for word in header.lower().split("|")]
 
@@ -333,13 +321,8 @@ def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple
     seen = {header}
     found = []
     for number, line in enumerate(lines, first):
-        text = _stripped(line, end)
+        text = line.strip().removesuffix(end)  # without the sign behind the last column
         if text and text not in seen:
             seen.add(text)
             found.append((number, text))
     return found
-
-
-def _stripped(line: str, end: str) -> str:
-    """A line without blanks, and without the sign behind the last column if there is one."""
-    return line.strip().removesuffix(end)

@@ -1,29 +1,96 @@
-"""An observer that delays jobs by what others on the same links cost them, as these come and go."""
+"""Which jobs use the same links of the tree, counted while they run, and what that costs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.batch.engine import Simulation
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.network_sharing import links_of
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.network import sharing
 
-# What jobs on the same links cost each other, as `sharing.mutual_slowdown` estimates it, from few numbers.
-#
-# A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
-# row
-# for each job above each switch serves where `mutual_slowdown` needs the load of each link.
+
+def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], list[int]]]:
+    """The links above subtrees that a job uses.
+
+    Result: for each level up to the last on which the job is in several subtrees: the level, from 1; these
+    subtrees; and the job's nodes in each.
+    """
+    for level in range(1, machine.height):
+        tree_of = machine.subtree[level - 1]
+        if tree_of[nodes[0]] == tree_of[nodes[-1]]:
+            return  # nodes ascend, so it is in one subtree on this level and above
+        trees = tree_of[nodes]
+        ends = np.append(np.flatnonzero(trees[1:] != trees[:-1]), len(trees) - 1)
+        yield level, trees[ends].tolist(), np.diff(ends, prepend=-1).tolist()
+
+
+class SharedLinks:
+    """Observer of a simulation that counts pairs of jobs on the same links.
+
+    Two jobs share the links of level l above a subtree of that level if both have nodes in it, and both have
+    nodes outside it, too, at the same time (Jokanovic 2014, section 4.3 and Figure 4.10). Level 1 are the
+    up-links of first-level switches, which the thesis calls the second level.
+
+    Parameters
+    ----------
+    machine : Machine
+    n_jobs : int
+
+    Attributes
+    ----------
+    n_sharers : ndarray of int, shape (n_jobs,)
+        Other jobs with which each shared a link of any level at any time.
+    n_subtrees : ndarray of int, shape (n_jobs, height)
+        Subtrees of level 1, 2, ... that each job was in; of level 1: first-level switches.
+    n_pairs : dict of int to int
+        Pairs of jobs that shared links of each level.
+    """
+
+    def __init__(self, machine: Machine, n_jobs: int) -> None:
+        self.machine = machine
+        self.n_sharers = np.zeros(n_jobs, np.int64)
+        self.n_subtrees = np.ones((n_jobs, machine.height), np.int32)
+        self.n_pairs = dict.fromkeys(range(1, machine.height), 0)
+        self._users: dict[tuple[int, int], set[int]] = {}
+        self._links: dict[int, list[tuple[int, int]]] = {}
+
+    def began(self, simulation: Any, job: int, nodes: Ints) -> None:
+        """Count the jobs that use links which this one uses now, too; nodes are in ascending order."""
+        others: set[int] = set()
+        links: list[tuple[int, int]] = []
+        for level, trees, _ in links_of(self.machine, nodes):
+            self.n_subtrees[job, level - 1] = len(trees)
+            own = [(level, tree) for tree in trees]
+            here = set().union(*(self._users.get(link, ()) for link in own))
+            self.n_pairs[level] += len(here)
+            others |= here
+            links += own
+        for link in links:
+            self._users.setdefault(link, set()).add(job)
+        if links:
+            self._links[job] = links
+        if others:
+            self.n_sharers[job] += len(others)
+            self.n_sharers[list(others)] += 1
+
+    def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
+        """Forget a job's links."""
+        for link in self._links.pop(job, ()):
+            self._users[link].discard(job)
 
 
 @dataclass(frozen=True)
 class LinkRows:
     """Who uses which links: rows of one job above one switch or subtree, those of a subtree together.
+
+    A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
+    row for each job above each switch serves where `sharing.mutual_slowdown` needs the load of each link.
 
     Parameters
     ----------
@@ -79,8 +146,6 @@ def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
     return first, second, starts
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _TOLERANCE = 1e-4
 """Error allowed in a delay, s for each second of work."""
 _LEAST_CHANGE = _TOLERANCE
@@ -110,14 +175,14 @@ class _Users:
 class LinkSharing:
     """What jobs that share links above switches and subtrees cost each other.
 
-    Two jobs share them by the rule of `network_sharing.SharedLinks`. A job waits for its most loaded link,
-    and keeps all links above the switches of a level equally busy (`batch.link_sharing`).
+    Two jobs share them by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all
+    links above the switches of a level equally busy.
 
     Parameters
     ----------
     machine : Machine
     utilisation : ndarray, shape (n_programs, height)
-        See `utilisation.of_programs`.
+        See `draws.of_programs`.
     programs : ndarray of int, shape (n_jobs,)
         Program of each job.
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.batch.logs.job_log import NO_JOB, JobLog
+from mpicoloc.batch.job_log import NO_JOB, JobLog
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.errors import DataError
 
 N_FIELDS = 18
@@ -81,7 +81,7 @@ def _partition_names(lines: Sequence[str]) -> dict[int, str]:
     return {int(match[1]): match[2] for match in found if match}
 
 
-def _rows(lines: Sequence[str], numbers: Sequence[int]) -> NDArray[np.float64] | list[list[float] | None]:
+def _rows(lines: Sequence[str], numbers: Sequence[int]) -> Floats | list[list[float] | None]:
     """The fields of each line; None for one that has not 18 numbers."""
     try:
         table = np.loadtxt((lines[i - 1] for i in numbers), comments=";", ndmin=2)
@@ -101,7 +101,7 @@ def _row(line: str) -> list[float] | None:
         return None
 
 
-def _damage(table: NDArray[np.float64]) -> dict[int, str]:
+def _damage(table: Floats) -> dict[int, str]:
     """What is wrong with the damaged rows."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
@@ -122,8 +122,8 @@ def _damage(table: NDArray[np.float64]) -> dict[int, str]:
     return wrong | {int(i): f"not {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
 
 
-def _log(table: NDArray[np.float64], header: dict[str, str], partitions: dict[int, str]) -> JobLog:
-    def integers(i: int) -> NDArray[np.int64]:
+def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> JobLog:
+    def integers(i: int) -> Ints:
         return table[:, i].astype(np.int64)
 
     number = integers(_NUMBER)
@@ -147,7 +147,7 @@ def _log(table: NDArray[np.float64], header: dict[str, str], partitions: dict[in
     )
 
 
-def _indices(previous: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
+def _indices(previous: Ints, number: Ints) -> Ints:
     """Index of the job with each number; -1 where no job has it."""
     order = np.argsort(number, kind="stable")
     place = np.minimum(np.searchsorted(number, previous, sorter=order), len(number) - 1)

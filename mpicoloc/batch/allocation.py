@@ -1,0 +1,436 @@
+"""Allocations: which nodes a job gets."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.view import FREE, Allocation, Nodes, Uses
+from mpicoloc.core.arrays import Bools, Ints
+from mpicoloc.errors import UsageError
+
+
+def first_available(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
+    """The first `n_nodes` free nodes (Jokanovic 2014, section 4.3)."""
+    nodes = np.flatnonzero(uses == FREE)[:n_nodes]
+    return (nodes, 1) if len(nodes) == n_nodes else None
+
+
+def first_run(flags: Bools, n: int) -> int | None:
+    """Place of the first n flags in a row that are set; None: there are none."""
+    padded = np.zeros(len(flags) + 2, bool)
+    padded[1:-1] = flags
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    long = np.flatnonzero(ends - starts >= n)
+    return int(starts[long[0]]) if len(long) else None
+
+
+def nodes_of(machine: Machine, switches: Ints) -> Ints:
+    """All nodes of some first-level switches, in the order of these."""
+    starts, sizes = machine.starts[0][switches], machine.switch_sizes[switches]
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
+
+
+def free_at(machine: Machine, uses: Uses, switch: int, n: int) -> Ints:
+    """The first n free nodes of a switch."""
+    start = int(machine.starts[0][switch])
+    row = uses[start : start + int(machine.switch_sizes[switch])]
+    return start + np.flatnonzero(row == FREE)[:n]
+
+
+def first_contiguous(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
+    """Nodes at as few switches as the rule finds.
+
+    A job that fits a switch takes the first with room for it. A larger one takes the first free switches in a
+    row that hold it, else the first free nodes in a row. Where there are none, the first free nodes.
+
+    Notes
+    -----
+    Jokanovic 2014, section 4.3, which leaves open what "as much as possible" means.
+    """
+    free = uses == FREE
+    if n_nodes <= machine.switch_size:
+        room = np.flatnonzero(machine.per_switch(free) >= n_nodes)
+        if len(room):
+            return free_at(machine, uses, int(room[0]), n_nodes), 1
+    else:
+        start = _first_free_switches(machine, free, n_nodes)
+        start = first_run(free, n_nodes) if start is None else start
+        if start is not None:
+            return np.arange(start, start + n_nodes), 1
+    return first_available(machine, uses, n_nodes)
+
+
+def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | None:
+    """First node of the first free switches in a row that hold a job."""
+    is_free = machine.per_switch(free) == machine.switch_sizes
+    switch = first_run(is_free, -(-n_nodes // machine.switch_size))
+    if switch is None:
+        return None
+    start = int(machine.starts[0][switch])
+    # Switches may be smaller than the largest, so the last node can be beyond those that were counted.
+    return start if start + n_nodes <= machine.n_nodes and free[start : start + n_nodes].all() else None
+
+
+def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
+    """Nodes below the lowest switch with room for the job; of several, the one with the fewest free nodes.
+
+    Below it first-level switches are filled: the one with the fewest free nodes that holds what is left, else
+    the one with most.
+
+    Notes
+    -----
+    Slurm, ``topology.conf`` (topology/tree): "best-fit" on the leaf switches of the lowest switch in the
+    hierarchy that can satisfy a job. Ties go to the switch that comes first.
+    """
+    free = uses == FREE
+    for level in range(machine.height):
+        starts = machine.starts[level]
+        n_free = np.add.reduceat(free, starts, dtype=np.int64)
+        room = np.flatnonzero(n_free >= n_nodes)
+        if len(room):
+            tree = int(room[np.argmin(n_free[room])])
+            end = int(starts[tree + 1]) if tree + 1 < len(starts) else machine.n_nodes
+            return _filled(machine, free, int(starts[tree]), end, n_nodes), 1
+    return None
+
+
+def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -> Ints:
+    """Free nodes between two nodes, filled switch by switch."""
+    first, last = np.searchsorted(machine.starts[0], (start, end))
+    n_free = machine.per_switch(free)[first:last]
+    by_room = np.argsort(-n_free, kind="stable")
+    filled, left = [], n_nodes
+    while left > 0:
+        holds = n_free[by_room] >= left
+        # by_room descends, so the last that holds what is left is the best fit; of equals the first switch.
+        n_holds = int(holds.sum())
+        best = int(np.searchsorted(-n_free[by_room], -n_free[by_room[n_holds - 1]])) if n_holds else 0
+        switch = int(by_room[best]) + int(first)
+        begin = int(machine.starts[0][switch])
+        row = free[begin : begin + int(machine.switch_sizes[switch])]
+        filled.append(begin + np.flatnonzero(row)[:left])
+        left -= len(filled[-1])
+        by_room = np.delete(by_room, best)
+    return np.sort(np.concatenate(filled))
+
+
+SMALL_JOB, BIG_JOB = 1, 2
+_N_USES_EXCLUSIVE = 3
+
+
+def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
+    """One switch for a small job; for a big one, whole subtrees without another big job.
+
+    A small job takes the first switch with room. A big job takes the first subtree with enough free nodes,
+    else as few as possible, those with most free nodes first.
+
+    Notes
+    -----
+    Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they may be in such a subtree.
+    """
+    if n_nodes <= machine.switch_size:
+        room = np.flatnonzero(_free_for_small(machine, uses.tobytes()) >= n_nodes)
+        return (free_at(machine, uses, int(room[0]), n_nodes), SMALL_JOB) if len(room) else None
+    n_free = _free_for_big(machine, uses.tobytes())
+    trees = _subtrees(n_free, n_nodes)
+    if trees is None:
+        return None
+    is_ours = np.zeros(len(n_free), bool)
+    is_ours[trees] = True
+    nodes = np.flatnonzero(is_ours[machine.subtree[machine.top_level - 1]] & (uses == FREE))[:n_nodes]
+    return nodes, BIG_JOB
+
+
+@functools.lru_cache(maxsize=64)
+def _trees_of(machine: Machine) -> tuple[Ints, int]:
+    """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
+    level = machine.top_level - 1
+    return machine.subtree[level] * _N_USES_EXCLUSIVE, len(machine.starts[level])
+
+
+@functools.lru_cache(maxsize=128)
+def _free_for_small(machine: Machine, uses: bytes) -> Ints:
+    """Nodes of each first-level switch that a small job can have.
+
+    Uses that were looked at a short time ago come again, as many of the expected ones do.
+    """
+    return machine.per_switch(np.frombuffer(uses, np.uint8) == FREE)
+
+
+@functools.lru_cache(maxsize=128)
+def _free_for_big(machine: Machine, uses: bytes) -> Ints:
+    """Nodes of each subtree below the roots that a big job can have: none beside another big job."""
+    first_use, n_trees = _trees_of(machine)
+    numbers = first_use + np.frombuffer(uses, np.uint8)
+    counts = np.bincount(numbers, minlength=n_trees * _N_USES_EXCLUSIVE).reshape(n_trees, _N_USES_EXCLUSIVE)
+    return counts[:, FREE] * (counts[:, BIG_JOB] == 0)
+
+
+def _subtrees(n_free: Ints, n_nodes: int) -> Ints | None:
+    if n_free.sum() < n_nodes:
+        return None
+    enough = np.flatnonzero(n_free >= n_nodes)
+    if len(enough):
+        return enough[:1]
+    fullest = np.argsort(-n_free, kind="stable")
+    return fullest[: int(np.searchsorted(np.cumsum(n_free[fullest]), n_nodes)) + 1]
+
+
+def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
+    """For which sizes `choose` finds nodes."""
+    is_small = sizes <= machine.switch_size
+    n_small = np.count_nonzero(is_small)
+    key = uses.tobytes()
+    most_small = _free_for_small(machine, key).max() if n_small else 0
+    most_big = _free_for_big(machine, key).sum() if n_small < len(sizes) else 0
+    if n_small in (0, len(sizes)):
+        return np.asarray(sizes <= max(most_small, most_big))
+    return np.asarray(sizes <= np.where(is_small, most_small, most_big))
+
+
+# Virtual network blocks: small and big jobs apart, and switches cut for sizes that are powers of two.
+#
+# Jokanovic 2014, section 4.2. Big jobs, larger than a switch, fill the machine from its first switch on;
+# small ones from its last switch back. The limit between the two moves: each block ends before the outermost
+# switch that the other one uses. In the big jobs' block a switch of 18 nodes has two parts, of 16 (the
+# largest power of two) and 2 nodes, other sizes in the same way. The parts of a switch, and its use as a
+# *rem* switch, follow from the uses of its nodes, so that nothing else has to be remembered.
+
+
+SMALL, BIG, REM, GUEST = 1, 2, 3, 4
+"""A small job in its block; a big job's virtual or whole switch; the rest of a big job; a small job for
+which its block had no room, and which is in the big jobs' one."""
+_N_USES = 5
+
+
+def virtual_switch_size(switch_size: int) -> int:
+    """Nodes of the larger part of a switch: the largest power of two in it."""
+    return 1 << (switch_size.bit_length() - 1)
+
+
+def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
+    """Nodes by the rules of section 4.2, or None: none of its rules finds any."""
+    blocks = _blocks_of(machine, uses.tobytes())
+    if n_nodes <= machine.switch_size:
+        return _small(blocks, n_nodes)
+    part = virtual_switch_size(machine.switch_size)
+    if n_nodes % part == 0 and n_nodes // part <= blocks.n_with_part:
+        return _virtual_switches(blocks, n_nodes // part)
+    return _physical_switches(blocks, n_nodes)
+
+
+class _Layout:
+    """What of the switches never changes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.n = machine.n_switches
+        self.part = virtual_switch_size(machine.switch_size)
+        # For each node the first of the numbers of uses of its part of its switch.
+        self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
+        self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
+        self.tree = machine.switch_subtree()
+        starts = np.flatnonzero(np.diff(self.tree, prepend=-1))
+        self.tree_starts, self.tree_ends = starts, np.append(starts[1:], self.n)
+
+
+_layout = functools.lru_cache(maxsize=64)(_Layout)
+
+
+class _Blocks:
+    """The switches as the rules see them; what only some rules ask for is found when they do."""
+
+    def __init__(self, machine: Machine, uses: Uses) -> None:
+        layout = _layout(machine)
+        self.machine, self.uses, self.layout = machine, uses, layout
+        self.n, self.part, self.n_with_part = layout.n, layout.part, layout.n_with_part
+        # Nodes of each part of each switch, by their use.
+        counts = np.bincount(layout.first_use + uses, minlength=2 * self.n * _N_USES)
+        self._of_part = counts.reshape(self.n, 2, _N_USES)
+        self._of_switch = self._of_part[:, 0] + self._of_part[:, 1]
+        self.n_free = self._of_switch[:, FREE]
+        self.is_rem = self._of_switch[:, REM] > 0
+        is_small = self._of_switch[:, SMALL] > 0
+        first = int(is_small.argmax())
+        # The big jobs' block ends before the first switch of the small jobs' block.
+        self.end_big = first if is_small[first] else self.n
+
+    @functools.cached_property
+    def has_big(self) -> Bools:
+        """Switches with nodes of big jobs."""
+        return self.is_rem | (self._of_switch[:, BIG] > 0)
+
+    @functools.cached_property
+    def begin_small(self) -> int:
+        """The switch behind the last one of the big jobs' block."""
+        last = self.n - 1 - int(self.has_big[::-1].argmax())
+        return last + 1 if self.has_big[last] else 0
+
+    @functools.cached_property
+    def is_empty(self) -> Bools:
+        """Whole switches of the big jobs' block without a job."""
+        flags = self.n_free == self.machine.switch_size
+        flags[self.end_big :] = False
+        return flags
+
+    @functools.cached_property
+    def has_free_part(self) -> Bools:
+        """Switches of the big jobs' block of which the larger part, their first nodes, has no job."""
+        flags = (self._of_part[:, 0, FREE] == self.part) & ~self.is_rem
+        flags[self.end_big :] = False
+        return flags
+
+    @functools.cached_property
+    def most_in_rem(self) -> int:
+        """Most free nodes of a rem switch."""
+        return int((self.n_free * self.is_rem).max())
+
+    @functools.cached_property
+    def largest_small(self) -> int:
+        """Nodes of the largest small job that finds some."""
+        own = int(self.n_free[self.begin_small :].max(initial=0))
+        guests = int((self._of_part[:, 1, FREE] * (self.has_big & ~self.is_rem)).max())
+        return max(own, self.most_in_rem, min(guests, self.machine.switch_size - self.part))
+
+    def can(self, n_nodes: int) -> bool:
+        """Whether a job of this size finds nodes."""
+        if n_nodes <= self.machine.switch_size:
+            return n_nodes <= self.largest_small
+        n_parts, n_over = divmod(n_nodes, self.part)
+        if not n_over and n_parts <= self.n_with_part:
+            return n_parts <= int(np.count_nonzero(self.has_free_part))
+        n_whole, n_rest = divmod(n_nodes, self.machine.switch_size)
+        n_empty = int(np.count_nonzero(self.is_empty))
+        return n_whole + (n_rest > self.most_in_rem) <= n_empty
+
+
+@functools.lru_cache(maxsize=128)
+def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
+    """The switches under uses that were looked at a short time ago, as many of the expected ones were."""
+    return _Blocks(machine, np.frombuffer(uses, np.uint8))
+
+
+def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
+    """A whole small job at one switch: its block, then the parts of 2 nodes (rule 3), then rem switches."""
+    machine, uses = blocks.machine, blocks.uses
+    room = blocks.n_free >= n_nodes
+    own = np.flatnonzero(room[blocks.begin_small :])
+    if len(own):
+        return free_at(machine, uses, blocks.begin_small + int(own[-1]), n_nodes), SMALL
+    if n_nodes <= machine.switch_size - blocks.part:
+        for switch in np.flatnonzero(room & blocks.has_big & ~blocks.is_rem).tolist():
+            end = int(machine.starts[0][switch] + machine.switch_sizes[switch])
+            start = int(machine.starts[0][switch]) + blocks.part
+            nodes = start + np.flatnonzero(uses[start:end] == FREE)[:n_nodes]
+            if len(nodes) == n_nodes:
+                return nodes, GUEST
+    # Section 4.2.4: while the limit is locked, rem switches, which are fragmented anyway.
+    rem = np.flatnonzero(room & blocks.is_rem)
+    return (free_at(machine, uses, int(rem[0]), n_nodes), GUEST) if len(rem) else None
+
+
+def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
+    """Rule 1: a multiple of 16 nodes takes parts of 16 nodes, each of them whole."""
+    switches = contiguous(blocks.machine, blocks.has_free_part, n_parts)
+    if switches is None:
+        return None
+    nodes = blocks.machine.starts[0][switches][:, None] + np.arange(blocks.part)
+    return nodes.ravel(), BIG
+
+
+def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
+    """Rule 2: whole switches, and the rest of the job at one rem switch, of its subtree if there is one."""
+    machine = blocks.machine
+    n_whole, n_rest = divmod(n_nodes, machine.switch_size)
+    switches = contiguous(machine, blocks.is_empty, n_whole)
+    if switches is None:
+        return None
+    nodes = nodes_of(machine, switches)
+    if not n_rest:
+        return nodes, BIG
+    rem = _rem_switch(blocks, switches, n_rest)
+    if rem is None:
+        return None
+    rest = free_at(machine, blocks.uses, rem, n_rest)
+    both = np.concatenate((nodes, rest))
+    use = np.repeat(np.array([BIG, REM], np.uint8), (len(nodes), n_rest))
+    order = np.argsort(both)
+    return both[order], use[order]
+
+
+def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
+    """A rem switch with room, else an empty one that becomes one: their number follows demand.
+
+    A switch without the rest of a job is no rem switch any more. The nearest to the job in its subtree.
+    """
+    n_free = blocks.n_free.copy()
+    n_free[switches] = 0
+    room = n_free >= n_rest
+    tree = blocks.layout.tree
+    is_ours = np.zeros(blocks.n, bool)
+    is_ours[tree[switches]] = True
+    is_near = is_ours[tree]
+    is_open = blocks.is_empty & room
+    for candidates in (room & blocks.is_rem & is_near, is_open & is_near, room & blocks.is_rem, is_open):
+        found = np.flatnonzero(candidates)
+        if len(found):
+            return int(found[np.argmin(np.abs(found - switches[-1]))])
+    return None
+
+
+def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
+    """N switches among those with a flag: in a row in one subtree, in one, in a row, or the first.
+
+    Notes
+    -----
+    Section 4.2.5: a job of two switches is not put into two subtrees while one has two.
+    """
+    if np.count_nonzero(flags) < n:
+        return None
+    layout = _layout(machine)
+    starts, ends = layout.tree_starts, layout.tree_ends
+    n_in_tree = np.add.reduceat(flags, starts, dtype=np.int64)
+    trees = np.flatnonzero(n_in_tree >= n)
+    if len(trees):
+        for one in trees.tolist():
+            place = first_run(flags[starts[one] : ends[one]], n)
+            if place is not None:
+                return np.arange(n) + starts[one] + place
+        return np.flatnonzero(flags & (layout.tree == trees[0]))[:n]
+    place = first_run(flags, n)
+    return np.flatnonzero(flags)[:n] if place is None else np.arange(place, place + n)
+
+
+def can_virtual_blocks(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
+    """For which sizes `choose` finds nodes."""
+    blocks = _blocks_of(machine, uses.tobytes())
+    wanted = sizes.tolist()
+    found = {size: blocks.can(size) for size in set(wanted)}
+    return np.array([found[size] for size in wanted], bool)
+
+
+ALLOCATIONS = {
+    one.name: one
+    for one in (
+        Allocation("first-available", first_available, is_bound_by_number=True),
+        Allocation("first-contiguous", first_contiguous, is_bound_by_number=True),
+        Allocation("exclusive", exclusive, is_bound_by_number=False, can=can_exclusive),
+        Allocation("virtual-blocks", virtual_blocks, is_bound_by_number=False, can=can_virtual_blocks),
+        Allocation("best-fit", best_fit, is_bound_by_number=True),
+    )
+}
+"""Allocations by name."""
+
+
+def named(name: str) -> Allocation:
+    """The allocation of a name.
+
+    Raises `UsageError` if there is none.
+    """
+    if name not in ALLOCATIONS:
+        raise UsageError(f"allocation {name!r} is unknown: give one of {', '.join(ALLOCATIONS)}")
+    return ALLOCATIONS[name]

@@ -1,1 +1,0 @@
-"""Allocations: which nodes a job gets."""

@@ -1,0 +1,281 @@
+"""Draws of what is random: which program each job of a log runs, what it suffers, and what it sends."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpicoloc import messages
+from mpicoloc.batch.comparison import Case
+from mpicoloc.batch.job_log import JobLog
+from mpicoloc.batch.shared_simulation import Slowdowns, drawn
+from mpicoloc.bubble import curves_file
+from mpicoloc.bubble.model import BubbleModel
+from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.features import JobFeatures, program_name
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.row_file import number_of, table_rows
+from mpicoloc.core.slowdown import PairSlowdowns, SlowdownModel, measured_programs, pair_slowdowns
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.pairing import queue_files
+from mpicoloc.profile import profiles
+
+N_SEEDS = 5
+"""Draws where something is random, if nobody says how many."""
+ANY = "*"
+"""Executable number in a table that stands for all others."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The program of each job.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of all programs.
+    of_job : ndarray of int, shape (n_jobs,)
+        Index of each job's program in `names`.
+    """
+
+    names: tuple[str, ...]
+    of_job: Ints
+
+
+def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str, float]:
+    """Parts of programs in a mix, as ``lu=3,heat2d=1`` gives them; empty: all alike.
+
+    `figures` says what is known of the `known` programs.
+
+    Result: parts by program, which add up to 1. Raises `UsageError` if a word is no NAME=PART, a part is not
+    above 0, or a program is unknown or named twice.
+    """
+    parts: dict[str, float] = {}
+    for word in filter(None, text.split(",")):
+        name, equals, number = word.rpartition("=")
+        try:
+            part = float(number)
+        except ValueError:
+            part = -1.0
+        if not (equals and name and 0 < part < np.inf):
+            raise UsageError(f"--mix {word!r} is no NAME=PART with a part above 0, for example {known[0]}=2")
+        if name not in known or name in parts:
+            why = "is named twice" if name in parts else f"has no {figures}; there are {', '.join(known)}"
+            raise UsageError(f"--mix: program {name} {why}")
+        parts[name] = part
+    parts = parts or dict.fromkeys(known, 1.0)
+    total = sum(parts.values())
+    return {name: part / total for name, part in parts.items()}
+
+
+def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> Programs:
+    """Programs drawn from a mix: one for each executable of a user where the log tells it, else one a job."""
+    names = tuple(parts)
+    is_known = log.program >= 0
+    _, which = np.unique(
+        np.stack([log.user, log.program, np.where(is_known, -1, np.arange(len(log)))]),
+        axis=1,
+        return_inverse=True,
+    )
+    drawn = rng.choice(len(names), int(which.max()) + 1, p=np.array(list(parts.values())))
+    return Programs(names, drawn[which.ravel()].astype(np.int64))
+
+
+def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
+    """Programs by a table from executable numbers of the log, or names of its jobs, to names.
+
+    Raises `DataError` if a job has an executable that is not there.
+    """
+    numbers, which = np.unique(log.program, return_inverse=True)
+    keys = [str(log.name("program", number)) for number in numbers.tolist()]
+    found = [table.get(key, table.get(ANY)) for key in keys]
+    if None in found:
+        i = found.index(None)
+        n_jobs = int((which == i).sum())
+        raise DataError(
+            f"{source}: executable {keys[i]} of {n_jobs:,} jobs is not there: add a row for it, or for {ANY}"
+        )
+    names = tuple(dict.fromkeys(name for name in found if name is not None))
+    places = np.array([names.index(name) for name in found if name is not None], np.int64)
+    return Programs(names, places[which])
+
+
+def by_job_names(log: JobLog) -> Programs:
+    """Programs that have the names of the jobs, of a log with names."""
+    return by_table(log, {name: name for name in log.names["program"].values()}, "names of jobs")
+
+
+def check_job_names(log: JobLog, known: Collection[str]) -> None:
+    """See to it that the names of all jobs are programs.
+
+    Raises `DataError` if a job's name is none of them.
+    """
+    names = log.names["program"]
+    numbers, n_jobs = np.unique(log.program, return_counts=True)
+    unknown = [i for i, number in enumerate(numbers.tolist()) if names.get(number) not in known]
+    if unknown:
+        i = max(unknown, key=lambda i: int(n_jobs[i]))
+        raise DataError(
+            f"{len(unknown):,} names of jobs are no program with slowdowns, the most frequent is "
+            f"{log.name('program', int(numbers[i]))} of {n_jobs[i]:,} jobs: name the program of each in "
+            "--programs FILE, or draw them with --mix"
+        )
+
+
+_NAMES_TOLD = 5
+
+
+def of_programs(
+    names: Sequence[str], table: Mapping[str, Mapping[int, float]], height: int, source: str
+) -> Floats:
+    """Utilisation of each level by programs.
+
+    Shapes: result (n_programs, height). Result: of programs that are not in the table 0: they send nothing
+    that is known. What is above 1 counts as 1, as in `network.sharing`. Raises `DataError` if none of the
+    programs is there, or a number is negative, or a program uses a level that the machine lacks.
+    """
+    if not table.keys() & set(names):
+        some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
+        raise DataError(f"{source} has none of the programs that the jobs run ({some}): name one of these")
+    found = np.zeros((len(names), height))
+    for name, levels in table.items():
+        for level, value in levels.items():
+            if value < 0:
+                raise DataError(f"{source}: {name} has {value:g} of level {level}: give a part from 0 to 1")
+            if level >= height:
+                raise DataError(
+                    f"{source}: {name} uses level {level}, the machine's links have levels 0 to "
+                    f"{height - 1}: leave it out, or give a --topology with more levels"
+                )
+            if name in names:
+                found[names.index(name), level] = min(value, 1.0)
+    return found
+
+
+_LEVEL = re.compile(r"level_(\d{1,2})")
+
+
+def read_utilisation(path: str) -> dict[str, dict[int, float]]:
+    """Utilisation of levels by program.
+
+    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links: the
+    part of its time for which the program keeps such links busy. Cells may be empty. Level 0 are links of
+    hosts.
+
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
+    none, or a program is there twice.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for i, row in enumerate(table_rows(path, "utilisation", {"program", "level_1"}, {"program"}), 1):
+        name = str(row["program"])
+        if name in found:
+            raise DataError(f"{path}: row {i}: program {name!r} is there twice; keep one row")
+        levels = {int(match[1]): key for key in row if (match := _LEVEL.fullmatch(str(key)))}
+        values = {level: number_of(path, i, key, row[key]) for level, key in levels.items()}
+        found[name] = {level: value for level, value in values.items() if not math.isnan(value)}
+        if not found[name]:
+            raise DataError(f"{path}: row {i} has no level_1, level_2, ...: give the utilisation of a level")
+    if not found:
+        raise DataError(f"{path} has no program; columns are program, level_1, level_2, ...")
+    return found
+
+
+def _utilisation(paths: Sequence[str]) -> dict[str, dict[int, float]]:
+    """Utilisation of levels by program.
+
+    Raises `DataError` if a file tells no utilisation, or two tell that of one program.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for path in paths:
+        if path.endswith(".h5"):
+            profile = profiles.read(path)
+            table = {program_name(profile.job.command): _of_profile(path, profile)}
+        else:
+            table = read_utilisation(path)
+        if both := found.keys() & table.keys():
+            raise DataError(f"{path}: {min(both)} is in another --utilisation file too: keep one of both")
+        found |= table
+    return found
+
+
+def _of_profile(path: str, profile: Profile) -> dict[int, float]:
+    network = profile.network
+    levels = {} if network is None else {row.level: row.utilisation_frac for row in network.levels}
+    known = {level: value for level, value in levels.items() if value is not None}
+    if not known:
+        raise DataError(
+            f"{path} has no utilisation of links: run the job with --topology, or give a table of "
+            "`mpicoloc network`'s figures"
+        )
+    return known
+
+
+def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
+    """Draws of programs and of what they suffer: one where nothing is random."""
+    seed = args.seed or 0
+    links = None if args.utilisation is None else _utilisation(args.utilisation)
+    if not is_shared and links is None:
+        ones = np.ones((1, 1))
+        return [Case(seed, np.zeros(len(log), np.int64), Slowdowns(ones, ones))]
+    if args.programs is not None and args.mix is not None:
+        raise UsageError("--programs tells the programs and --mix draws them: give one of both")
+    table = None if args.programs is None else _table(args.programs, log)
+    known: Mapping[str, Any] = links or {}
+    model: SlowdownModel | None = None
+    if is_shared:
+        model, known = _model(args, table.names if table else None)
+    if table is None and args.mix is None and "program" in log.names:
+        if is_shared:
+            check_job_names(log, known)
+        table = by_job_names(log)
+    parts = mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation") if not table else {}
+    names = table.names if table else tuple(parts)
+    apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
+    pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
+    is_exact = bool((pairs.low == pairs.high).all())
+    busy = None if links is None else of_programs(names, links, height, " and ".join(args.utilisation))
+    found = []
+    for number in range(seed, seed + _n_draws(args.seeds, is_random=table is None or not is_exact)):
+        rng = np.random.default_rng(number)
+        chosen = table or draw(log, parts, rng)
+        slowdowns = drawn(pairs, None if is_exact else rng)
+        found.append(Case(number, chosen.of_job, slowdowns, chosen.names, busy))
+    return found
+
+
+def _n_draws(asked: int | None, *, is_random: bool) -> int:
+    """How many draws `--seeds` asks for: one where nothing is random."""
+    if is_random or asked == 1:
+        return asked or N_SEEDS
+    if asked:
+        messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
+    return 1
+
+
+def _model(
+    args: argparse.Namespace, programs: tuple[str, ...] | None
+) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
+    """The slowdown model, and the programs to ask it about."""
+    if (args.curves is None) == (args.slowdowns is None):
+        raise UsageError("jobs that share nodes need --slowdowns FILE, or --curves FILE, of programs")
+    if args.curves is not None:
+        curves = curves_file.read(args.curves)
+        model = BubbleModel(curves)
+        for note in model.notes:
+            messages.note(note)
+        names = programs or tuple(curves)
+        return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
+    pairs = queue_files.slowdowns(args.slowdowns)
+    return measured_programs(pairs, programs or (target for target, _ in pairs))
+
+
+def _table(path: str, log: JobLog) -> Programs:
+    keys = {"executable", "program"}
+    rows: list[Any] = list(queue_files.table_rows(path, "programs", keys, keys))
+    return by_table(log, {str(row["executable"]): str(row["program"]) for row in rows}, path)

@@ -1,1 +1,0 @@
-"""Logs of batch systems, as columns of jobs."""
