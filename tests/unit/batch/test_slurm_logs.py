@@ -115,13 +115,9 @@ def test_names_may_hold_the_sign_between_columns_in_the_last_one():
 
 
 @pytest.mark.parametrize("end", ["", "|"])
-def test_the_last_column_may_be_empty(end):
+def test_words_are_counted_as_columns_are_and_the_last_one_may_be_empty(end):
     log, damaged = read(GOOD.removesuffix("lammps") + end, header=HEADER + end)
     assert damaged == () and log.names["program"] == {0: ""}
-
-
-@pytest.mark.parametrize("end", ["", "|"])
-def test_words_are_counted_as_columns_are(end):
     with pytest.raises(DataError, match=r"line 2: 2 words between \|, its header has 12"):
         read("7|ann" + end, header=HEADER + end)
 

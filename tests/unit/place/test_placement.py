@@ -97,11 +97,8 @@ def test_annealing_never_beats_exhaustive_search_and_that_never_beats_the_bound(
 
 def test_four_jobs_that_fill_eight_nodes_can_meet_in_fifteen_ways():
     """x_ab = x_cd, x_ac = x_bd and x_ad = x_bc, and together they are 4."""
-    assert len(all_placements((4, 4, 4, 4), 8, 2, 1000)) == 15
-
-
-def test_too_many_placements_are_not_searched():
-    assert all_placements((4,) * 4, 8, 2, 14) is None
+    assert len(all_placements((4, 4, 4, 4), 8, 2, 15)) == 15
+    assert all_placements((4, 4, 4, 4), 8, 2, 14) is None, "too many are not searched"
 
 
 def test_small_mixes_are_placed_as_well_as_possible():
@@ -180,11 +177,6 @@ def test_what_cannot_be_placed_is_refused_in_one_line(sizes, nodes, asked, error
             placements.jobs(sizes), nodes, 2, placements.model(), constraints=Constraints(**asked)
         )
     assert "\n" not in str(caught.value)
-
-
-def test_a_program_without_a_curve_is_told():
-    with pytest.raises(DataError, match="no curve of program 'new'"):
-        problem.of_bubbles([JobRequest("a", "new")], 2, 2, placements.model())
 
 
 def test_any_model_of_pairs_can_be_placed_by():
