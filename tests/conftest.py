@@ -59,7 +59,7 @@ mpi/test_sessions.py
 mpi/test_signals.py
 mpi/test_volume.py
 relocation
-slurm/test_batch_plan.py
+slurm/test_batch_beside_slurm.py
 slurm/test_charges_of_slurm.py
 slurm/test_levels_of_jobs.py
 slurm/test_pairing.py
