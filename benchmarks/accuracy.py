@@ -38,7 +38,7 @@ import accuracy_tables
 import programs
 
 import mpicoloc
-from mpicoloc.measure.estimate import split_wall
+from mpicoloc.measure.job_scaling import split_wall
 
 PROGRAMS = "lmp,hpcc,nwchem,pw,heat2d,nbody"
 LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}

@@ -28,7 +28,6 @@ ORDER = (
     "accuracy-toggled",
     "accuracy-long",
     "estimators-burst",
-    "estimators-loop",
     "estimators-count",
     "harmless",
     "shutters",

@@ -90,11 +90,10 @@ OPTIONS: tuple[Option, ...] = (
            "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
-           "loop: by how often a place in the program is executed, count: the same for many places at once, "
-           "by changing the running program's code, auto: by ipc where there are hardware counters, else by "
-           "count, or burst if that is much more certain; loop where code must not be changed, or has "
-           "nothing to count",
-           choices=("auto", "ipc", "burst", "count", "loop", "none")),
+           "count: by how often many places in the program are executed, by changing the running program's "
+           "code, auto: by ipc where there are hardware counters, else by count, or burst if that is much "
+           "more certain, or code must not be changed or has nothing to count",
+           choices=("auto", "ipc", "burst", "count", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
            "a tenth of a second at each shutter, six where jobs take turns; 0 or --no-patching: never"),

@@ -82,7 +82,6 @@ unit/bill/test_spool_overlap.py
 unit/bill/test_spool_unprofiled.py
 unit/c/test_agent_c.py
 unit/c/test_count_c.py
-unit/c/test_entries_c.py
 unit/c/test_pmu_c.py
 unit/c/test_tally_c.py
 unit/cli/test_narrow.py
@@ -90,7 +89,6 @@ unit/cli/test_outputs.py
 unit/cli/test_progress.py
 unit/docs/test_docs_build.py
 unit/measure/test_estimators.py
-unit/measure/test_loop_model.py
 unit/network/test_collective_messages.py
 unit/pairing/test_cli_fit.py
 unit/pairing/test_fitting.py

@@ -8,13 +8,14 @@ from accuracy import corun_slowdown
 from progress_ratio import GUARD_S
 
 from mpicoloc.core.tables import valid_shutters
-from mpicoloc.measure.estimate import interference, split_wall
+from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.job_scaling import split_wall
 
 EDGE_S = 0.01
 """Between a shutter's pause and the windows beside it lies less."""
 RESUME_S = 0.0012
 """From the end of a shutter's window until the others run again."""
-OF_SHUTTERS = ("count", "loop", "ipc")
+OF_SHUTTERS = ("count", "ipc")
 """Meters that look at each shutter by itself. For the others the stopped time is part of the co-run."""
 
 

@@ -191,7 +191,7 @@ static int may_have_bubble(const mc_agent *agent, uint64_t now)
 static void search(mc_agent *agent, uint64_t now)
 {
     uint64_t t_free = agent->schedule.t_instant - lead_ns(agent);
-    if (mc_meter_step(&agent->meter, &agent->view, agent->lengths.options.max_ns, t_free, now, &agent->wake))
+    if (mc_meter_step(&agent->meter, mc_view_has_shutters(&agent->view), t_free, now, &agent->wake))
         agent->lengths.t_adapted = 0;
 }
 

@@ -3,23 +3,12 @@
 #ifndef MPICOLOC_COUNTING_H
 #define MPICOLOC_COUNTING_H
 
-/* Code is changed by a store into it, or by a changed copy of its page that takes its place. On aarch64 only
-   branches and a few others may be overwritten where another processor may execute them. */
-#ifndef MC_CODE_IN_PLACE /* tests set it */
-#ifdef __aarch64__
-#define MC_CODE_IN_PLACE 0
-#else
-#define MC_CODE_IN_PLACE 1
-#endif
-#endif
-
 enum {
     MC_N_PLACES = 64, /* counted at a time */
     MC_STUB_BYTES = 64,
     MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
     MC_CODE_BYTES = 256, /* from a place on, of which its stub was made */
     MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
-    MC_N_CODE_COPIES = 256,
     MC_STUB_PAGE_BYTES = 4096,
     MC_N_COUNTED_THREADS = 256, /* of a rank */
     MC_N_PLACE_SETS = 64,
@@ -56,12 +45,6 @@ typedef struct mc_stub_page {
     uint64_t is_mapped;
 } mc_stub_page;
 
-/* A page of code that the rank replaces by copies. /proc does not tell any more which file it is of. */
-typedef struct mc_code_copy {
-    uint64_t address, offset;
-    uint64_t i_path; /* in the node file */
-} mc_code_copy;
-
 /* A thread whose counters the agent may read, in the rank's own memory. They are preceded by the thread's id, which
    tells whether it is still that thread. */
 typedef struct mc_counted_thread {
@@ -90,8 +73,6 @@ typedef struct mc_counting {
     uint64_t n_patches;
     mc_stub_page pages[MC_N_STUB_PAGES];
     mc_patch patches[MC_N_PLACES];
-    uint64_t n_copies; /* 0 where code is changed in place */
-    mc_code_copy copies[MC_N_CODE_COPIES];
     mc_counted_thread threads[MC_N_COUNTED_THREADS];
 } mc_counting;
 

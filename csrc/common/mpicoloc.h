@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 24,
+    MC_ABI_VERSION = 25,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -106,7 +106,7 @@ enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
 /* The profile's state; the meters, in order of preference; the ways to instrument. */
 enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
-enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_LOOP = 3, MC_METER_COUNT = 4 };
+enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_COUNT = 3 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
 /* Levels of MPI_Pcontrol with a meaning here; mpicoloc_app.h has the same. */

@@ -3,21 +3,6 @@
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 
-/* How often all threads of the target passed one place in the program, in one window of a shutter. */
-typedef struct mc_hits {
-    uint64_t n, window_ns; /* 0 ns: not measured */
-} mc_hits;
-
-/* The same beside the window of a shutter: between the pause's begin and the window, and just after the pause.
-   Distances point away from the window, to the next hit. All are sums over the threads, in hits at the thread's rate
-   in co-run. */
-typedef struct mc_edge {
-    uint64_t n, window_ns;
-    double far;             /* distance from the far end of this time */
-    double mean;            /* and from random co-run instants */
-    double inside, outside; /* distance from the window's end: the part in this time, and the part beyond */
-} mc_edge;
-
 /* One shutter in which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
@@ -25,10 +10,8 @@ typedef struct mc_shutter {
     uint64_t moved_ns;            /* processor time that co-runners used inside it */
     mc_ipc before, during, after; /* meter ipc: counts of all threads */
     mc_ipc outside_before, outside_during, outside_after; /* the part outside MPI; all 0: not known */
-    uint64_t entry;                               /* meter loop: the entry counted, as an offset in its file; 0: none */
-    mc_hits hits_before, hits_during, hits_after; /* window_ns is used by the meter ipc too */
-    mc_edge edge_begin, edge_end;
-    double busy_frac; /* processor time of the counted threads per elapsed time */
+    uint64_t before_ns, during_ns, after_ns;              /* length of the meter's windows; 0: not measured */
+    double busy_frac;                                     /* processor time of the counted threads per elapsed time */
     /* meter count: where sampled threads were outside MPI, by window; all 0: not known */
     uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
     double waited_frac; /* of the shutter, for which a sampled thread waited for a processor; below 0: not known */
@@ -91,8 +74,6 @@ typedef struct mc_node {
     char meter_reason[MC_TEXT_LEN];  /* why it is not a better one */
     char bubble_reason[MC_TEXT_LEN]; /* why no bubble ran; empty: none was wanted, or some ran */
     mc_probe_curve probe_curve;
-    char entry[MC_TEXT_LEN];  /* what the meter loop counts: FILE+0xOFFSET; "": nothing */
-    uint64_t n_hits, hits_ns; /* counted so far, also in trials; how much time this took the job's threads */
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
     uint64_t shared_ns; /* time with at least one co-runner */

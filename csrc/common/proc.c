@@ -232,11 +232,6 @@ int mc_proc_threads(int pid, int *tids, int n_max, int *n_left)
     return list.n;
 }
 
-int mc_proc_has_thread(int pid, int tid)
-{
-    return syscall(SYS_tgkill, pid, tid, 0) == 0 || errno == EPERM;
-}
-
 struct dir_match {
     const char *prefix, *suffix;
     void (*found)(void *, const char *);

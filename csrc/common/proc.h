@@ -57,7 +57,6 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal);
 /* Read the thread ids of a process; returns their number, at most n_max. *n_left grows by the number of those that
    did not fit. */
 int mc_proc_threads(int pid, int *tids, int n_max, int *n_left);
-int mc_proc_has_thread(int pid, int tid);
 /* Time for which a thread waited for a processor so far, ns; UINT64_MAX: the kernel does not tell. */
 uint64_t mc_proc_waited_ns(int pid, int tid);
 

@@ -1,7 +1,6 @@
 /* The gate: how a rank stands still. Its handler may run in any thread, at any instruction of the application. */
 #define _GNU_SOURCE
 #include "common/options.h"
-#include "guest/count/lease.h"
 #include "guest/count/patch.h"
 #include "guest/hooks.h"
 #include "guest/restart.h"
@@ -131,9 +130,7 @@ static void on_gate(int signal, siginfo_t *info, void *context)
     uint64_t value = (uint64_t)(uintptr_t)info->si_value.sival_ptr;
     int is_marked = value == MC_GATE_VALUE(value);
     if (is_marked && info->si_code == SI_TIMER) {
-        uint64_t t_again = mc_patch_check_lease(mc_now_ns());
-        if (t_again)
-            mc_lease_extend(t_again);
+        mc_patch_obey_lease();
         mc_restart_call(context, 0);
     } else if (!is_marked || info->si_code != SI_QUEUE) {
         hand_on(signal, info, context);

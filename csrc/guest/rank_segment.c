@@ -8,7 +8,6 @@
 #include "common/options.h"
 #include "common/proc.h"
 #include "common/table.h"
-#include "common/trap.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -191,7 +190,6 @@ int mc_start(const mc_identity *identity)
     /* Without a gate the job is still measured while others pause, but is never paused itself. */
     if (mc_gate_install(segment) == MC_OK)
         mc_patch_open(segment);
-    mc_trap_guard();
     mc_lane_claim();
     pthread_atfork(NULL, NULL, forget_in_child);
     __atomic_store_n(&segment->state, MC_RANK_RUNNING, __ATOMIC_RELEASE);

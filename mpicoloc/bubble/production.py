@@ -15,7 +15,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import Table, table, text
 from mpicoloc.errors import DataError
 from mpicoloc.measure.count_paces import instants
-from mpicoloc.measure.estimate import pass_ns
+from mpicoloc.measure.meter_choice import pass_ns
 
 _NOT_YET = "no shutter had counts yet"
 """Begin of the reason of a node agent that only waits (csrc/agent/bubbles/bubbling.c)."""

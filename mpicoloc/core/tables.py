@@ -105,10 +105,9 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
-        meter            S8   1      meter in use: none, ipc, burst, loop or count
+        meter            S8   1      meter in use: none, ipc, burst or count
         meter_reason     S256 1      why not a better meter
-        entry            S256 1      place in the program that the meter loop counts, as file+offset
-        n_hits           u8   1      times it was passed while counted, trials of others included
+        n_hits           u8   1      passes of places while they were counted, trials included
         counting_s       f8   s      time that counting took the job's threads, all together
         watched_s        f8   s      time the node agent watched the job
         shared_s         f8   s      time with a co-runner, on any node of the job where they agree
@@ -234,26 +233,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_outside_cycles u8 1   cycles likewise
         after_outside_instructions u8 1 of after_instructions, those outside MPI
         after_outside_cycles u8 1    cycles likewise
-        entry            u8   bytes  place that was counted, as offset in its file; 0 none
-        before_hits      u8   1      times it was passed in a window before the shutter
-        before_window_ns u8   ns     length of that window, 0 not measured
-        during_hits      u8   1      times it was passed inside the shutter
-        during_window_ns u8   ns     length of that window, 0 not measured
-        after_hits       u8   1      times it was passed in a window after the shutter
-        after_window_ns  u8   ns     length of that window, 0 not measured
-        begin_hits       u8   1      times it was passed between the pause's begin and sampling
-        begin_window_ns  u8   ns     length of that time, 0 not measured
-        begin_far        f8   1      before the pause's begin, back to the last pass: distances are in passes
-        begin_mean       f8   1      the same at random co-run instants before
-        begin_inside     f8   1      from the start of sampling back to the last pass, part inside the pause
-        begin_outside    f8   1      the rest of that distance
-        end_hits         u8   1      times it was passed just after the pause
-        end_window_ns    u8   ns     length of that time, 0 not measured
-        end_far          f8   1      from the end of that time to the next pass
-        end_mean         f8   1      the same at random co-run instants after
-        end_inside       f8   1      from the pause's end to the next pass, part in that time
-        end_outside      f8   1      the rest of that distance
-        busy_frac        f8   1      processor time of the threads that came by, per time
+        before_window_ns u8   ns     length of the meter's window before the shutter, 0 not measured
+        during_window_ns u8   ns     length of its window inside the shutter, 0 not measured
+        after_window_ns  u8   ns     length of its window after the shutter, 0 not measured
+        busy_frac        f8   1      processor time of the counted threads, per time
         before_*_samples u8   1      samples of threads outside MPI, in that window before it
         before_*_near    u8   1      those near counted places; all 0: not known
         during_samples   u8   1      samples outside MPI inside the shutter

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table
+from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
 from mpicoloc.measure.cycles import Array, Cells, Strata, cells_of, strata_of
 
 METHOD = "burst-matched"
@@ -303,3 +303,16 @@ def _used_groups(cells: Cells) -> Cells:
 def t_quantile(n_free: float) -> float:
     """The 97.5 % quantile of Student's t, to within 0.5 % from 6 degrees of freedom on."""
     return 1.96 + 2.37 / n_free + 2.8 / n_free**2
+
+
+def burst_cycles(cycles: Table) -> Table:
+    """The cycles that are bursts, and not units of work that the application marks."""
+    return cycles[cycles["from_site"] != UNIT_SITE]
+
+
+def valid_windows(shutters: Table) -> tuple[int, float]:
+    """Number of valid shutters of the node that has most, and the mean length of all valid ones, s."""
+    valid = valid_shutters(shutters)
+    if not len(valid):
+        return 0, 0.0
+    return int(np.bincount(valid["i_node"]).max()), float((valid["t1_ns"] - valid["t0_ns"]).mean()) * 1e-9

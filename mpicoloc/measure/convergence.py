@@ -9,16 +9,10 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
-from mpicoloc.measure import burst, count, critical_ranks, ipc, loop, processor
+from mpicoloc.measure import burst, count, critical_ranks, ipc, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
-from mpicoloc.measure.estimate import (
-    burst_cycles,
-    job_slowdown,
-    job_split,
-    of_critical_ranks,
-    pass_ns,
-    valid_windows,
-)
+from mpicoloc.measure.job_scaling import job_scale, of_critical_ranks
+from mpicoloc.measure.meter_choice import pass_ns
 
 MAX_POINTS = 40
 
@@ -28,7 +22,7 @@ def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Est
 
     Result: empty where the profile has no slowdown, or needed no shutters for it.
 
-    The profile has counts of each shutter, so the meters `count`, `loop` and `ipc` add shutters in the order
+    The profile has counts of each shutter, so the meters `count` and `ipc` add shutters in the order
     of time. It has cycles of groups of shutters only, and each group has shutters of the whole run (every
     16th). So the other meters add one group after the other.
     """
@@ -36,23 +30,20 @@ def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Est
     if final is None or final.method == processor.ALONE:
         return []
     tables = profile.tables
-    slowdowns = critical_ranks.rank_slowdowns(
-        burst_cycles(tables["cycles"]), *valid_windows(tables["shutters"])
-    )
-    split, min_solo_s = job_split(profile.job, tables, slowdowns)
+    slowdowns = critical_ranks.rank_slowdowns(tables)
     measured = of_critical_ranks(tables, slowdowns)
     if final.method in (burst.METHOD, "pcontrol"):
         phases = iter(_by_groups(final.method, measured["cycles"], measured["shutters"], slowdowns))
     else:
         phases = _by_time(final.method, measured, rng)
     before = [phase for phase in phases if phase.n < final.n]
-    return [*(job_slowdown(phase, split, min_solo_s) for phase in before), final]
+    return [*map(job_scale(profile.job, tables, slowdowns), before), final]
 
 
 def _by_groups(method: str, cycles: Table, shutters: Table, slowdowns: RankSlowdowns) -> list[Estimate]:
-    n_windows, window_s = valid_windows(shutters)
+    n_windows, window_s = burst.valid_windows(shutters)
     if method == burst.METHOD:
-        cycles = slowdowns.critical_cycles(burst_cycles(cycles), window_s)
+        cycles = slowdowns.critical_cycles(burst.burst_cycles(cycles), window_s)
     else:
         units = cycles[cycles["from_site"] == UNIT_SITE]
         cycles = units[np.isin(units["rank"], slowdowns.critical_ranks)]
@@ -61,11 +52,8 @@ def _by_groups(method: str, cycles: Table, shutters: Table, slowdowns: RankSlowd
 
 def _by_time(method: str, tables: Mapping[str, Table], rng: np.random.Generator) -> Iterator[Estimate]:
     valid = np.sort(valid_shutters(tables["shutters"]), order="t0_ns")
-    for n in np.unique(np.linspace(loop.MIN_SHUTTERS, len(valid), MAX_POINTS).astype(int)):
-        if method == loop.METHOD:
-            slowdown = loop.rates(valid[:n], rng=rng).slowdown
-            yield from [slowdown] if slowdown else []
-        elif method == count.METHOD:
+    for n in np.unique(np.linspace(count.MIN_SHUTTERS, len(valid), MAX_POINTS).astype(int)):
+        if method == count.METHOD:
             slowdown = count.slowdown(valid[:n], tables["counts"], cost_ns=pass_ns(tables)).slowdown
             yield from [slowdown] if slowdown else []
         else:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import PHASES, Table, frozen
-from mpicoloc.measure.burst import ThreadSlowdowns, by_thread
+from mpicoloc.measure.burst import ThreadSlowdowns, burst_cycles, by_thread, valid_windows
 from mpicoloc.measure.cycles import MIN_SEEN, kind_keys, threads_of
 
 CRITICAL_MARGIN = 0.02
@@ -168,8 +168,10 @@ class RankSlowdowns:
         return result
 
 
-def rank_slowdowns(cycles: Table, n_windows: int, window_s: float) -> RankSlowdowns:
-    """Waits and slowdowns of the threads of a job."""
+def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
+    """Waits and slowdowns of the threads of a job, from its tables "cycles" and "shutters"."""
+    cycles = burst_cycles(tables["cycles"])
+    n_windows, window_s = valid_windows(tables["shutters"])
     short = cycles[~is_long_wait(cycles, window_s)]
     return RankSlowdowns(
         thread_waits(cycles, window_s), by_thread(short, n_windows=n_windows, window_s=window_s)

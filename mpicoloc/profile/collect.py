@@ -163,7 +163,6 @@ _METERS = {
     contract.MC_METER_NONE: "none",
     contract.MC_METER_IPC: "ipc",
     contract.MC_METER_BURST: "burst",
-    contract.MC_METER_LOOP: "loop",
     contract.MC_METER_COUNT: "count",
 }
 _MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
@@ -188,9 +187,8 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
         "meter_reason": [contract.text(node["meter_reason"])],
-        "entry": [contract.text(node["entry"])],
-        "n_hits": [int(node["n_hits"]) + int(node["counts"]["n_passes"])],
-        "counting_s": [int(node["hits_ns"]) * 1e-9 + _counting_places_s(node["counts"])],
+        "n_hits": [int(node["counts"]["n_passes"])],
+        "counting_s": [_counting_places_s(node["counts"])],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
@@ -239,19 +237,12 @@ def shutters(node: np.void | None) -> Table:
         "common": rows["i_common"],
         "n_corunners": rows["n_corunners"],
         "moved_ns": rows["moved_ns"],
-        "entry": rows["entry"],
     }
     for when in ("before", "during", "after"):
         for what in ("instructions", "cycles"):
             columns[f"{when}_{what}"] = rows[when][what]
             columns[f"{when}_outside_{what}"] = rows[f"outside_{when}"][what]
-        columns[f"{when}_hits"] = rows[f"hits_{when}"]["n"]
-        columns[f"{when}_window_ns"] = rows[f"hits_{when}"]["window_ns"]
-    for when in ("begin", "end"):
-        edge = rows[f"edge_{when}"]
-        columns[f"{when}_hits"] = edge["n"]
-        for what in ("window_ns", "far", "mean", "inside", "outside"):
-            columns[f"{when}_{what}"] = edge[what]
+        columns[f"{when}_window_ns"] = rows[f"{when}_ns"]
     for name in _AS_THEY_ARE:
         columns[name] = rows[name]
     for i, when in enumerate(COUNT_WINDOWS):

@@ -15,7 +15,7 @@ from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.measure import critical_ranks
-from mpicoloc.measure.estimate import burst_cycles, interference_of_ranks, valid_windows
+from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.node_part import NodePart
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def complete(
     """
     names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels", "sensitivity"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    slowdowns = critical_ranks.rank_slowdowns(burst_cycles(full["cycles"]), *valid_windows(full["shutters"]))
+    slowdowns = critical_ranks.rank_slowdowns(full)
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
-    found = interference_of_ranks(job, full, slowdowns, rng)
+    found = interference(job, full, rng=rng, slowdowns=slowdowns)
     if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():
         found, full["sensitivity"] = _with_bubbles(found, full, job.wall_s)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)

@@ -11,14 +11,14 @@ import numpy.random
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS
 from mpicoloc.errors import MALFORMED, MpicolocError, Refused
-from mpicoloc.measure import ipc, loop
+from mpicoloc.measure import count, ipc
 from mpicoloc.profile import checkpoints, pipe, rows
 from mpicoloc.profile.job_network import on_network
 from mpicoloc.profile.merge import merge
 from mpicoloc.profile.node_part import NodePart, unpack
 from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
-_NEEDED = (hashlib, numpy.random, ipc, loop)
+_NEEDED = (hashlib, numpy.random, count, ipc)
 """What `merge` imports when it needs it, where no module can be read any more."""
 _SAME_START_S = 60.0
 """All nodes of a run begin within this time, by clocks that differ."""

@@ -70,7 +70,8 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
         yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
-    if found.meter_reason and found.slowdown is not None and found.slowdown.method != processor.ALONE:
+    has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
+    if found.meter_reason and has_meter:
         yield f"meter {found.meter}: {found.meter_reason}"
     lost = sum(_total(profile, name) for name in OVERFLOWS)
     if lost:
@@ -179,10 +180,7 @@ def _result(profile: Profile) -> RichTable:
     rows += [("", f"{estimate(other)}") for other in found.alternatives]
     rows += _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
-        entries = {text(entry) for entry in profile.tables["nodes"]["entry"] if entry}
-        counted = f" ({', '.join(sorted(entries))})" if found.meter == "loop" and entries else ""
-        rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, "
-                                 f"meter {found.meter}{counted}"))  # fmt: skip
+        rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}"))
     rows += _bubbles(profile)
     if found.shared_s:
         rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))

@@ -10,7 +10,7 @@ import pytest
 
 from mpicoloc.pmpi import build_shim
 
-N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "entries": 30000, "regions": 20000,
+N_RUNS = {"board": 5000, "segment": 5000, "keeper": 2000, "text": 10000, "object": 30000, "regions": 20000,
           "spank": 20000, "relocate": 10000}  # fmt: skip
 
 

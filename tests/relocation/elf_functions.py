@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PT_LOAD, PT_GNU_EH_FRAME, PF_X = 1, 0x6474E550, 1
-EM_X86_64, EM_AARCH64 = 62, 183
+EM_X86_64 = 62
 HDR_VERSION, SORTED_TABLE = 1, 0x3B
 
 
@@ -31,12 +31,12 @@ class Code:
     functions: list[tuple[int, int]]
 
 
-def read_segments(data: bytes | mmap.mmap, wanted: int = EM_X86_64) -> list[Segment]:
+def read_segments(data: bytes | mmap.mmap) -> list[Segment]:
     """Empty if it is no program or library of this processor."""
     if len(data) < 64 or data[:6] != b"\x7fELF\x02\x01":
         return []
     kind, machine = struct.unpack_from("<HH", data, 16)
-    if kind not in (2, 3) or machine != wanted:
+    if kind not in (2, 3) or machine != EM_X86_64:
         return []
     (at,) = struct.unpack_from("<Q", data, 32)
     size, n = struct.unpack_from("<HH", data, 54)
@@ -57,10 +57,10 @@ def executable_size(path: Path) -> int:
         return 0
 
 
-def read_code(path: Path, wanted: int = EM_X86_64) -> list[Code]:
+def read_code(path: Path) -> list[Code]:
     """The executable segments of a file."""
     data = path.read_bytes()
-    segments = read_segments(data, wanted)
+    segments = read_segments(data)
     spans = read_functions(data, segments)
     return [
         Code(s.address, data[s.offset : s.offset + s.size],

@@ -5,7 +5,7 @@
 #include "agent/shutter/ranks.h"
 #include "common/mpicoloc.h"
 
-/* As it stands in a thread's memory (csrc/guest/count/reader.c). */
+/* As it stands in a thread's memory (csrc/guest/count/patch.c). */
 typedef struct mc_thread_count {
     uint64_t tid;
     uint64_t n[MC_N_PLACES];

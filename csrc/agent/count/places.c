@@ -33,8 +33,7 @@ static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
 
 /* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
-   way from an instruction of ours. Ada's runtime may be inside the program. On aarch64 Go also keeps the frame pointer
-   below the stack pointer, where stubs save registers. */
+   way from an instruction of ours. Ada's runtime may be inside the program. */
 static int is_of_language(const mc_object *object)
 {
     static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};

@@ -5,7 +5,7 @@
 
 #include "agent/relocation/decoder.h"
 #include "agent/count/spots.h"
-#include "agent/loop/entries.h"
+#include "agent/code/object.h"
 
 enum { MC_N_CANDIDATE_PLACES = 256 };
 

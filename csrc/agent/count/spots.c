@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "agent/count/spots.h"
 
-#include "agent/count/copies.h"
 #include "common/proc.h"
 
 #include <errno.h>
@@ -36,7 +35,7 @@ mc_spots *mc_spots_new(void)
 void mc_spots_stop(mc_spots *spots)
 {
     for (int i = 0; i < spots->n_samplers; i++)
-        mc_probe_close(&spots->samplers[i].probe);
+        mc_sample_ring_close(&spots->samplers[i].ring);
     spots->n_samplers = 0;
 }
 
@@ -53,12 +52,8 @@ void mc_spots_free(mc_spots *spots)
 static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns)
 {
     mc_sampler *sampler = &spots->samplers[spots->n_samplers];
-    sampler->probe = (mc_probe){.fd = -1};
-    if (mc_probe_sample_places(&sampler->probe, tid, every_ns) != MC_OK) {
-        int error = errno;
-        mc_probe_close(&sampler->probe);
-        return error;
-    }
+    if (mc_sample_ring_open(&sampler->ring, tid, every_ns) != MC_OK)
+        return errno;
     sampler->maps = *maps;
     sampler->rank = rank;
     sampler->tid = tid;
@@ -66,7 +61,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *ran
     return 0;
 }
 
-static int begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *counts, uint64_t every_ns)
+static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns)
 {
     int error = 0, n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
@@ -75,7 +70,7 @@ static int begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *cou
         mc_proc_thread thread;
         if (mc_proc_read_thread(&thread, rank->pid, tids[i], 0) != MC_OK || thread.state != 'R')
             continue;
-        if (n_here == 0 && mc_copies_read_maps(maps, rank, counts) != MC_OK)
+        if (n_here == 0 && mc_maps_read(maps, rank->pid) != MC_OK)
             break;
         error = begin_thread(spots, maps, rank, tids[i], every_ns);
         n_here += error == 0;
@@ -85,22 +80,22 @@ static int begin_rank(mc_spots *spots, const mc_rank *rank, const mc_counts *cou
     return error;
 }
 
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns)
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns)
 {
     int error = 0;
     mc_spots_stop(spots);
     for (int i = 0; i < ranks->n && !error && spots->n_samplers < MC_N_SAMPLERS; i++) {
         const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
         if (rank->alive)
-            error = begin_rank(spots, rank, counts, every_ns);
+            error = begin_rank(spots, rank, every_ns);
     }
     errno = error;
     return spots->n_samplers ? MC_OK : error ? MC_E_PERF : MC_E_GONE;
 }
 
-static void add_one(void *data, const uint64_t *words, size_t n)
+static void add_one(void *data, uint64_t address)
 {
-    (void)words, (void)n;
+    (void)address;
     ++*(uint64_t *)data;
 }
 
@@ -108,7 +103,7 @@ uint64_t mc_spots_n_taken(const mc_spots *spots)
 {
     uint64_t n = 0;
     for (int i = 0; i < spots->n_samplers; i++)
-        mc_probe_each(&spots->samplers[i].probe, add_one, &n);
+        mc_sample_ring_each(&spots->samplers[i].ring, add_one, &n);
     return n;
 }
 
@@ -132,16 +127,16 @@ static int add_path(mc_counts *counts, const char *path)
     return (int)counts->n_paths++;
 }
 
-static void add_sample(void *data, const uint64_t *words, size_t n)
+static void add_sample(void *data, uint64_t address)
 {
     samples *all = data;
-    if (n < 1 || all->n == N_SAMPLES_MAX)
+    if (all->n == N_SAMPLES_MAX)
         return;
     all->n_all++;
-    const mc_map *map = mc_maps_find(all->maps, words[0]);
+    const mc_map *map = mc_maps_find(all->maps, address);
     int i_path = map ? add_path(all->counts, all->maps->paths[map->i_path]) : -1;
     if (i_path >= 0)
-        all->rows[all->n++] = (sample){words[0] - map->start + map->offset, i_path};
+        all->rows[all->n++] = (sample){address - map->start + map->offset, i_path};
 }
 
 static int by_place(const void *a, const void *b)
@@ -193,8 +188,8 @@ void mc_spots_end(mc_spots *spots, mc_counts *counts)
     samples all = {.rows = malloc(N_SAMPLES_MAX * sizeof(sample)), .counts = counts};
     for (int i = 0; all.rows && i < spots->n_samplers; i++) {
         all.maps = &spots->samplers[i].maps;
-        mc_probe_stop(&spots->samplers[i].probe);
-        mc_probe_each(&spots->samplers[i].probe, add_sample, &all);
+        mc_sample_ring_stop(&spots->samplers[i].ring);
+        mc_sample_ring_each(&spots->samplers[i].ring, add_sample, &all);
     }
     if (all.n)
         qsort(all.rows, all.n, sizeof *all.rows, by_place);

@@ -2,8 +2,8 @@
 #ifndef MPICOLOC_SPOTS_H
 #define MPICOLOC_SPOTS_H
 
-#include "agent/loop/maps.h"
-#include "agent/loop/probe.h"
+#include "agent/code/maps.h"
+#include "agent/code/sample_ring.h"
 #include "agent/shutter/ranks.h"
 #include "common/mpicoloc.h"
 
@@ -16,7 +16,7 @@ typedef struct mc_spot {
 } mc_spot;
 
 typedef struct mc_sampler {
-    mc_probe probe;
+    mc_sample_ring ring;
     const mc_rank *rank;
     int tid;
     mc_maps maps;
@@ -35,7 +35,7 @@ void mc_spots_free(mc_spots *spots);
 
 /* Sample some running threads of the ranks from now on, after every_ns of their processor time each, beginning with
    rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, const mc_counts *counts, int i_first, uint64_t every_ns);
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 void mc_spots_add(mc_spots *spots, const mc_spot *more);
 /* The most frequent first. */

@@ -1,31 +1,111 @@
 #define _GNU_SOURCE
 #include "agent/count/stubs.h"
 
-#include "agent/count/copies.h"
-#include "agent/count/gaps.h"
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
 #include "agent/relocation/walk.h"
-#include "agent/loop/maps.h"
+#include "agent/shutter/intervals.h"
+#include "agent/code/maps.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
-enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES };
+enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES, N_GAPS = 512 };
+
+typedef struct gap {
+    uint64_t low, high; /* pages from low on, below high, may be taken */
+} gap;
+
+/* Addresses that a process does not use, for code of ours near its own. */
+typedef struct free_memory {
+    int n;
+    gap rows[N_GAPS];
+} free_memory;
 
 /* What one rank gets. */
 typedef struct stubs {
     mc_counting *counting;
     int pid;
     mc_maps maps;
-    mc_gaps gaps;
+    free_memory gaps;
     int n_used[MC_N_STUB_PAGES];
 } stubs;
 
-static int is_in_reach(uint64_t a, uint64_t b)
+/* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping: keep
+   away from the edges, and leave room to what is mapped before the stubs are. */
+static const uint64_t EDGE_BYTES = 1u << 20, ROOM_BYTES = MC_REACH_BYTES / 16, HEAP_BYTES = (uint64_t)1 << 32,
+                      LOWEST = 1u << 20, HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
+
+static void add(free_memory *gaps, uint64_t low, uint64_t high)
 {
-    return (a > b ? a - b : b - a) < MC_REACH_BYTES;
+    if (high > low && high - low >= (uint64_t)MC_STUB_PAGE_BYTES && gaps->n < N_GAPS)
+        gaps->rows[gaps->n++] = (gap){low, high};
+}
+
+static int read_gaps(free_memory *gaps, int pid)
+{
+    char name[64], line[MC_PATH_LEN + 128];
+    uint64_t start, end, last = LOWEST;
+    int was_heap = 0;
+    snprintf(name, sizeof name, "/proc/%d/maps", pid);
+    gaps->n = 0;
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return MC_E_GONE;
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &start, &end) != 2 || start >= HIGHEST)
+            continue;
+        uint64_t edge = was_heap ? HEAP_BYTES : EDGE_BYTES;
+        int is_stack = strstr(line, "[stack") != NULL;
+        if (start > last && start - last > edge + EDGE_BYTES && !is_stack) {
+            uint64_t half = (start - last - edge) / 2;
+            add(gaps, last + edge, start - mc_max(EDGE_BYTES, mc_min(ROOM_BYTES, half)));
+        }
+        /* A program's own data are below the heap, also before it has any. */
+        was_heap = strstr(line, "[heap]") != NULL || (start < PROGRAMS_END && strchr(line, '/') != NULL);
+        last = end;
+    }
+    fclose(file);
+    return MC_OK;
+}
+
+static uint64_t nearest(const gap *it, uint64_t address)
+{
+    uint64_t last = it->high - (uint64_t)MC_STUB_PAGE_BYTES;
+    uint64_t at = address < it->low ? it->low : address > last ? last : address;
+    return at & ~((uint64_t)MC_STUB_PAGE_BYTES - 1);
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* Take a page nearest to this address; 0: none is within reach of a jump. */
+static uint64_t take_gap(free_memory *gaps, uint64_t address)
+{
+    int i_best = -1;
+    uint64_t best = 0;
+    for (int i = 0; i < gaps->n; i++) {
+        uint64_t at = nearest(&gaps->rows[i], address);
+        if (at < gaps->rows[i].low || distance(at, address) >= MC_REACH_BYTES ||
+            (i_best >= 0 && distance(at, address) >= distance(best, address)))
+            continue;
+        i_best = i;
+        best = at;
+    }
+    if (i_best < 0)
+        return 0;
+    /* The rest of the gap: of its two parts the one that is farther from the address is as good as any. */
+    gap *found = &gaps->rows[i_best];
+    if (best > address)
+        found->low = best + (uint64_t)MC_STUB_PAGE_BYTES;
+    else
+        found->high = best;
+    return best;
 }
 
 /* Address of a free stub in reach of the code at `address`; 0: none. */
@@ -34,10 +114,10 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     for (int i = 0; i < MC_N_STUB_PAGES; i++) {
         mc_stub_page *page = &all->counting->pages[i];
         if (page->address == 0)
-            page->address = mc_gap_take(&all->gaps, address, MC_REACH_BYTES);
+            page->address = take_gap(&all->gaps, address);
         if (page->address == 0)
             return 0;
-        if (all->n_used[i] < N_SLOTS && is_in_reach(page->address, address))
+        if (all->n_used[i] < N_SLOTS && distance(page->address, address) < MC_REACH_BYTES)
             return page->address + (uint64_t)all->n_used[i]++ * MC_STUB_BYTES;
     }
     return 0;
@@ -67,7 +147,7 @@ static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, cons
     uint64_t base = address - (place->offset - begin),
              left = address ? mc_maps_piece(&all->maps, address).end - base : 0;
     size_t n = object && left ? mc_object_read(object, begin, code, left < sizeof code ? left : sizeof code) : 0;
-    if (!n || mc_copies_note(all->counting, place, address) != MC_OK)
+    if (!n)
         return 0;
     uint64_t stub = new_stub(all, address);
     if (!stub || mc_relocate(decoder, code, n, base, address, stub, (int32_t)counter_offset, &made) != MC_OK)
@@ -129,15 +209,15 @@ static int has_ada(const mc_maps *maps)
     return 0;
 }
 
-static int prepare_rank(stubs *all, mc_rank *rank, const mc_counts *counts)
+static int prepare_rank(stubs *all, mc_rank *rank)
 {
     all->counting = &rank->segment->counting;
     all->pid = rank->pid;
     if (!mc_patching_is_clean(rank))
         return MC_E_FULL;
-    if (mc_copies_read_maps(&all->maps, rank, counts) != MC_OK || has_ada(&all->maps))
+    if (mc_maps_read(&all->maps, rank->pid) != MC_OK || has_ada(&all->maps))
         return MC_E_GONE;
-    return mc_gaps_read(&all->gaps, rank->pid);
+    return read_gaps(&all->gaps, rank->pid);
 }
 
 static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
@@ -149,7 +229,7 @@ static int make_round(stubs *all, mc_place_set *set, mc_decoder *decoder, mc_pro
         mc_rank *rank = &ranks->rows[i];
         if (!rank->alive || !rank->segment->counting.counters_offset)
             continue;
-        int status = prepare_rank(all, rank, counts);
+        int status = prepare_rank(all, rank);
         if (status == MC_E_FULL)
             return status;
         if (status != MC_OK) {

@@ -50,13 +50,13 @@ void mc_window_samples_free(mc_window_samples *samples)
     free(samples);
 }
 
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_counts *counts, int i_first)
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, int i_first)
 {
     if (!samples)
         return MC_E_FULL;
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
-    return mc_spots_begin(samples->spots, ranks, counts, i_first, EVERY_NS);
+    return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS);
 }
 
 static const mc_lane_head *lane_of(const mc_sampler *sampler)
@@ -78,9 +78,9 @@ MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
     return head->gap_ns + (end > t_last ? end - t_last : 0);
 }
 
-static void add_one(void *data, const uint64_t *words, size_t n)
+static void add_one(void *data, uint64_t address)
 {
-    (void)words, (void)n;
+    (void)address;
     ++*(uint64_t *)data;
 }
 
@@ -90,10 +90,9 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
         const mc_sampler *sampler = &samples->spots->samplers[i];
         const mc_lane_head *head = lane_of(sampler);
         mc_sampler_reading *reading = &samples->readings[i][i_edge];
-        uint64_t enabled_ns;
-        if (mc_probe_read(&sampler->probe, &reading->ran_ns, &enabled_ns) != MC_OK)
+        if (mc_sample_ring_ran_ns(&sampler->ring, &reading->ran_ns) != MC_OK)
             continue;
-        mc_probe_each(&sampler->probe, add_one, &reading->n_records);
+        mc_sample_ring_each(&sampler->ring, add_one, &reading->n_records);
         reading->t = mc_now_ns();
         reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
         reading->waited_ns = mc_proc_waited_ns(sampler->rank->pid, sampler->tid);
@@ -143,14 +142,14 @@ static int classify(walk *all, uint64_t address, int i_window)
     return PROGRAM;
 }
 
-static void add_record(void *data, const uint64_t *words, size_t n)
+static void add_record(void *data, uint64_t address)
 {
     walk *all = data;
     uint64_t i_record = all->i_record++;
-    for (int i = 0; n && i < MC_N_COUNT_WINDOWS; i++) {
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
         const mc_sampler_reading *begin = &all->readings[mc_window_begin(i)], *end = begin + 1;
         if (begin->t && end->t && i_record >= begin->n_records && i_record < end->n_records)
-            all->sums->n[i][classify(all, words[0], i)]++;
+            all->sums->n[i][classify(all, address, i)]++;
     }
 }
 
@@ -251,8 +250,8 @@ void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *co
         tally sums = {{{0}}};
         const mc_sampler_reading *readings = samples->readings[i];
         walk all = {samples, &samples->spots->samplers[i], readings, code, 0, &sums};
-        mc_probe_stop(&all.sampler->probe);
-        mc_probe_each(&all.sampler->probe, add_record, &all);
+        mc_sample_ring_stop(&all.sampler->ring);
+        mc_sample_ring_each(&all.sampler->ring, add_record, &all);
         *cost_ns += all.i_record * SAMPLE_COST_NS;
         for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
             const mc_sampler_reading *begin = &readings[mc_window_begin(j)];

@@ -47,8 +47,7 @@ mc_window_samples *mc_window_samples_new(void); /* NULL: no memory */
 void mc_window_samples_free(mc_window_samples *samples);
 
 /* Begin to sample some running threads. MC_OK, or nothing is sampled. */
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_counts *counts,
-                            int i_first);
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, int i_first);
 /* An edge of a window is now. */
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. The shutter gets the samples of all threads outside MPI in each window, and how many of them were near the

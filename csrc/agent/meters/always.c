@@ -59,9 +59,8 @@ static int prepare(mc_count_meter *count)
 static void sample(mc_count_meter *count, uint64_t now)
 {
     uint64_t wait_ns = count->places->n ? SAMPLE_AGAIN_NS : SAMPLE_NS;
-    const mc_counts *counts = &count->node->counts;
     if (count->stage == MC_COUNT_IDLE &&
-        mc_spots_begin(count->spots, count->ranks, counts, count->n_searches++, MC_SAMPLE_EVERY_NS) == MC_OK) {
+        mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS) == MC_OK) {
         count->stage = MC_COUNT_SAMPLING; /* the agent then comes often */
         count->t_stage = now;
     } else if (count->stage == MC_COUNT_SAMPLING && now >= count->t_stage + wait_ns &&

@@ -1,9 +1,8 @@
 #define _GNU_SOURCE
 #include "agent/meters/count.h"
 
-#include "agent/count/cost.h"
 #include "agent/count/patching.h"
-#include "agent/meters/count_sets.h"
+#include "agent/count/stubs.h"
 #include "agent/shutter/intervals.h"
 #include "common/options.h"
 #include "common/proc.h"
@@ -23,24 +22,83 @@ enum {
     N_PUT_OFF_MAX = 20,
 };
 
+#ifdef __x86_64__
+enum { CAN_CHANGE_CODE = 1 };
+#else
+enum { CAN_CHANGE_CODE = 0 };
+#endif
+
 static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SAMPLE_NS_MAX = 3000000000u,
                       TRIAL_NS = 4000000, LOOK_NS = 40000000, LOOK_LATEST_NS = 10000000000u, CHANGE_NS = 8000000,
                       BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
                       LOOK_AGAIN_MAX_NS = 30000000000u;
 
-void mc_count_explain(mc_count_meter *count, const char *what)
+/* Tell what the meter does, or why it does not. */
+static void explain(mc_count_meter *count, const char *what)
 {
-    if (count->node->meter == MC_METER_LOOP) /* which has taken its place and says why */
-        return;
     snprintf(count->node->meter_reason, sizeof count->node->meter_reason, "%.*s%s%.*s", MC_TEXT_LEN / 2,
              count->why_not_ipc, count->why_not_ipc[0] ? "; " : "", MC_TEXT_LEN / 2 - 8, what);
 }
+
+/* ---- what one pass of a counted place costs ---- */
+
+enum { N_PASSES = 40000, N_ROUNDS = 5 };
+
+static const double LEAST_NS = 0.3;
+
+#ifdef __x86_64__
+
+/* Several counters in turn, as in a program whose passes follow each other at different places. */
+static __thread uint64_t counters[4];
+
+/* The jump to the stub, the count, and the jump back. */
+#define PASS(counter) "jmp 2f\n\t.balign 16\n2:\tincq %" counter "\n\tjmp 3f\n\t.balign 16\n3:\n\t"
+
+static uint64_t with_ns(void)
+{
+    uint64_t n = N_PASSES / 4, t = mc_now_ns();
+    __asm__ volatile("1:\n\t" PASS("0") PASS("1") PASS("2") PASS("3") "decq %4\n\tjnz 1b\n\t"
+                     : "+m"(counters[0]), "+m"(counters[1]), "+m"(counters[2]), "+m"(counters[3]), "+r"(n)
+                     :
+                     : "cc");
+    return mc_now_ns() - t;
+}
+
+static uint64_t without_ns(void)
+{
+    uint64_t n = N_PASSES / 4, t = mc_now_ns();
+    __asm__ volatile("1:\n\tdecq %0\n\tjnz 1b\n\t" : "+r"(n) : : "cc");
+    return mc_now_ns() - t;
+}
+
+/* The shortest of some rounds, as other processes run too. */
+static double pass_ns(void)
+{
+    uint64_t with = UINT64_MAX, without = UINT64_MAX;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        uint64_t t = with_ns();
+        with = t < with ? t : with;
+        t = without_ns();
+        without = t < without ? t : without;
+    }
+    double ns = with > without ? (double)(with - without) / N_PASSES : 0.0;
+    return ns > LEAST_NS ? ns : LEAST_NS;
+}
+
+#else
+
+static double pass_ns(void)
+{
+    return LEAST_NS;
+}
+
+#endif
 
 static void make_impossible(mc_count_meter *count, const char *why)
 {
     char text[MC_TEXT_LEN];
     snprintf(text, sizeof text, "no meter count: %.*s", MC_TEXT_LEN / 2, why);
-    mc_count_explain(count, text);
+    explain(count, text);
     count->is_impossible = 1;
     count->stage = MC_COUNT_IDLE;
 }
@@ -55,8 +113,10 @@ mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_ope
     count->i_set = -1;
     count->t_next = t_open + PATIENCE_NS / 4;
     snprintf(count->why_not_ipc, sizeof count->why_not_ipc, "%s", node->meter_reason);
-    node->counts.pass_ns = mc_pass_ns();
-    if (mc_option_number(MC_OPT_PATCHING) == 0.0)
+    node->counts.pass_ns = pass_ns();
+    if (!CAN_CHANGE_CODE)
+        make_impossible(count, "code is changed on x86-64 only");
+    else if (mc_option_number(MC_OPT_PATCHING) == 0.0)
         make_impossible(count, "option patching is 0");
     return count;
 }
@@ -76,6 +136,99 @@ void mc_count_close(mc_count_meter *count)
     mc_decoder_free(count->decoder);
     free(count->places);
     free(count);
+}
+
+/* ---- the sets of places: which one is counted, and the stubs of its places ---- */
+
+enum { N_SETS_FOR_COVERAGE = 3 /* so many sets may follow each other only because they cover more */ };
+
+static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
+
+static const mc_place_set *present_set(const mc_count_meter *count)
+{
+    return count->i_set >= 0 ? &count->node->counts.sets[count->i_set] : NULL;
+}
+
+static void use_set(mc_count_meter *count, int i_set)
+{
+    char text[96];
+    count->i_set = i_set;
+    count->node->meter = MC_METER_COUNT;
+    snprintf(text, sizeof text, "%d places are counted", (int)count->node->counts.sets[i_set].n);
+    explain(count, text);
+}
+
+/* The set that fits the samples best, a phase of the program that was there before; -1: none fits. */
+static int known_set(const mc_count_meter *count)
+{
+    const mc_counts *counts = &count->node->counts;
+    int i_best = -1;
+    double best = counts->n_sets < N_SETS_FOR_COVERAGE ? COVERAGE_WANTED : COVERAGE_MIN;
+    for (int i = 0; i < (int)counts->n_sets; i++) {
+        double coverage = mc_places_coverage(&counts->sets[i], count->spots);
+        if (!count->is_dropped[i] && coverage >= best + (i == count->i_set ? 0.0 : 0.05)) {
+            best = coverage;
+            i_best = i;
+        }
+    }
+    return i_best;
+}
+
+/* MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Places that cannot be counted leave the set. */
+static int make_stubs(mc_count_meter *count, mc_place_set *set)
+{
+    return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
+}
+
+/* 0: not all of its places can be counted now. Rows of counts have its places by their index, so it must not lose one. */
+static int make_known_stubs(mc_count_meter *count, int i_set)
+{
+    mc_place_set set = count->node->counts.sets[i_set];
+    uint64_t n = set.n;
+    return make_stubs(count, &set) == MC_OK && set.n == n;
+}
+
+void mc_count_drop_set(mc_count_meter *count)
+{
+    count->is_dropped[count->i_set] = 1;
+    count->i_set = -1;
+}
+
+/* A new set would only split the shutters into those with one and those with the other. */
+static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
+{
+    const mc_place_set *present = present_set(count);
+    return present && !count->is_dropped[count->i_set] &&
+           mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
+}
+
+/* Of a set that had become too expensive. Rows of counts have places by their index, so this is a new set. */
+static void use_thinned(mc_count_meter *count)
+{
+    mc_counts *counts = &count->node->counts;
+    mc_place_set *set = &counts->sets[counts->n_sets];
+    int status = MC_E_GONE;
+    if (counts->n_sets < MC_N_PLACE_SETS && count->thinned.n) {
+        *set = count->thinned;
+        status = make_stubs(count, set);
+    }
+    if (status == MC_E_FULL)
+        return;
+    count->has_thinned = 0;
+    if (status == MC_OK)
+        use_set(count, (int)counts->n_sets++);
+    else
+        count->t_next = 0;
+}
+
+/* The program may have mapped memory of its own where the stubs should be. */
+static void renew_stubs(mc_count_meter *count)
+{
+    count->wants_stubs = 0;
+    if (count->i_set >= 0 && !make_known_stubs(count, count->i_set)) {
+        mc_count_drop_set(count);
+        count->t_next = 0;
+    }
 }
 
 /* ---- the search for places ---- */
@@ -113,10 +266,9 @@ int mc_count_can_search(mc_count_meter *count)
 /* Not before it is needed: a short job may be over by then. */
 static int prepare(mc_count_meter *count)
 {
-    const char *reason = "no disassembler (libcapstone) beside the keeper, or a processor without this meter";
     if (mc_count_can_search(count))
         return 1;
-    make_impossible(count, reason);
+    make_impossible(count, "no disassembler (libcapstone) beside the keeper");
     return 0;
 }
 
@@ -135,7 +287,7 @@ static void put_off(mc_count_meter *count, uint64_t now)
     if (++count->n_put_off < N_PUT_OFF_MAX)
         return;
     count->n_put_off = 0;
-    mc_count_explain(count, "no meter count: no thread of the ranks ran, or none answered");
+    explain(count, "no meter count: no thread of the ranks ran, or none answered");
     end_search(count, 0, now);
 }
 
@@ -156,19 +308,17 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     if (!prepare(count))
         return;
     if (!may_count(count)) {
-        mc_count_explain(count,
-                         "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
+        explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
         end_search(count, 0, now);
         return;
     }
     if (!may_read(count, now))
         return;
-    int status =
-        mc_spots_begin(count->spots, count->ranks, &count->node->counts, count->n_searches++, MC_SAMPLE_EVERY_NS);
+    int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS);
     if (status == MC_E_PERF) {
         /* Other jobs' rings may have used up the memory that the kernel locks for them, so this may change. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
-        mc_count_explain(count, why);
+        explain(count, why);
         end_search(count, 0, now);
     } else if (status == MC_OK) {
         count->n_put_off = 0;
@@ -184,16 +334,16 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     mc_spots_end(count->spots, counts);
     mc_window_samples_recall(count->samples, count->spots);
     mc_places_drop_waiting(count->spots, count->decoder, &count->files, counts);
-    int i_known = mc_count_known_set(count);
+    int i_known = known_set(count);
     if (i_known == count->i_set && i_known >= 0) {
         end_search(count, 1, now);
-    } else if (i_known >= 0 && mc_count_make_known_stubs(count, i_known)) {
-        mc_count_use_set(count, i_known);
+    } else if (i_known >= 0 && make_known_stubs(count, i_known)) {
+        use_set(count, i_known);
         end_search(count, 1, now);
     } else if (counts->n_sets == MC_N_PLACE_SETS) {
         end_search(count, 0, now);
     } else {
-        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, mc_count_present_set(count));
+        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, present_set(count));
         count->n_sets_tried = count->n_trials = 0;
         count->tried.n = 0;
         enter_stage(count, MC_COUNT_TRYING, now);
@@ -254,20 +404,20 @@ static void choose(mc_count_meter *count, uint64_t now)
 {
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
-    mc_places_choose(count->places, count->spots, mc_count_present_set(count), counts->pass_ns, set);
-    if (mc_count_covers_no_more(count, set))
+    mc_places_choose(count->places, count->spots, present_set(count), counts->pass_ns, set);
+    if (covers_no_more(count, set))
         set->n = 0;
-    int status = set->n ? mc_count_make_stubs(count, set) : MC_E_GONE;
+    int status = set->n ? make_stubs(count, set) : MC_E_GONE;
     if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
         return;
     if (status == MC_OK) {
-        mc_count_use_set(count, (int)counts->n_sets++);
+        use_set(count, (int)counts->n_sets++);
         end_search(count, 1, now);
         return;
     }
     if (count->i_set < 0)
-        mc_count_explain(count, "no meter count: the program's hot code has no instruction that can be counted");
-    else if (!mc_count_make_known_stubs(count, count->i_set))
+        explain(count, "no meter count: the program's hot code has no instruction that can be counted");
+    else if (!make_known_stubs(count, count->i_set))
         count->i_set = -1;
     end_search(count, 0, now);
 }
@@ -288,7 +438,7 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
         return;
     }
     mc_place_set wanted = *tried;
-    int status = mc_count_make_stubs(count, tried);
+    int status = make_stubs(count, tried);
     if (status != MC_E_FULL) /* else a rank has still the jumps of the last trial */
         mc_places_refuse(count->places, &wanted, tried);
     if (status != MC_OK)
@@ -316,9 +466,9 @@ void mc_count_step(mc_count_meter *count, int has_shutters, uint64_t t_free, uin
     if (count->is_impossible)
         return;
     if (count->has_thinned) {
-        mc_count_use_thinned(count);
+        use_thinned(count);
     } else if (count->wants_stubs) {
-        mc_count_renew_stubs(count);
+        renew_stubs(count);
     } else if (count->stage == MC_COUNT_IDLE) {
         if (has_shutters && now >= count->t_next)
             begin_search(count, now);
@@ -336,11 +486,6 @@ int mc_count_is_due(const mc_count_meter *count, int has_shutters, uint64_t now)
         return 1;
     return !count->is_impossible &&
            (count->has_thinned || count->wants_stubs || (has_shutters && now >= count->t_next));
-}
-
-int mc_count_finds_nothing(const mc_count_meter *count)
-{
-    return count->is_impossible || (count->i_set < 0 && count->n_failed > 0);
 }
 
 int mc_count_is_ready(const mc_count_meter *count)

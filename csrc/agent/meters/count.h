@@ -6,13 +6,20 @@
 #include "agent/count/counters.h"
 #include "agent/count/places.h"
 #include "agent/count/window_samples.h"
-#include "agent/meters/moved.h"
 #include "agent/shutter/own_shutter.h"
 
 enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
 
 /* How the search for places goes. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
+
+/* Bytes that the MPI calls of one rank have moved until one instant, which is known for all the time, where places are
+   counted in windows only. t 0: unknown. alone_ns: time without co-runners, as of the agent's last look; paused_ns: for which
+   the ranks stood still. */
+typedef struct mc_moved {
+    uint64_t t, bytes, paused_ns, alone_ns;
+    int pid; /* of the rank */
+} mc_moved;
 
 /* For tests (agent/meters/always.h). */
 typedef struct mc_always {
@@ -61,12 +68,8 @@ void mc_count_step(mc_count_meter *count, int has_shutters, uint64_t t_free, uin
 int mc_count_can_search(mc_count_meter *count);
 /* 1: it has something to do as soon as there is time. */
 int mc_count_is_due(const mc_count_meter *count, int has_shutters, uint64_t now);
-/* 1: code cannot be changed, or the searches so far have found no place that can be counted. */
-int mc_count_finds_nothing(const mc_count_meter *count);
 /* A shutter is taken without counting. */
 void mc_count_skip(mc_count_meter *count);
-/* Tell what the meter does, or why it does not. */
-void mc_count_explain(mc_count_meter *count, const char *what);
 /* The present set is not counted any more. */
 void mc_count_drop_set(mc_count_meter *count);
 /* 1: it has places to count. */
@@ -74,6 +77,11 @@ int mc_count_is_ready(const mc_count_meter *count);
 
 /* Count in this shutter, and for around_ns before it. Waits until they are over, or *wake is not 0. */
 void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
+
+mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
+/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
+   the same. */
+void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
 
 /* Change the ranks' code; 1: it was done in time. */
 int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake);

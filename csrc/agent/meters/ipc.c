@@ -89,9 +89,9 @@ void mc_ipc_measure(mc_thread_counts *counts, mc_own_shutter *own, const mc_job_
     window after = {counts, t_after, t_after + duration_ns, span, wake};
     follow_threads(counts, ranks, node);
     let_threads_count(ranks, span);
-    int is_known = measure(&before, &record->before, &record->outside_before, &record->hits_before.window_ns);
-    is_known &= measure(&during, &record->during, &record->outside_during, &record->hits_during.window_ns);
-    is_known &= measure(&after, &record->after, &record->outside_after, &record->hits_after.window_ns);
+    int is_known = measure(&before, &record->before, &record->outside_before, &record->before_ns);
+    is_known &= measure(&during, &record->during, &record->outside_during, &record->during_ns);
+    is_known &= measure(&after, &record->after, &record->outside_after, &record->after_ns);
     let_threads_count(ranks, 0);
     if (!is_known)
         record->outside_before = record->outside_during = record->outside_after = (mc_ipc){0, 0};

@@ -1,18 +1,14 @@
-/* How the progress of this job is measured in its shutters: by ipc, by loop, or by the bursts that its ranks record
+/* How the progress of this job is measured in its shutters: by ipc, by count, or by the bursts that its ranks record
    themselves. */
 #ifndef MPICOLOC_METER_H
 #define MPICOLOC_METER_H
 
 #include "agent/meters/count.h"
 #include "agent/meters/ipc.h"
-#include "agent/meters/loop.h"
 
 typedef struct mc_meter {
     mc_thread_counts *thread_counts; /* NULL: the meter is not ipc */
     mc_count_meter *count;           /* NULL: it is not count, and cannot become that */
-    mc_loop *loop;                   /* likewise; used only if count is impossible */
-    mc_node *node;                   /* of a job that may get loop in place of count; else NULL */
-    mc_job_ranks *ranks;
 } mc_meter;
 
 /* The best one that works here, or the one that the option names; the node file says which and why. */
@@ -21,14 +17,13 @@ void mc_meter_close(mc_meter *meter);
 /* Without a board nothing is counted, and nothing is searched for. */
 void mc_meter_lose_places(mc_meter *meter);
 
-/* Go on with the search for what is counted. max_ns: of a shutter; t_free: the agent has nothing else to do until then.
-   1: something was found just now. */
-int mc_meter_step(mc_meter *meter, const mc_board_view *view, uint64_t max_ns, uint64_t t_free, uint64_t now,
-                  int *wake);
+/* Go on with the search for what is counted. t_free: the agent has nothing else to do until then. 1: something was found
+   just now. */
+int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
 
 /* 1: it counts in windows beside the shutter too. */
 int mc_meter_has_windows(const mc_meter *meter);
-/* Length of such a window; planned_ns: of the shutter. */
+/* Length of such a window, where there are any; planned_ns: of the shutter. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
 /* 1: it has something to do between shutters. */
 int mc_meter_is_due(const mc_meter *meter, int has_shutters, uint64_t now);
@@ -36,7 +31,8 @@ int mc_meter_is_due(const mc_meter *meter, int has_shutters, uint64_t now);
 int mc_meter_may_count(const mc_meter *meter);
 /* 1: it still searches for what it counts. */
 int mc_meter_is_searching(const mc_meter *meter);
-/* Length of what the meter counts one of, a cycle or a pass of the loop; -1: not known. */
+/* Length of the cycle that a random instant falls into, for which shutters are made long enough; 0: none is recorded,
+   -1: not known. */
 double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks);
 
 /* Waits until the windows are over, or *wake is not 0. */

@@ -364,7 +364,7 @@ int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64
     return MC_OK;
 }
 
-#elif !defined(__aarch64__) /* which has a file of its own */
+#else
 
 mc_decoder *mc_decoder_new(void)
 {

@@ -1,6 +1,5 @@
 /* One x86-64 instruction of another process: where the next one is, and what is known of it. Decoded by Capstone 5,
-   whose library is loaded when the first decoder is made. On aarch64 a decoder is empty, and aarch64_encoding.h tells
-   of instructions. */
+   whose library is loaded when the first decoder is made. */
 #ifndef MPICOLOC_DECODER_H
 #define MPICOLOC_DECODER_H
 

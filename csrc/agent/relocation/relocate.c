@@ -1,7 +1,5 @@
 #include "agent/relocation/relocate.h"
 
-#ifndef __aarch64__ /* which has a file of its own */
-
 #include "agent/relocation/walk.h"
 #include "common/mpicoloc.h"
 
@@ -155,5 +153,3 @@ int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t bas
         return MC_E_ARG;
     return make_stub(&instruction, code + (address - base), stub_address, fs_offset, out);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Which instruction of a running program may be replaced by a jump, and the stub that the jump leads to: it counts,
-   does what the instruction does, and jumps back. On x86-64 and aarch64; elsewhere nothing may be replaced. What
-   follows is said of x86-64; aarch64_relocate.h tells of the other.
+   does what the instruction does, and jumps back. On x86-64 only.
 
    A place is one instruction of 5 bytes or more, the first 5 of which lie in one aligned word: one store switches it,
    and the bytes behind stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8. The
@@ -16,15 +15,8 @@
 
 enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 16 };
 
-/* What callers give of the code in front of an instruction: on aarch64 it matters. And how far a stub may be away. */
-enum {
-    MC_CONTEXT_BYTES = 256,
-#ifdef __aarch64__
-    MC_REACH_BYTES = 120 << 20,
-#else
-    MC_REACH_BYTES = 1 << 30,
-#endif
-};
+/* What callers give of the code in front of an instruction, where its loop may begin. And how far a stub may be away. */
+enum { MC_CONTEXT_BYTES = 256, MC_REACH_BYTES = 1 << 30 };
 
 typedef struct mc_patch_code {
     uint64_t address;                                    /* of the replaced instruction, in the process that runs it */

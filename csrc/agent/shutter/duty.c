@@ -37,8 +37,7 @@ void mc_duty_update(mc_duty *duty, mc_job_ranks *ranks, const mc_node *node, uin
         sum_ns += stood_since_ns(&ranks->rows[i], duty->longest_ns + LATE_MAX_NS);
     duty->stood_ns += sum_ns / (uint64_t)ranks->n;
     const mc_counts *counts = &node->counts;
-    double counting_ns =
-        (double)node->hits_ns + (double)counts->sampled_ns + (double)counts->n_passes * counts->pass_ns;
+    double counting_ns = (double)counts->sampled_ns + (double)counts->n_passes * counts->pass_ns;
     if (counting_ns > 0.0)
         duty->counting_ns = (uint64_t)(counting_ns / n_threads(ranks, now));
 }

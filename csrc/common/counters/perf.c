@@ -126,7 +126,7 @@ static int paranoid_level(void)
     return n > 0 ? atoi(text) : -2;
 }
 
-void mc_perf_why(const char *what, int error, char *reason, size_t size)
+static void say_why(int error, char *reason, size_t size)
 {
     int paranoid = paranoid_level();
     int forbidden = error == EACCES || error == EPERM;
@@ -137,19 +137,13 @@ void mc_perf_why(const char *what, int error, char *reason, size_t size)
         snprintf(reason, size, "perf_event_open refused: kernel.perf_event_paranoid is %d and must be 2 or lower",
                  paranoid);
     else if (error == ENOENT || error == EOPNOTSUPP || error == ENODEV)
-        snprintf(reason, size, "no %s on this machine (virtual machine?): not supported", what);
+        snprintf(reason, size, "no hardware counters on this machine (virtual machine?): not supported");
     else if (error == ENOSPC)
-        snprintf(reason, size, "no %s: all in use, perhaps by a debugger", what);
+        snprintf(reason, size, "no hardware counters: all in use, perhaps by a debugger");
     else if (error == ENOSYS)
         snprintf(reason, size, "kernel without perf_event_open");
     else
         snprintf(reason, size, "perf_event_open: %s (kernel.perf_event_paranoid %d)", strerror(error), paranoid);
-}
-
-void mc_perf_why_not_tried(char *reason, size_t size)
-{
-    snprintf(reason, size,
-             "perf_event_open not tried: a child that did so behind a filter of system calls (seccomp) died");
 }
 
 static int count_oneself(char *reason, size_t size)
@@ -160,7 +154,7 @@ static int count_oneself(char *reason, size_t size)
     int is_shared, status = MC_E_PERF;
     for (int is_pinned = 1; status != MC_OK && is_pinned >= 0; is_pinned--) {
         if (mc_group_open(&self, 0, is_pinned) != MC_OK) {
-            mc_perf_why("hardware counters", errno, reason, size);
+            say_why(errno, reason, size);
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
@@ -182,6 +176,7 @@ int mc_perf_available(char *reason, size_t size)
 {
     if (mc_proc_survives(try_oneself))
         return count_oneself(reason, size);
-    mc_perf_why_not_tried(reason, size);
+    snprintf(reason, size,
+             "perf_event_open not tried: a child that did so behind a filter of system calls (seccomp) died");
     return MC_E_PERF;
 }

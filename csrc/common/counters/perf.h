@@ -35,8 +35,4 @@ int mc_perf_is_kept(int fd, uint64_t id);
 /* MC_OK, or MC_E_PERF with the reason in words. Safe even where a system-call filter kills who tries. */
 int mc_perf_available(char *reason, size_t size);
 
-/* Explain an error number of perf_event_open to the user. what: what is not possible. */
-void mc_perf_why(const char *what, int error, char *reason, size_t size);
-void mc_perf_why_not_tried(char *reason, size_t size);
-
 #endif

@@ -3,13 +3,11 @@
 
 #include "common/options.h"
 #include "common/proc.h"
-#include "guest/count/lease.h"
-#include "guest/count/reader.h"
 
-#if defined(__x86_64__) || defined(__aarch64__)
+#ifdef __x86_64__
 
-#include "guest/count/code_exchange.h"
-
+#include <emmintrin.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -17,14 +15,21 @@
 #include <sys/mman.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MC_N_PAGES_MAX = 1024, N_YIELDS_MAX = 100000 };
-enum { PAGE_BYTES = MC_STUB_PAGE_BYTES, CODE = PROT_READ | PROT_EXEC, ALL_RIGHTS = CODE | PROT_WRITE };
+enum {
+    PAGE_BYTES = MC_STUB_PAGE_BYTES,
+    WORD_BYTES = MC_N_HALVES * sizeof(uint64_t),
+    CODE = PROT_READ | PROT_EXEC,
+    ALL_RIGHTS = CODE | PROT_WRITE
+};
 
 static const uint64_t STAND_MAX_NS = 5000000, SPIN_NS = 30000, AT_IT_NS = 10000000;
 
@@ -71,9 +76,29 @@ static int give_rights(uint64_t page, int rights)
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
 }
 
-static int give_code_rights(uint64_t page, int rights)
+/* Processors with AVX make it one store that nobody sees half of. */
+static int store_16_bytes(uint64_t address, const uint64_t wanted[])
 {
-    return !MC_CODE_IN_PLACE || give_rights(page, rights);
+    __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
+    if (!__builtin_cpu_supports("avx"))
+        return 0;
+    __asm__ volatile("movdqa %0, (%1)" : : "x"(both), "r"(address) : "memory");
+    return 1;
+}
+
+/* Put an aligned word where the one expected is, by one store no wider than needed: threads that come by execute what was
+   there or what comes, never half of it. 0: another word is there, or it cannot be done so. */
+static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
+{
+    uint64_t *halves = (uint64_t *)address;
+    int i = expected[0] == wanted[0]; /* the half that changes */
+    if (__atomic_load_n(&halves[0], __ATOMIC_RELAXED) != expected[0] ||
+        __atomic_load_n(&halves[1], __ATOMIC_RELAXED) != expected[1])
+        return 0;
+    if (expected[!i] != wanted[!i])
+        return store_16_bytes(address, wanted);
+    __atomic_store_n(&halves[i], wanted[i], __ATOMIC_RELEASE);
+    return 1;
 }
 
 /* Without a fault where nothing is mapped any more: the object may have been unloaded. */
@@ -94,15 +119,15 @@ static void take_back(void)
         jump *each = &jumps[i];
         if (word_is(each->address, each->after)) {
             if (page && page != page_of(each->address))
-                give_code_rights(page, CODE);
+                give_rights(page, CODE);
             page = page_of(each->address);
-            if (!give_code_rights(page, ALL_RIGHTS) || !mc_code_exchange_word(each->address, each->after, each->before))
+            if (!give_rights(page, ALL_RIGHTS) || !exchange_word(each->address, each->after, each->before))
                 continue;
         }
         __atomic_store_n(&each->address, 0, __ATOMIC_RELEASE);
     }
     if (page)
-        give_code_rights(page, CODE);
+        give_rights(page, CODE);
     while (n_jumps && !jumps[n_jumps - 1].address)
         n_jumps--;
     is_whole = 0;
@@ -140,15 +165,15 @@ static void note_jump(const mc_patch *patch)
 static int write_jump(const mc_patch *patch)
 {
     uint64_t page = page_of(patch->word_address);
-    if (patch->word_address % MC_CODE_WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
+    if (patch->word_address % WORD_BYTES || !is_own_page(page_of(patch->stub_address)) ||
         !word_is(patch->word_address, patch->before))
         return 0;
     note_jump(patch);
-    if (!give_code_rights(page, ALL_RIGHTS))
+    if (!give_rights(page, ALL_RIGHTS))
         return 0;
-    if (mc_code_exchange_word(patch->word_address, patch->before, patch->after))
+    if (exchange_word(patch->word_address, patch->before, patch->after))
         return 1;
-    give_code_rights(page, CODE);
+    give_rights(page, CODE);
     return 0;
 }
 
@@ -193,6 +218,57 @@ static int map_stubs(mc_stub_page *page)
     return 1;
 }
 
+/* ---- the lease: for how long the code may stay changed without word from the agent, which may have been killed. A timer
+   of the kernel, so that a program comes to the gate that makes no MPI call. Its signal goes to one certain thread: one
+   for the whole process might be taken by the thread with which the C library waits for timers of the application, which
+   uses the same signal. ---- */
+
+/* As the kernel has it: the C library gives the thread's id no name that all its versions know. */
+typedef struct kernel_sigevent {
+    void *value;
+    int signal, notify, tid;
+    int _pad[11];
+} kernel_sigevent;
+
+enum { TO_ONE_THREAD = 4 };
+
+static int timer;
+static int has_timer;
+
+/* The signal comes then. If the lease has ended meanwhile, nothing happens. */
+static void extend_lease(uint64_t until_ns)
+{
+    struct itimerspec when;
+    memset(&when, 0, sizeof when);
+    when.it_value.tv_sec = (time_t)(until_ns / 1000000000u);
+    when.it_value.tv_nsec = (long)(until_ns % 1000000000u);
+    if (__atomic_load_n(&has_timer, __ATOMIC_ACQUIRE))
+        syscall(SYS_timer_settime, timer, TIMER_ABSTIME, &when, NULL);
+}
+
+static void end_lease(void)
+{
+    if (__atomic_exchange_n(&has_timer, 0, __ATOMIC_ACQ_REL))
+        syscall(SYS_timer_delete, timer);
+}
+
+/* At until_ns this thread gets the gate's signal, with si_code SI_TIMER. 0: the kernel has no room for a timer. */
+static int begin_lease(uint64_t until_ns)
+{
+    kernel_sigevent event;
+    memset(&event, 0, sizeof event);
+    event.value = (void *)(uintptr_t)MC_GATE_VALUE(0);
+    event.signal = gate_signal;
+    event.notify = TO_ONE_THREAD;
+    event.tid = (int)syscall(SYS_gettid);
+    end_lease(); /* one of a thread that has ended would not come */
+    if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) != 0)
+        return 0;
+    __atomic_store_n(&has_timer, 1, __ATOMIC_RELEASE);
+    extend_lease(until_ns ? until_ns : 1); /* 0 would stop it */
+    return 1;
+}
+
 static int install(void)
 {
     int is_done = 1;
@@ -215,7 +291,7 @@ static int install(void)
 static void end_change(void)
 {
     if (!n_jumps)
-        mc_lease_end();
+        end_lease();
     __atomic_store_n(&mc_patch_has_jumps, n_jumps != 0, __ATOMIC_RELAXED);
     __atomic_store_n(&counting->n_patched, (uint64_t)n_jumps, __ATOMIC_RELAXED);
     __atomic_store_n(&counting->t_changed, mc_now_ns(), __ATOMIC_RELAXED);
@@ -227,7 +303,7 @@ static void make_change(uint32_t request)
     int is_done = lock();
     if (is_done) {
         if (request == MC_PATCH_INSTALL)
-            is_done = mc_lease_begin(gate_signal, counting->lease_until_ns) && install();
+            is_done = begin_lease(counting->lease_until_ns) && install();
         else
             take_back();
         is_done = is_done && (request == MC_PATCH_INSTALL || !n_jumps);
@@ -258,6 +334,13 @@ uint64_t mc_patch_check_lease(uint64_t now)
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
     return is_own ? until : now + AT_IT_NS;
+}
+
+void mc_patch_obey_lease(void)
+{
+    uint64_t t_again = mc_patch_check_lease(mc_now_ns());
+    if (t_again)
+        extend_lease(t_again);
 }
 
 static uint32_t present_request(void)
@@ -304,12 +387,102 @@ void mc_patch_take_part(void)
     __atomic_fetch_sub(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
 }
 
+/* ---- the agent reads this rank's memory, where the kernel's module Yama lets only parents do so (ptrace_scope 1) ---- */
+
+static int
+    is_taken; /* the right to read was given by the program, or by a library of it: Open MPI names all processes */
+static int is_allowed;
+
+/* The program's own wish stands. */
+__attribute__((visibility("default"))) int prctl(int option, ...)
+{
+    static int (*real)(int, ...);
+    unsigned long a[4];
+    va_list arguments;
+    va_start(arguments, option);
+    for (int i = 0; i < 4; i++)
+        a[i] = va_arg(arguments, unsigned long);
+    va_end(arguments);
+    if (option == PR_SET_PTRACER)
+        __atomic_store_n(&is_taken, 1, __ATOMIC_RELEASE);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "prctl");
+    return real ? real(option, a[0], a[1], a[2], a[3]) : (int)syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]);
+}
+
+static int64_t name_tracer(int pid)
+{
+    if (__atomic_load_n(&is_taken, __ATOMIC_ACQUIRE))
+        return MC_READER_TAKEN;
+    if (syscall(SYS_prctl, PR_SET_PTRACER, (unsigned long)pid, 0ul, 0ul, 0ul) != 0)
+        return -errno;
+    is_allowed = 1;
+    return MC_READER_ALLOWED;
+}
+
+/* Let the process read that asks for it, unless the program has named another one: the kernel keeps one and does not
+   tell which. */
+static void allow_reader(void)
+{
+    int pid = __atomic_load_n(&counting->reader_pid, __ATOMIC_ACQUIRE);
+    if (pid > 0 && __atomic_load_n(&counting->reader_answer, __ATOMIC_RELAXED) == MC_READER_UNKNOWN)
+        __atomic_store_n(&counting->reader_answer, name_tracer(pid), __ATOMIC_RELEASE);
+}
+
+static void forget_reader(void)
+{
+    if (is_allowed && !__atomic_load_n(&is_taken, __ATOMIC_ACQUIRE))
+        syscall(SYS_prctl, PR_SET_PTRACER, 0ul, 0ul, 0ul, 0ul);
+    is_allowed = 0;
+}
+
+/* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
+   register, and no cache line is shared. */
+static __thread struct {
+    uint64_t tid;
+    uint64_t n[MC_N_PLACES];
+} own __attribute__((aligned(64)));
+
+static uint64_t thread_pointer(void)
+{
+    uint64_t pointer;
+    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+    return pointer;
+}
+
+/* From each thread's own pointer. */
+static int64_t counters_offset(void)
+{
+    return (int64_t)((uint64_t)own.n - thread_pointer());
+}
+
+/* A thread that has ended leaves its row: the agent sees that and frees it. */
+static void register_thread(void)
+{
+    if (own.tid)
+        return;
+    uint64_t tid = (uint64_t)syscall(SYS_gettid);
+    for (int i = 0; i < MC_N_COUNTED_THREADS; i++) {
+        mc_counted_thread *row = &counting->threads[i];
+        uint64_t is_free = 0;
+        if (__atomic_load_n(&row->address, __ATOMIC_RELAXED) ||
+            !__atomic_compare_exchange_n(&row->address, &is_free, (uint64_t)&own, 0, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
+            continue;
+        own.tid = tid;
+        __atomic_store_n(&row->tid, tid, __ATOMIC_RELEASE);
+        return;
+    }
+}
+
+/* ---- from and to the rest of the guest ---- */
+
 void mc_patch_register_thread(void)
 {
     if (!counting)
         return;
-    mc_reader_register_thread(counting);
-    mc_reader_allow(counting);
+    register_thread();
+    allow_reader();
 }
 
 void mc_patch_open(mc_segment *segment)
@@ -322,7 +495,7 @@ void mc_patch_open(mc_segment *segment)
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
-    segment->counting.counters_offset = mc_reader_counters_offset();
+    segment->counting.counters_offset = counters_offset();
     gate_signal = segment->gate.signal;
     counting = &segment->counting;
 }
@@ -338,11 +511,11 @@ void mc_patch_close(void)
             sched_yield();
     }
     counting->counters_offset = 0;
-    mc_reader_forget();
+    forget_reader();
     if (!is_own)
         return;
     take_back();
-    mc_lease_end();
+    end_lease();
     mc_patch_has_jumps = 0;
     counting->n_patched = 0;
     /* stays locked: nothing is changed any more */
@@ -359,6 +532,10 @@ void mc_patch_forget(void)
 #else
 
 int mc_patch_has_jumps;
+
+void mc_patch_obey_lease(void)
+{
+}
 
 uint64_t mc_patch_check_lease(uint64_t now)
 {

@@ -14,9 +14,11 @@ void mc_patch_forget(void);
 
 /* 1: the code is changed now. */
 extern int mc_patch_has_jumps;
-/* If the agent has not renewed its lease, put everything back. In the gate's handler, when the lease's timer says so,
-   and in MPI calls. Other threads run meanwhile, as at the rank's end. Returns when to look again; 0: not needed. */
+/* If the agent has not renewed its lease, put everything back. Other threads run meanwhile, as at the rank's end. In MPI
+   calls; returns when to look again, 0: not needed. */
 uint64_t mc_patch_check_lease(uint64_t now);
+/* In the gate's handler, when the lease's timer says so: the same, and ask the timer to come again if it is needed. */
+void mc_patch_obey_lease(void);
 
 /* In the gate's handler: is this pause for a change of code? */
 int mc_patch_is_asked(void);

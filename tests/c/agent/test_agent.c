@@ -212,7 +212,7 @@ static void test_coming_and_going(void)
 }
 
 /* Processor time of an agent with four ranks and a neighbour, as a share of one core: 0.3 % on a quiet day, with the
-   sanitizers. A search of the meter loop costs more while it lasts. */
+   sanitizers. */
 static void test_agent_cost(void)
 {
     setenv("MPICOLOC_METER", "burst", 1);

@@ -108,7 +108,7 @@ static void test_counting(void)
     mc_job_ranks ranks = open_ranks(now);
     mc_node *node = calloc(1, sizeof *node);
     mc_duty duty = open_duty(now);
-    node->hits_ns = 40 * MS;
+    node->counts.sampled_ns = 40 * MS;
     node->counts.pass_ns = 2.0;
     node->counts.n_passes = 60 * MS;
     duty.asked_ns = 50 * MS;

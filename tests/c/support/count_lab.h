@@ -18,21 +18,6 @@ enum { N_CODE = 64 };
 /* Adds n times. Of the two counted places one lies in 8 aligned bytes, the other only in 16. */
 unsigned count_passes(unsigned n);
 extern const char counted_place[], straddling_place[];
-#ifdef __aarch64__
-/* Its second place is in another word, too. */
-__asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@function\ncount_passes:\n\t"
-        "mov w1, #0\n\tmov w3, #1\n\t.balign 16\n1:\tnop\n\t.globl counted_place\ncounted_place:\n\t"
-        "mov w2, #1\n\tadd w1, w1, w2\n\tnop\n\tnop\n\t.globl straddling_place\nstraddling_place:\n\t"
-        "mov w2, #2\n\tadd w1, w1, w2\n\tsubs w0, w0, #1\n\tb.ne 1b\n\tmov w0, w1\n\tret\n\t"
-        ".balign 64\n\t.size count_passes,.-count_passes");
-
-static const uint8_t minus_one[] = {0x00, 0x04, 0x00, 0x71}, other_minus_one[] = {0x00, 0x00, 0x03, 0x6b};
-
-static int has_wide_stores(void)
-{
-    return 1; /* none are needed */
-}
-#else
 __asm__(".text\n\t.balign 64\n\t.globl count_passes\n\t.type count_passes,@function\ncount_passes:\n\t"
         "xorl %eax, %eax\n\t.balign 8\n1:\tnop\n\t.globl counted_place\ncounted_place:\n\t"
         "movl $1, %ecx\n\taddl %ecx, %eax\n\t.balign 16\n\t.skip 6, 0x90\n\t"
@@ -45,7 +30,6 @@ static int has_wide_stores(void)
 {
     return __builtin_cpu_supports("avx");
 }
-#endif
 
 static unsigned pass_many(unsigned n)
 {

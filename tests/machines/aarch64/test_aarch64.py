@@ -20,11 +20,9 @@ ROOT = HERE.parents[2]
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 CORE = (*objects.AGENT, *objects.RECORDER)
 HOOKS = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
-                        "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
-                        "guest/count/code_exchange.c", "guest/count/lease.c", "guest/count/patch.c",
-                        "guest/count/reader.c", "guest/rank_segment.c", "guest/regions.c",
+                        "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
+                        "guest/count/patch.c", "guest/rank_segment.c", "guest/regions.c",
                         "guest/usage.c")  # fmt: skip
-COUNT = ("exact", "threads", "fork", "unlike", "storm", "differs", "lease", "lease_in_call")
 LIMIT_S = 300
 
 pytestmark = pytest.mark.skipif(
@@ -164,8 +162,6 @@ def run(program, shm, *arguments):
     [
         ("test_board", CORE, ("garbage", "shortened", "replaced", "other_versions")),
         ("test_usage", objects.of_csrc("guest/usage.c"), ("",)),
-        ("test_code_copy", objects.of_csrc("guest/count/code_exchange.c"), ("",)),
-        ("test_count", CORE, COUNT),
         ("test_requests", objects.of_csrc("guest/calls/requests.c"), ("",)),
         ("test_hooks", HOOKS, ("",)),
         ("test_gate", CORE, ("cancel gate", "suspend gate", "woken gate")),

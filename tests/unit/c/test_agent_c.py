@@ -129,25 +129,6 @@ def test_no_counters_are_explained(build: Build, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def loop_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("test_loop", CORE, tmp_path_factory.mktemp("loop"))
-
-
-@measures_time
-@pytest.mark.parametrize("scenario", ["limit", "times", "search", "shutters", "fallback"])
-def test_function_entries_are_counted(loop_program: Path, tmp_path: Path, scenario: str) -> None:
-    if scenario != "fallback" and "unavailable" in _run(loop_program, tmp_path, "available"):
-        pytest.skip("no hardware breakpoints here")
-    _run(loop_program, tmp_path, scenario)
-
-
-def test_no_breakpoints_are_explained(build: Build, tmp_path: Path) -> None:
-    program = build("test_loop", CORE, tmp_path, probe=("-DMC_PROBE_TYPE=~0u",))
-    assert "unavailable: no hardware breakpoints" in _run(program, tmp_path, "available")
-    _run(program, tmp_path, "refused")
-
-
-@pytest.fixture(scope="module")
 def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keeper")
     build("mpicoloc-keeper", objects.KEEPER, folder)
@@ -169,7 +150,6 @@ def keeper_program(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ("finished", "burst", "0", "k", ""),
         ("filtered", "burst", "0", "k", ""),
         ("forbidden", "ipc", "0", "k", ""),
-        ("forbidden", "loop", "0", "k", ""),
         ("failed", "burst", "3", "k", "mpicoloc: no profile was written: cannot write it\n"),
         ("orphaned", "burst", "0", "k", ""),
         ("deleted", "burst", "0", "k", ""),
@@ -232,9 +212,8 @@ def test_checkpoints_are_rarer_where_they_cost_or_fail(build: Build, tmp_path: P
 
 def test_cycles_are_split_at_shutters(build: Build, tmp_path: Path) -> None:
     files = objects.of_csrc("common/options.c", "common/proc.c", "common/segment.c", "common/table.c",
-                            "common/trap.c", "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
-                            "guest/count/code_exchange.c", "guest/count/lease.c", "guest/count/patch.c",
-                            "guest/count/reader.c", "guest/rank_segment.c", "guest/regions.c",
+                            "guest/clock.c", "guest/hooks.c", "guest/lanes.c",
+                            "guest/count/patch.c", "guest/rank_segment.c", "guest/regions.c",
                             "guest/usage.c")  # fmt: skip
     without_tsc = {file.stem: ("-DMC_NO_TSC",) for file in (*files, Path("test_hooks.c"))}
     _run(build("test_hooks", files, tmp_path, **without_tsc), tmp_path)

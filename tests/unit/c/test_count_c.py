@@ -36,7 +36,6 @@ def _run(program, folder, *words):
     assert not list(folder.iterdir())
 
 
-COPIED = ("exact", "threads", "fork", "unlike", "storm", "differs", "lease", "lease_asleep", "kept")
 SCENARIOS = (
     "near",
     "moved",
@@ -55,22 +54,6 @@ SCENARIOS = (
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_code_is_changed_and_put_back(program, tmp_path, scenario):
     _run(program, tmp_path, scenario)
-
-
-@pytest.mark.parametrize("scenario", COPIED)
-def test_pages_of_code_are_replaced(tmp_path_factory, tmp_path, scenario):
-    """As on aarch64, where instructions are not overwritten in place."""
-    capstone = build_shim.find_capstone()
-    folder = once.folder(tmp_path_factory) / "copies"
-    folder.mkdir(exist_ok=True)
-    shutil.copy(capstone.library, folder)
-    flags = (*objects.FLAGS, "-DMC_CODE_IN_PLACE=0")
-    files = [objects.of_tests("test_count"), *CORE]
-    copies = objects.program(tmp_path / "copies", files, flags, folder, {"decoder.c": capstone.flags})
-    shutil.copy(capstone.library, tmp_path)
-    shm = tmp_path / "shm"
-    shm.mkdir()
-    _run(copies, shm, scenario)
 
 
 @pytest.mark.parametrize("scenario", ["lease", "lease_asleep", "lease_in_call"])

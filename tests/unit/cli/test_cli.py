@@ -53,7 +53,7 @@ WRONG = [
     (["run", "-n", "2", "/tmp"], 2, "folder"),
     (["run", "-n", "2", "--mpirun", "/no/mpirun", sys.executable], 2, "no program"),
     (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "no mpirun"),
-    (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, count, loop, none"),
+    (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, count, none"),
     (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
     (["run", "-n", "2", "--pricing", "barter", "lmp"], 2, "--pricing must be one of fair, runtime"),
     (["run", "-n", "2", "--shutter-period-s", "x", "lmp"], 2, "--shutter-period-s must be a number"),
@@ -156,7 +156,7 @@ def test_help_of_run_shows_every_option_with_its_unit_and_values():
     shown = cli.build_parser("run")[1].format_help()
     for option in config.OPTIONS:
         assert re.search(rf"{option.flag} {re.escape(option.metavar)}\s", shown) and option.env in shown
-    for words in ("--meter auto|ipc|burst|count|loop|none", "--trace N|all", "--shutter-period-s SECONDS"):
+    for words in ("--meter auto|ipc|burst|count|none", "--trace N|all", "--shutter-period-s SECONDS"):
         assert words in shown
     assert "default 0.2 s;" in shown
     first, advanced = shown.split("\nadvanced:\n")

@@ -36,7 +36,7 @@ def test_every_counter_is_a_column_of_ranks_with_its_unit():
     ("length", "texts"),
     [
         ("MC_NAME_LEN", ["nodes.hostname", "corunners.job_id"]),
-        ("MC_TEXT_LEN", ["nodes.meter_reason", "nodes.entry", "nodes.cpus"]),
+        ("MC_TEXT_LEN", ["nodes.meter_reason", "nodes.cpus"]),
         ("MC_REGION_LEN", ["regions.name"]),
     ],
 )

@@ -16,7 +16,8 @@ from mpicoloc.measure import count
 from mpicoloc.measure.burst import Matched
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import instants, steadiest
-from mpicoloc.measure.estimate import MUCH_WIDER, best_of, counting_frac, interference
+from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.meter_choice import MUCH_WIDER, choose, counting_frac
 from mpicoloc.profile import hdf5, pipe
 from mpicoloc.profile.merge import complete
 from mpicoloc.profile.summary import summary
@@ -278,23 +279,22 @@ def test_bursts_count_if_they_are_much_surer_unless_the_user_chose():
 
 
 @pytest.mark.parametrize(
-    ("known", "meter", "expected"),
+    ("known", "was_chosen", "expected"),
     [
-        ({"count": 0.1, "loop": 0.01}, "count", "count"),
-        ({"count": None, "loop": 0.2}, "count", "loop"),
-        ({"count": 0.1, "loop": 0.01}, "loop", "count"),
-        ({"count": 0.4, "loop": 0.3, "burst": 0.1}, "count", "burst"),
-        ({"count": None, "loop": 0.3, "burst": 0.01}, "loop", "loop"),
+        ({"count": 0.1, "burst": 0.05}, False, "count"),
+        ({"count": None, "burst": 0.3}, False, "burst"),
+        ({"count": None, "burst": 0.3}, True, "burst"),
+        ({"count": 0.4, "burst": 0.1}, False, "burst"),
+        ({"count": 0.4, "burst": 0.1}, True, "count"),
     ],
 )
-def test_a_job_that_was_counted_for_a_time_and_had_a_breakpoint_for_the_rest(known, meter, expected):
-    """Half-widths of what each meter found; `meter` is the one that the job ended with."""
+def test_which_meter_is_believed(known, was_chosen, expected):
+    """Half-widths of what each meter found."""
     found = {
         name: half and Estimate(1.5, 1.5 * np.exp(-half), 1.5 * np.exp(half), 20, "1", name)
         for name, half in known.items()
     }
-    tried = tuple(MeterResult(name, one, "" if one else "none") for name, one in found.items())
-    chosen = best_of(meter, False, tried, Matched(found.get("burst")))
+    chosen = choose(MeterResult("count", found["count"]), (), Matched(found["burst"]), was_chosen)
     assert chosen.slowdown == found[expected]
     assert set(chosen.alternatives) == {one for one in found.values() if one} - {chosen.slowdown}
 
@@ -330,7 +330,6 @@ def test_the_meters_results_survive_storage(tmp_path):
     meters = summary(again)["interference"]["meters"]
     assert set(meters["count"]) == {"value", "low", "high", "n"}
     assert set(meters["burst"]) == {"reason"}
-    assert MeterResult("loop") not in again.interference.meters
 
 
 def test_a_slowdown_by_counts_settles_with_time():

@@ -14,7 +14,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import as_json, from_json, moments
 from mpicoloc.core.training import key_of
 from mpicoloc.errors import DataError
-from mpicoloc.measure.estimate import WallTimeSplit, job_slowdown
+from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.pairing.production import layout, rows_of
 from mpicoloc.pairing.training_sets import from_production
 

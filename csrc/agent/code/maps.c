@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "agent/loop/maps.h"
+#include "agent/code/maps.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,6 +41,13 @@ static int path_index(mc_maps *maps, const char *path)
     return maps->n_paths++;
 }
 
+static void add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, uint64_t offset)
+{
+    int i_path = path_index(maps, path);
+    if (i_path >= 0 && maps->n < MC_N_MAPS)
+        maps->rows[maps->n++] = (mc_map){start, end, offset, i_path};
+}
+
 static void add_line(mc_maps *maps, char *line)
 {
     mc_map map;
@@ -56,14 +63,7 @@ static void add_line(mc_maps *maps, char *line)
             maps->passed_over[maps->n_passed_over++] = (mc_range){map.start, map.end, is_libc(line + at)};
         return;
     }
-    mc_maps_add(maps, line + at, map.start, map.end, map.offset);
-}
-
-void mc_maps_add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, uint64_t offset)
-{
-    int i_path = path_index(maps, path);
-    if (i_path >= 0 && maps->n < MC_N_MAPS)
-        maps->rows[maps->n++] = (mc_map){start, end, offset, i_path};
+    add(maps, line + at, map.start, map.end, map.offset);
 }
 
 int mc_maps_read(mc_maps *maps, int pid)

@@ -28,9 +28,6 @@ typedef struct mc_maps {
    runs there may only be waiting. */
 int mc_maps_read(mc_maps *maps, int pid);
 
-/* A piece of a file that /proc does not tell of; what it tells holds first. */
-void mc_maps_add(mc_maps *maps, const char *path, uint64_t start, uint64_t end, uint64_t offset);
-
 /* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 

@@ -1,0 +1,90 @@
+#define _GNU_SOURCE
+#include "agent/code/sample_ring.h"
+
+#include "common/mpicoloc.h"
+
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { N_PAGES = 16, RECORD_BYTES = 16 };
+
+static int open_event(int tid, uint64_t every_ns)
+{
+    struct perf_event_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.size = sizeof attr;
+    attr.type = PERF_TYPE_SOFTWARE;
+    attr.config = PERF_COUNT_SW_TASK_CLOCK;
+    attr.exclude_kernel = 1;
+    attr.exclude_hv = 1;
+    attr.disabled = 1;
+    attr.sample_period = every_ns;
+    attr.sample_type = PERF_SAMPLE_IP;
+    return (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+static int start(mc_sample_ring *ring)
+{
+    size_t bytes = (N_PAGES + 1) * (size_t)sysconf(_SC_PAGESIZE);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
+    if (map == MAP_FAILED)
+        return MC_E_PERF;
+    ring->map = map;
+    ring->n_bytes = bytes;
+    /* If the agent does not look in time, the kernel stops the event when the ring is full. */
+    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(bytes / RECORD_BYTES)) == 0 ? MC_OK : MC_E_PERF;
+}
+
+int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns)
+{
+    *ring = (mc_sample_ring){.fd = open_event(tid, every_ns)};
+    if (ring->fd >= 0 && start(ring) == MC_OK)
+        return MC_OK;
+    int error = errno;
+    mc_sample_ring_close(ring);
+    errno = error;
+    return MC_E_PERF;
+}
+
+int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns)
+{
+    return read(ring->fd, ran_ns, sizeof *ran_ns) == (ssize_t)sizeof *ran_ns ? MC_OK : MC_E_PERF;
+}
+
+void mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!ring->map)
+        return;
+    /* Nothing is ever taken out, so the kernel stops at the ring's end and no record wraps around. */
+    const struct perf_event_mmap_page *head = (const void *)ring->map;
+    uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
+    n_written = n_written < ring->n_bytes - page ? n_written : ring->n_bytes - page;
+    while (at + sizeof(struct perf_event_header) <= n_written) {
+        const struct perf_event_header *record = (const void *)(ring->map + page + at);
+        if (record->size < sizeof *record || record->size > n_written - at)
+            return;
+        if (record->type == PERF_RECORD_SAMPLE && record->size >= RECORD_BYTES)
+            found(data, *(const uint64_t *)(const void *)(record + 1));
+        at += record->size;
+    }
+}
+
+void mc_sample_ring_stop(const mc_sample_ring *ring)
+{
+    ioctl(ring->fd, PERF_EVENT_IOC_DISABLE, 0);
+}
+
+void mc_sample_ring_close(mc_sample_ring *ring)
+{
+    if (ring->map)
+        munmap(ring->map, ring->n_bytes);
+    if (ring->fd >= 0)
+        close(ring->fd);
+    *ring = (mc_sample_ring){.fd = -1};
+}
