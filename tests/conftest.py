@@ -11,12 +11,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from mpicoloc.job import launch_env
+from mpicoloc.job import wrap
 
 # There are more test processes than processors: BLAS threads that wait for each other would take these away.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Run as MPI jobs by e2e/test_ranks.py; here they would make this process an MPI program.
-collect_ignore = [] if launch_env.place(os.environ).launcher else ["ranks"]
+collect_ignore = [] if wrap.place_of(os.environ).launcher else ["ranks"]
 ROOT = Path(__file__).resolve().parents[1]
 # Whether one example takes 200 ms tells how busy the machine is; each test has a limit of time.
 hypothesis.settings.register_profile("any machine", deadline=None)

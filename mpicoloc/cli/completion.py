@@ -75,7 +75,7 @@ def _words(dest: str, what: str) -> list[str]:
     if dest in config.BY_KEY:
         return list(config.BY_KEY[dest].choices)
     if what == "FORMAT":
-        from mpicoloc.trace.export.formats import FORMATS
+        from mpicoloc.trace.export.verb import FORMATS
 
         return list(FORMATS)
     if what == "F":

@@ -1,33 +1,308 @@
-"""The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
+"""The coordinator's part in the job's MPI: what the application opens, MPI_Init or a session, it opens too.
 
-It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
-looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
-writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
-before the end but in a child that ends soon (`warm_writer`), no busy waiting ever. Whatever fails here, it
-still takes part in MPI_Finalize, where the application would hang without it.
+The library's start and end are collective over all processes of the launcher, coordinators included, and the
+shim splits each world that it finds: every call here has its counterpart in ``csrc/guest/world/world.c`` or
+``csrc/guest/world/sessions.c``.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import gc
+import marshal
 import os
+import select
 import signal
+import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
-from mpicoloc.job import init_barrier, membership
+from mpicoloc.job import init_barrier
 from mpicoloc.job.agreement import Agreement
-from mpicoloc.job.membership import Membership, Ranks
-from mpicoloc.job.warm_writer import WarmWriter
 from mpicoloc.pmpi import contract, node_agent
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+# A child of the coordinator that loads what writes profiles while MPI starts.
+#
+# NumPy and h5py take a tenth of a second. The ranks would wait for them in MPI_Finalize, and a coordinator that
+# loads them at its start delays MPI_Init. So a child loads them, which is made before MPI is loaded: it has
+# nothing of MPI. It ends soon if the job is no short one, whose end may wait, and then takes no memory.
+# Whatever happens to it, the coordinator does the work itself.
+
+
+IDLE_S = 3.0
+"""The child ends if nobody has asked for so long."""
+ANSWER_S = 10.0
+"""The coordinator waits no longer for an answer, and does the work itself: the ranks wait for that."""
+COMMAND_NAME = "mpicoloc-writer"
+"""What `ps -o comm` and /proc call the child."""
+_HEAD_BYTES = 8
+
+Work = Callable[..., Any]
+
+
+class WarmWriter:
+    """The child, as the coordinator sees it.
+
+    Parameters
+    ----------
+    work : functions
+        What it can be asked for. `marshal` must take their arguments and results; a second call must do no
+        harm.
+    load : function
+        Loads what they need; called in the child at once.
+    """
+
+    def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
+        self._socket: socket.socket | None = None
+        self._pid = 0
+        with contextlib.suppress(OSError):  # no process or no socket to be had: then without
+            self._start({one.__name__: one for one in work}, load)
+
+    def call(self, function: Work, *arguments: Any) -> Any:
+        """What a function returns, computed by the child if it can."""
+        found = self._ask([function.__name__, *arguments])
+        return function(*arguments) if found is None else found[0]
+
+    def close(self) -> None:
+        """Let the child end, if it still lives."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            with contextlib.suppress(OSError):
+                os.waitpid(self._pid, os.WNOHANG)
+
+    def _start(self, work: Mapping[str, Work], load: Callable[[], object]) -> None:
+        own, childs = socket.socketpair()
+        own.settimeout(ANSWER_S)
+        with childs:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _be_child(childs, work, load)
+        self._socket = own
+
+    def _ask(self, words: list[Any]) -> tuple[Any] | None:
+        """The answer; None if there is none, and then there is no child any more."""
+        if self._socket is None:
+            return None
+        try:
+            _send(self._socket, words)
+            return (_receive(self._socket),)
+        except (OSError, ValueError, EOFError, TypeError):
+            self.close()
+            return None
+
+
+def _be_child(conn: socket.socket, work: Mapping[str, Work], load: Callable[[], object]) -> NoReturn:
+    try:
+        _let_go(conn.fileno())
+        load()
+        while select.select([conn], [], [], IDLE_S)[0]:
+            name, *arguments = _receive(conn)
+            _send(conn, work[name](*arguments))
+    except BaseException:
+        pass  # the coordinator sees the socket closed, does the same itself, and tells what is wrong
+    finally:
+        os._exit(0)
+
+
+def _let_go(kept: int) -> None:
+    """Hold nothing open that the launcher waits for, and preempt no rank."""
+    gc.disable()  # imports take a tenth longer with it
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) != kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(COMMAND_NAME)
+
+
+def _send(conn: socket.socket, words: Any) -> None:
+    content = marshal.dumps(words)
+    conn.sendall(len(content).to_bytes(_HEAD_BYTES, "little") + content)
+
+
+def _receive(conn: socket.socket) -> Any:
+    n_bytes = int.from_bytes(_exactly(conn, _HEAD_BYTES), "little")
+    return marshal.loads(_exactly(conn, n_bytes))
+
+
+def _exactly(conn: socket.socket, n_bytes: int) -> bytearray:
+    content = bytearray()
+    while len(content) < n_bytes:
+        more = conn.recv(min(n_bytes - len(content), 1 << 20))
+        if not more:
+            raise EOFError
+        content += more
+    return content
+
+
+POLL_MS = 20
+TAG = "mpicoloc"
+"""Tag of the communicator that the shim's own session makes."""
+
+
+class Membership:
+    """The worlds that this coordinator shares with the application, from one start of MPI to its end.
+
+    Attributes
+    ----------
+    comm : mpi4py.MPI.Comm
+        All coordinators.
+    """
+
+    def __init__(self, mpi: Any, announcement: str, record: init_barrier.Record, i_round: int = 0) -> None:
+        self.mpi = mpi
+        self.announcement = announcement
+        self.record = record
+        self.i_round = i_round
+        self.comm: MPI.Comm = mpi.COMM_NULL
+        self._real: MPI.Comm = mpi.COMM_NULL
+        self._session: Any = None
+        self._in_world = False
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether MPI_Init may still come."""
+        return not self._in_world
+
+    def join(self) -> None:
+        """Join the application, which begins to use MPI."""
+        self.record.begin(self.i_round)
+        if self._is_announced("session"):
+            self._join_session()
+        else:
+            self._join_world()  # also where no file can be made: most applications use MPI_Init
+
+    def look(self) -> None:
+        """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init."""
+        if self.may_grow and self._is_announced("init"):
+            self._join_world()
+
+    def _is_announced(self, how: str) -> bool:
+        return (how, self.i_round) in init_barrier.announced(self.announcement)
+
+    def _join_world(self) -> None:
+        self.mpi.Init_thread(self.mpi.THREAD_FUNNELED)
+        self._in_world = True
+        self._split(self.mpi.COMM_WORLD)
+
+    def _join_session(self) -> None:
+        mpi = self.mpi
+        self._session = mpi.Session.Init(mpi.INFO_NULL, mpi.ERRORS_RETURN)  # waits for all processes
+        if self._is_announced("init"):
+            self._join_world()
+            return
+        group = self._session.Create_group("mpi://WORLD")
+        real = mpi.Intracomm.Create_from_group(group, TAG, mpi.INFO_NULL, mpi.ERRORS_RETURN)
+        group.Free()
+        self._split(real)
+
+    def _split(self, real: MPI.Comm) -> None:
+        comm = real.Split(1, real.Get_rank())
+        if self.comm == self.mpi.COMM_NULL:
+            self.comm, self._real = comm, real
+        else:
+            comm.Free()
+
+    def sleep_through(self) -> None:
+        """Sleep until the ranks take their leave, where nothing is recorded any more."""
+        goodbye = self._real.Ibarrier()
+        while not goodbye.Test():
+            self.look()
+            time.sleep(POLL_MS * 1e-3)
+
+    def leave(self) -> None:
+        """End MPI with the application."""
+        if self.comm != self.mpi.COMM_NULL:
+            self.comm.Free()
+        if self._session is not None:
+            if self._real not in (self.mpi.COMM_NULL, self.mpi.COMM_WORLD):
+                self._real.Free()
+            self._session.Finalize()
+        if self._in_world:
+            self.mpi.Finalize()
+
+
+# mpi4py's methods for any object set an attribute on MPI_COMM_SELF, which a session has not.
+
+
+def first_with(comm: MPI.Comm, is_true: bool) -> int:
+    """First rank for which it is true, 0 if for none."""
+    flags = bytearray(comm.Get_size())
+    comm.Allgather(bytes([is_true]), flags)
+    return max(0, flags.find(1))
+
+
+def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
+    """All ranks' contents at `root`, None elsewhere."""
+    sizes = array.array("q", [0] * comm.Get_size())
+    comm.Allgather(array.array("q", [len(content)]), sizes)
+    if comm.Get_rank() != root:
+        comm.Send(content, root)
+        return None
+    parts = []
+    for source, size in enumerate(sizes):
+        part = bytearray(size)
+        if source != root:
+            comm.Recv(part, source)
+        parts.append(content if source == root else bytes(part))
+    return parts
+
+
+def bcast(comm: MPI.Comm, number: int, root: int) -> int:
+    """The number of `root`, everywhere."""
+    told = array.array("q", [number])
+    comm.Bcast(told, root)
+    return told[0]
+
+
+class Ranks:
+    """The application's processes, of which one may start MPI again after it was ended (MPI 4)."""
+
+    def __init__(self, key: str) -> None:
+        self._fds = []
+        for head in contract.segment_heads(key):
+            with contextlib.suppress(OSError):  # gone already
+                self._fds.append(os.pidfd_open(head.pid))
+
+    def begin_again(self, announcement: str, i_round: int) -> bool:
+        """Wait until MPI is announced for round `i_round`; False once all of them have ended."""
+        parent = os.getppid()
+        poll = select.poll()
+        left = set(self._fds)
+        for fd in left:
+            poll.register(fd, select.POLLIN)
+        while left and os.getppid() == parent:
+            if any(last >= i_round for _, last in init_barrier.announced(announcement)):
+                return True
+            for fd, _ in poll.poll(POLL_MS):
+                poll.unregister(fd)
+                left.discard(fd)
+        return False
+
+
+# The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
+#
+# It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
+# looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
+# writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
+# before the end but in a child that ends soon (`warm_writer`), no busy waiting ever. Whatever fails here, it
+# still takes part in MPI_Finalize, where the application would hang without it.
+
 
 STEP_NS = 25_000_000
 """Longest sleep of the agent: how late the end of the job may be noticed."""
@@ -286,11 +561,11 @@ def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) 
     """
     call = _call if writer is None else writer.call
     content, has_first = _guarded(call, _packed_part, key) or (b"", False)
-    root = membership.first_with(comm, has_first)
-    packed = membership.gather(comm, content, root)
+    root = first_with(comm, has_first)
+    packed = gather(comm, content, root)
     complaint = "" if packed is None else call(_merge, [packed.pop(root), *packed])
     own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
-    return membership.bcast(comm, own, root), complaint
+    return bcast(comm, own, root), complaint
 
 
 def _call(function: Any, *arguments: Any) -> Any:

@@ -15,14 +15,14 @@ from typing import cast
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.job import launch_env, target, wrap
+from mpicoloc.job import target, wrap
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def n_ranks(env: Mapping[str, str]) -> int:
     """Ranks of the job that this process belongs to; 1 if no launcher started it."""
-    place = launch_env.place(env)
+    place = wrap.place_of(env)
     if place.launcher is None:
         return 1
     sizes = [env[name] for name in _SIZES if env.get(name, "").isdigit()]
@@ -90,7 +90,7 @@ def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
     launcher's MPI cannot be loaded.
     """
     if is_under_mpirun():
-        with ranks(launch_env.place(os.environ).family) as executor:
+        with ranks(wrap.place_of(os.environ).family) as executor:
             yield executor
         return
     n = n_processes or len(os.sched_getaffinity(0))

@@ -1,10 +1,4 @@
-"""Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
-
-Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
-become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
-exit code.
-Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
-"""
+"""What a launcher tells its ranks in their environment: who started them, and their place on the node."""
 
 from __future__ import annotations
 
@@ -14,15 +8,144 @@ import sys
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, print_to_stderr
-from mpicoloc.job import launch_env, target
+from mpicoloc.job import target
 from mpicoloc.pmpi import paths
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NamedTuple
+else:
+    from mpicoloc.core.record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NamedTuple, NoReturn
 else:
     from mpicoloc.core.record import NamedTuple
+
+
+_LOCAL = (
+    ("Open MPI", "openmpi", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MVAPICH", "mpich", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("Hydra", "mpich", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
+
+_DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
+
+
+class Place(NamedTuple):
+    """This rank among the ranks of its node. No launcher: a program run by hand."""
+
+    launcher: str | None
+    local_rank: int
+    local_size: int
+    family: str | None = None
+
+
+def place_of(env: Mapping[str, str]) -> Place:
+    """Place of this rank.
+
+    Result: with one rank on the node where a launcher does not tell. Raises `UsageError` if the launcher's
+    variables make no sense.
+    """
+    for launcher, family, rank, size in _LOCAL:
+        if rank in env and size in env:
+            return _checked(launcher, _number(env, rank), _number(env, size), family)
+    if "SLURM_LOCALID" in env and "SLURM_STEP_TASKS_PER_NODE" in env:
+        tasks = slurm_tasks(env["SLURM_STEP_TASKS_PER_NODE"])
+        node = _number(env, "SLURM_NODEID") if "SLURM_NODEID" in env else 0
+        size_here = tasks[node] if node < len(tasks) else 1
+        return _checked("Slurm", _number(env, "SLURM_LOCALID"), size_here, None)
+    if "PMIX_LOCAL_RANK" in env and "PMIX_LOCAL_SIZE" in env:
+        return _checked("PMIx", _number(env, "PMIX_LOCAL_RANK"), _number(env, "PMIX_LOCAL_SIZE"), None)
+    if "PMIX_RANK" in env or "PMI_RANK" in env:
+        return Place("PMIx" if "PMIX_RANK" in env else "PMI", 0, 1)
+    return Place(None, 0, 1)
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    try:
+        return int(env[name])
+    except ValueError:
+        raise UsageError(f"the launcher set {name}={env[name]!r}, which is no number") from None
+
+
+def _checked(launcher: str, rank: int, size: int, family: str | None) -> Place:
+    if not 0 <= rank < size:
+        raise UsageError(f"{launcher} says local rank {rank} of {size}: start the job with one launcher only")
+    return Place(launcher, rank, size, family)
+
+
+def slurm_tasks(text: str) -> list[int]:
+    """Tasks on each node from Slurm's short form.
+
+    >>> slurm_tasks("2(x3),1")
+    [2, 2, 2, 1]
+    """
+    tasks: list[int] = []
+    for part in text.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        try:
+            tasks += [int(count)] * int(times or 1)
+        except ValueError:
+            raise UsageError(
+                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which is not understood"
+            ) from None
+    return tasks
+
+
+def key(env: Mapping[str, str]) -> str:
+    """Name of the job's files on this node: the same for all its ranks here, and of no other job's.
+
+    `mpicoloc run` gives one. Otherwise the launcher's name of the job serves, or the process that started the
+    ranks. A job started from inside another one gets a key of its own.
+    """
+    given = env.get(config.KEY_ENV)
+    if given and env.get(config.WRAPPED_ENV) is None:
+        return given
+    for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"):
+        if env.get(name):
+            return _clean(f"{os.getuid()}.{env[name]}")
+    if "SLURM_STEP_ID" in env and "SLURM_JOB_ID" in env and "MPI_LOCALRANKID" not in env:
+        return _clean(f"{os.getuid()}.{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}")
+    pid, start = _starter()
+    return _clean(f"{os.getuid()}.{pid}.{start}")
+
+
+def _clean(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-." else "-" for c in text)[-48:]
+
+
+def _starter() -> tuple[int, str]:
+    """Process that started the ranks, and when: the launcher's daemon, though a shell stand between."""
+    parent = os.getppid()
+    pid, steps = parent, 0
+    while pid > 1 and steps < 8:
+        name, above, start = _stat(pid)
+        if name in _DAEMONS:
+            return pid, start
+        pid, steps = above, steps + 1
+    return parent, _stat(parent)[2]
+
+
+def _stat(pid: int) -> tuple[str, int, str]:
+    try:
+        with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
+            text = file.read()
+    except OSError:
+        return "", 0, "0"
+    fields = text[text.rindex(")") + 2 :].split()
+    return text[text.index("(") + 1 : text.rindex(")")], int(fields[1]), fields[19]
+
+
+# Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
+#
+# Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
+# become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
+# exit code.
+# Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
+
 
 USAGE = """\
 usage: mpirun -n N+1 python -m mpicoloc.wrap [options] app [arguments]
@@ -46,9 +169,9 @@ class Plan(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Replace this process by the application or the coordinator; returns only when that fails."""
-    place = launch_env.Place(None, 0, 1)
+    place = Place(None, 0, 1)
     try:
-        place = launch_env.place(os.environ)
+        place = place_of(os.environ)
         words = list(sys.argv[1:] if argv is None else argv)
         options, app = parse(words)
         if not app:
@@ -108,9 +231,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return config.flags_to_env(values), words
 
 
-def plan(
-    app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: launch_env.Place
-) -> Plan:
+def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: Place) -> Plan:
     """What the rank at `place` becomes.
 
     Raises `UsageError` if the application cannot be run under mpicoloc, or an option is bad. Raises
@@ -122,7 +243,7 @@ def plan(
     has_coordinator = place.local_size > 1
     child = {**merged, config.PYTHON_ENV: sys.executable}
     if place.launcher is not None:
-        child[config.KEY_ENV] = launch_env.key(merged)
+        child[config.KEY_ENV] = key(merged)
         child[config.WRAPPED_ENV] = "1"
         child[config.PID_ENV] = str(os.getpid())  # exec keeps it
     # Made by every rank: what cannot be must fail alike on all of them, or the others would wait in MPI_Init.
@@ -137,7 +258,7 @@ def plan(
     return Plan(found.file, list(app), child, note(place))
 
 
-def note(place: launch_env.Place) -> str | None:
+def note(place: Place) -> str | None:
     """A line for the user when a node runs without a coordinator."""
     if place.launcher is not None and place.local_size <= 1:
         return (
@@ -147,9 +268,7 @@ def note(place: launch_env.Place) -> str | None:
     return None
 
 
-def coordinator_plan(
-    linked: str | None, libmpi: str | None, env: dict[str, str], place: launch_env.Place
-) -> Plan:
+def coordinator_plan(linked: str | None, libmpi: str | None, env: dict[str, str], place: Place) -> Plan:
     """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
@@ -209,7 +328,7 @@ def libmpi_alias(found: target.Target) -> str | None:
     return alias
 
 
-def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:
+def restore_yield(env: dict[str, str], place: Place) -> None:
     """Undo Open MPI's oversubscribed mode when only the coordinator, which sleeps, is one rank too many.
 
     In that mode ranks give up their core while they wait, which changes how the application runs.
@@ -218,7 +337,7 @@ def restore_yield(env: dict[str, str], place: launch_env.Place) -> None:
         env["OMPI_MCA_mpi_oversubscribe"] = "0"
 
 
-def hide_coordinator(env: dict[str, str], place: launch_env.Place, app: Sequence[str]) -> None:
+def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> None:
     """Let programs that read Open MPI's variables, or MPI_INFO_ENV, which comes from them, see what they are.
 
     The library itself does not read them. Sizes of the whole job are known only if it has one node. Those of

@@ -18,8 +18,8 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable
-from typing import BinaryIO, NoReturn, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 
@@ -47,37 +47,99 @@ PR_SET_PDEATHSIG: it is killed when the thread that waits for its answer is."""
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 
 
-def run_in_child(
-    path: str,
-    work: Callable[[], Pieces],
-    read: Callable[[memoryview], T],
-    *,
-    files: Iterable[BinaryIO] = (),
-    uid: int = NOBODY,
-    keeps_rights: bool = False,
-    most_bytes: int = MEMORY_BYTES,
-    memory_bytes: int | None = None,
-) -> T:
+class Child:
+    """A process at work on a file, and what it has answered so far.
+
+    `files` are those that it needs, open; of a generator they are opened in the process, with all rights.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        work: Callable[[], Pieces],
+        *,
+        files: Iterable[BinaryIO] = (),
+        uid: int = NOBODY,
+        keeps_rights: bool = False,
+        most_bytes: int = MEMORY_BYTES,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self.path = path
+        self.waited_s = 0.0
+        """How long we have waited for its answer."""
+        self._most_bytes = most_bytes + len(_GOOD + _END)
+        self._answer = bytearray()
+        self._has_ended = False
+        self._reader, writer = os.pipe()
+        with contextlib.suppress(OSError):  # a user may have too many of them
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(self._reader)
+            most_memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_bytes
+            _work(path, work, writer, None if keeps_rights else (uid, files), most_memory_bytes)
+        os.close(writer)
+
+    @property
+    def is_late(self) -> bool:
+        """It has not answered in `WAIT_S`."""
+        return not self._has_ended and self.waited_s >= WAIT_S
+
+    def end(self) -> None:
+        """Whatever it does by now: its answer says whether it came to the end."""
+        os.close(self._reader)
+        end(self._pid)
+
+    def answer(self, read: Callable[[memoryview], T]) -> T:
+        """Its answer, as `read` reads it; errors as of `run_in_child`."""
+        if self.is_late or not self._answer.endswith(_END):
+            raise damage(self.path)
+        content = memoryview(self._answer)[1:-1]
+        if self._answer[:1] == _BAD:
+            raise error(self.path, bytes(content))
+        if self._answer[:1] != _GOOD:
+            raise damage(self.path)
+        try:
+            return read(content)
+        except (MpicolocError, *MALFORMED) as fault:
+            raise damage(self.path) from fault
+
+    @staticmethod
+    def first(children: Sequence[Child]) -> list[Child]:
+        """Those that have answered, or are late, after a wait for anything that one of them says."""
+        poll, began_s = select.poll(), time.monotonic()
+        for child in children:
+            poll.register(child._reader, select.POLLIN)
+        left_s = WAIT_S - max(child.waited_s for child in children)
+        ready = dict(poll.poll(1e3 * max(0.0, left_s)))
+        waited_s = time.monotonic() - began_s
+        for child in children:
+            child.waited_s += waited_s
+            if child._reader in ready:
+                child._listen()
+        return [child for child in children if child._has_ended or child.is_late]
+
+    def _listen(self) -> None:
+        piece = os.read(self._reader, 1 << 20)
+        self._answer += piece
+        self._has_ended = not piece
+        if len(self._answer) > self._most_bytes:
+            self._has_ended, self._answer = True, bytearray()
+
+
+def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
     """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
 
-    Raises `DataError` if the process did not live to the end of it, or its answer is none. Raises
-    `EnvironmentFault` if it cannot give up its rights.
+    `limits` as of `Child`. Raises `DataError` if the process did not live to the end of it, or its answer is
+    none. Raises `EnvironmentFault` if it cannot give up its rights.
     """
-    reader, writer = os.pipe()
-    with contextlib.suppress(OSError):  # a user may have too many of them
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        most_memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_bytes
-        _work(path, work, writer, None if keeps_rights else (uid, files), most_memory_bytes)
-    os.close(writer)
+    child = Child(path, work, **limits)
     try:
-        answer = _received(reader, most_bytes + len(_GOOD + _END), WAIT_S)
+        while not Child.first([child]):
+            pass
     finally:
-        # Whatever it does by now: its answer says whether it came to the end.
-        end(child)
-    return _read(path, answer, read)
+        child.end()
+    return child.answer(read)
 
 
 def end(child: int) -> None:
@@ -98,38 +160,6 @@ def _has_ended(child: int) -> bool:
         return os.waitpid(child, os.WNOHANG)[0] != 0
     except ChildProcessError:  # somebody else has waited for it
         return True
-
-
-def _read(path: str, answer: bytearray, read: Callable[[memoryview], T]) -> T:
-    if not answer.endswith(_END):
-        raise damage(path)
-    content = memoryview(answer)[1:-1]
-    if answer[:1] == _BAD:
-        raise error(path, bytes(content))
-    if answer[:1] != _GOOD:
-        raise damage(path)
-    try:
-        return read(content)
-    except (MpicolocError, *MALFORMED) as fault:
-        raise damage(path) from fault
-
-
-def _received(reader: int, most_bytes: int, limit_s: float) -> bytearray:
-    """All that comes, as long as it is no more and comes in time; else nothing."""
-    answer, began_s = bytearray(), time.monotonic()
-    poll = select.poll()
-    poll.register(reader)
-
-    def left_ms() -> float:
-        return 1e3 * max(0.0, began_s + limit_s - time.monotonic())
-
-    with open(reader, "rb", buffering=0) as pipe:
-        while len(answer) <= most_bytes and poll.poll(left_ms()):
-            piece = pipe.read(1 << 20)
-            if not piece:
-                return answer
-            answer += piece
-    return bytearray()
 
 
 def damage(path: str) -> DataError:

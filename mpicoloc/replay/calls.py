@@ -13,9 +13,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.replay.programs import timeline
 from mpicoloc.replay.programs.timeline import Spans
-from mpicoloc.trace.export.call_chunks import Calls
-from mpicoloc.trace.export.calls import Recording
-from mpicoloc.trace.export.messages import Side
+from mpicoloc.trace.export.calls import Calls, Recording, Side
 
 Ints = NDArray[np.int64]
 _SENDS = (timeline.NAMES.index("MPI_Send"), timeline.NAMES.index("MPI_Isend"))

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 import mpicoloc
 from mpicoloc.core.progress import stage
 from mpicoloc.trace.clocks import Alignment, Clock, align, in_order
-from mpicoloc.trace.event_messages import MESSAGES
-from mpicoloc.trace.reader import Trace
+from mpicoloc.trace.reader import MESSAGES, Trace
 
 MIN_EVENTS = 1 << 20
 """A smaller trace is read in less than a second."""

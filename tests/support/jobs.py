@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpicoloc.errors import DataError
-from mpicoloc.job import warm_writer
+from mpicoloc.job import coordinator
 from mpicoloc.pmpi import build_shim, contract, elf, paths
 from mpicoloc.profile import hdf5
 
@@ -179,7 +179,7 @@ def coordinator_of(segment):
         with contextlib.suppress(OSError):
             is_coordinator = (
                 b"mpicoloc.job.coordinator" in (folder / "cmdline").read_bytes()
-                and (folder / "comm").read_text().strip() != warm_writer.COMMAND_NAME
+                and (folder / "comm").read_text().strip() != coordinator.COMMAND_NAME
             )
             if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):
                 return int(folder.name)

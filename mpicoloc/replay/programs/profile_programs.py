@@ -36,8 +36,7 @@ from mpicoloc.replay.programs.recorded_collectives import (
 from mpicoloc.replay.programs.recorded_intercomms import IntercommBlocks, pairs_of
 from mpicoloc.replay.programs.sources import RECORDED, Choices, check_matched
 from mpicoloc.trace.export import calls as recordings
-from mpicoloc.trace.export.calls import Recording
-from mpicoloc.trace.export.full_trace import FullTrace
+from mpicoloc.trace.export.calls import FullTrace, Recording
 from mpicoloc.trace.export.functions import is_communication
 
 Array = NDArray[Any]

@@ -6,20 +6,304 @@ import functools
 import heapq
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
-from mpicoloc.trace.export.call_chunks import Calls, bounded, common, node_offsets_ns, rank_offsets_ns
-from mpicoloc.trace.export.full_trace import FullTrace
-from mpicoloc.trace.export.messages import Messages, Side, matched
-from mpicoloc.trace.reader import MAX_RANKS
+from mpicoloc.trace.export.functions import is_one_sided
+from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace
+
+_LONGEST_NS = 1 << 61
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one track in their order. `call` is an index of names; `peer` -1: none, or unknown."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    bytes: Ints
+    peer: Ints
+    call: Ints
+
+    def since(self, origin_ns: int) -> Calls:
+        """The same, with times from an origin on."""
+        return Calls(self.begin_ns - origin_ns, self.end_ns - origin_ns, self.bytes, self.peer, self.call)
+
+    def rows(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Begin, end, bytes, peer and call of each."""
+        columns = (self.begin_ns, self.end_ns, self.bytes, self.peer, self.call)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def bounded(numbers: NDArray[Any]) -> Ints:
+    """Numbers of any file as whole numbers of which sums do not overflow."""
+    return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
+
+
+def common(times_ns: NDArray[Any], offsets_ns: Ints) -> Ints:
+    """Times of several clocks on one; what is beyond all reason is cut there."""
+    return bounded(times_ns) - offsets_ns
+
+
+def rank_offsets_ns(profile: Profile) -> Ints:
+    """Clock of each rank's node against the first's; 0 where it is not known."""
+    offsets_ns = np.zeros(profile.job.n_ranks, np.int64)
+    ranks = profile.tables["ranks"]
+    rows = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < len(offsets_ns))]
+    offsets_ns[rows["rank"]] = node_offsets_ns(profile, rows)
+    return offsets_ns
+
+
+def node_offsets_ns(profile: Profile, rows: Table) -> Ints:
+    """Clock of the node of each of these rows against the first's; 0 where it is not known."""
+    offsets_ns = np.append(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]) * 1e9, 0)
+    is_known = (rows["i_node"] >= 0) & (rows["i_node"] < len(offsets_ns) - 1)
+    found = offsets_ns[np.where(is_known, rows["i_node"], -1)]
+    return np.rint(np.clip(found, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
+
+
+Array = NDArray[Any]
+"""Messages that are Python's numbers at a time: these take ten times the memory."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sends, or the receives: what the call that did it knows. A rank's rows are in order of time."""
+
+    rank: Array
+    track: Array
+    peer: Array
+    bytes: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    def since(self, origin_ns: int) -> Side:
+        """The same, with times from an origin on."""
+        times = (self.begin_ns - origin_ns, self.end_ns - origin_ns)
+        return Side(self.rank, self.track, self.peer, self.bytes, *times)
+
+    def take(self, rows: Ints) -> Side:
+        """Some of the rows."""
+        return Side(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """The columns of each row."""
+        for i in range(0, len(self.rank), N_AT_ONCE):
+            columns = (getattr(self, column.name)[i : i + N_AT_ONCE] for column in fields(self))
+            yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Message `i` was sent by `sent` row `i` and taken by `received` row `i`; in order of their sends.
+
+    `unreceived` are the sends of which the receive is not known, in the order of their begins.
+    """
+
+    sent: Side
+    received: Side
+    unreceived: Side
+
+    def __len__(self) -> int:
+        return len(self.sent.rank)
+
+    @property
+    def n_sent(self) -> int:
+        """All sends, also those of which the receive is not known."""
+        return len(self) + len(self.unreceived.rank)
+
+    def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Columns of `Side` of each message, as sent and as received."""
+        return zip(self.sent.rows(), self.received.rows(), strict=True)
+
+    def since(self, origin_ns: int) -> Messages:
+        """The same, with times from an origin on."""
+        return Messages(*(side.since(origin_ns) for side in (self.sent, self.received, self.unreceived)))
+
+    def of(self, rank: int) -> tuple[Ints, Ints]:
+        """Numbers of the messages that a rank sent, and of those that it received."""
+        sent, received = (
+            # Numbers of another type would let all ranks be copied first.
+            order[
+                slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
+            ]
+            for side, order in zip((self.sent, self.received), self._orders, strict=True)
+        )
+        return sent, received
+
+    @functools.cached_property
+    def _orders(self) -> tuple[Ints, Ints]:
+        return (
+            np.argsort(self.sent.rank, kind="stable"),
+            np.argsort(self.received.rank, kind="stable"),
+        )
+
+    @functools.cached_property
+    def place(self) -> Ints:
+        """How many messages went from the same rank to the same rank before each."""
+        pair = self.sent.rank.astype(np.int64) << 32 | self.sent.peer
+        order = np.argsort(pair, kind="stable")
+        is_first = np.diff(pair[order], prepend=-1) != 0
+        rows = np.arange(len(order))
+        place = np.empty_like(rows)
+        place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+        return place
+
+
+def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
+    """Pair sends and receives: those between the same ranks, of as many bytes, in the order of time.
+
+    MPI keeps the order of messages of one communicator and tag, which a trace does not tell; messages of
+    one size hardly ever come in another. Where the numbers of both differ, the last ones are paired if the
+    trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was killed, or
+    never received the others), else none. What would be received before it is sent is no pair.
+    """
+    n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
+    keys = [
+        (src.astype(np.int64) * n_ranks + dst) * len(n_bytes) + np.searchsorted(n_bytes, side.bytes)
+        for side, src, dst in ((sent, sent.rank, sent.peer), (received, received.peer, received.rank))
+    ]
+    known, both = np.unique(np.concatenate(keys), return_inverse=True)
+    groups = [both[: len(keys[0])], both[len(keys[0]) :]]
+    n_sent, n_received = (np.bincount(group, minlength=len(known)) for group in groups)
+    n = np.where((n_sent == n_received) | is_cut | is_whole, np.minimum(n_sent, n_received), 0)
+    rows_sent = _some(groups[0], sent.begin_ns, n_sent, n, is_cut)
+    rows_received = _some(groups[1], received.end_ns, n_received, n, is_cut)
+    is_possible = received.end_ns[rows_received] >= sent.begin_ns[rows_sent]
+    rows_sent, rows_received = rows_sent[is_possible], rows_received[is_possible]
+    order = np.argsort(sent.begin_ns[rows_sent], kind="stable")
+    rest = np.setdiff1d(np.arange(len(sent.rank)), rows_sent)
+    rest = rest[np.argsort(sent.begin_ns[rest], kind="stable")]
+    return Messages(sent.take(rows_sent[order]), received.take(rows_received[order]), sent.take(rest))
+
+
+def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Ints:
+    """Rows of the last, or first, `n` of the `n_of` members of each group, in order of group and time."""
+    order = np.lexsort((time_ns, group))
+    from_end = np.cumsum(n_of)[group[order]] - np.arange(len(order))
+    place = from_end if is_last else 1 + n_of[group[order]] - from_end
+    return order[place <= n[group[order]]]
+
+
+_SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
+_GOT = MESSAGES.index("got")
+_APART = (MESSAGES.index("put"), _GOT)
+_COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+class FullTrace:
+    """A trace of every call; a track is a thread of a rank.
+
+    Raises
+    ------
+    DataError
+        If it is damaged, or names ranks that the job does not have.
+    """
+
+    is_cut = False
+
+    def __init__(self, profile: Profile, trace: Trace) -> None:
+        self._trace = trace
+        self._n_ranks = profile.job.n_ranks
+        self.is_whole = not trace.incomplete
+        self.notes = trace.notes
+        self.n_calls = 0
+        first_ns, last_ns, tracks, used = [], [], set(), set()
+        for piece in _all(trace):
+            first_ns.append(int(piece["t_ns"].min()))
+            last_ns.append(int((piece["t_ns"] + piece["duration_ns"]).max()))
+            rank = int(piece["rank"][0])
+            tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
+            used |= set(np.unique(piece["call"]).tolist())
+            self.n_calls += len(piece["rank"])
+        # The files name every function of MPI.
+        self.names = [trace.names[i] for i in sorted(used)]
+        self._number = np.full(len(trace.names), -1, np.int64)
+        self._number[sorted(used)] = range(len(used))
+        if not tracks:
+            raise DataError("the trace has no call: the job was killed before the first one was written")
+        self.tracks = sorted(tracks)
+        if not 0 <= self.tracks[0][0] <= self.tracks[-1][0] < self._n_ranks:
+            raise DataError(f"the trace names ranks that a job of {self._n_ranks} does not have")
+        self.span_ns = (min(first_ns), max(last_ns))
+
+    def calls(self, rank: int, track: int) -> Iterator[Calls]:
+        """The calls of a thread, piece by piece."""
+        for piece in self._trace.pieces(ranks=[rank]):
+            own = piece["lane"] == track
+            if own.any():
+                begin_ns, duration_ns, n_bytes, peer = (
+                    piece[name][own].astype(np.int64) for name in ("t_ns", "duration_ns", "bytes", "peer")
+                )
+                yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, self._number[piece["call"][own]])
+
+    def ends(self) -> tuple[Side, Side]:
+        """Every message has its own peer and bytes."""
+        parts = {kind: {name: list[Array]() for name in _COLUMNS} for kind in (_SENT, _RECEIVED)}
+        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
+        with stage("reading the messages", self._trace.n_events, "events"):
+            for found in self._messages():
+                peer, kind = found["peer"], found["message"]
+                is_known = (peer >= 0) & (peer < self._n_ranks) & ~is_apart[found["call"]]
+                for wanted, columns in parts.items():
+                    rows = np.flatnonzero(is_known & (kind == wanted))
+                    for name, pieces in columns.items():
+                        pieces.append(found[name][rows])
+        sent, received = (self._side(columns) for columns in parts.values())
+        return sent, received
+
+    def one_sided(self) -> dict[str, Array]:
+        """What ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
+        names = ("rank", "peer", "bytes", "begin_ns")
+        parts: dict[str, list[Array]] = {name: [_NO_ROWS] for name in (*names, "is_got")}
+        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
+        for found in self._messages():
+            is_known = (found["peer"] >= 0) & (found["peer"] < self._n_ranks)
+            rows = np.flatnonzero(is_known & is_apart[found["call"]] & np.isin(found["message"], _APART))
+            for name in names:
+                parts[name].append(found[name][rows])
+            parts["is_got"].append(found["message"][rows] == _GOT)
+        return {name: np.concatenate(pieces).astype(np.int64) for name, pieces in parts.items()}
+
+    def _messages(self) -> Iterator[dict[str, Array]]:
+        for i, clock in enumerate(self._trace.clocks):
+            yield from self._trace.messages_of(i, clock)
+
+    def _side(self, parts: dict[str, list[Array]]) -> Side:
+        """Column after column, of which the pieces are forgotten."""
+        columns = {name: np.concatenate(parts.pop(name)) for name in _COLUMNS}
+        return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
+
+    def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
+        """Track of the call of a rank that began at this time."""
+        lanes: dict[int, list[int]] = {}
+        for one, lane in self.tracks:
+            lanes.setdefault(one, []).append(lane)
+        first = np.zeros(self._n_ranks, np.int8)
+        first[list(lanes)] = [own[0] for own in lanes.values()]
+        found = first[rank]
+        for one, own in lanes.items():
+            rows = np.flatnonzero(rank == one) if len(own) > 1 else _NO_ROWS
+            for lane in own[1:]:
+                begins = np.concatenate([piece.begin_ns for piece in self.calls(one, lane)])
+                found[rows[np.isin(begin_ns[rows], begins)]] = lane
+        return found
+
+
+def _all(trace: Trace) -> Iterator[dict[str, Array]]:
+    """Pieces of the whole trace that have calls."""
+    with stage("looking at the calls", trace.n_events, "events"):
+        yield from (piece for piece in trace.pieces() if len(piece["rank"]))
+
 
 N_AT_ONCE = 1 << 15
 """Calls of a piece."""

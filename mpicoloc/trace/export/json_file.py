@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import TextIO
+import math
+from collections.abc import Iterator
+from typing import Any, TextIO
 
-from mpicoloc.core.tables import COLUMNS, Table
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.profile.frames import Frames
+from mpicoloc.profile.summary import summary
 from mpicoloc.show import outputs
-from mpicoloc.trace.export import facts
+
+_N_AT_ONCE = 1 << 14
+
+
+def facts(profile: Profile) -> dict[str, Any]:
+    """Everything that is no table: the keys of ``mpicoloc show --json``, and beside them all others."""
+    found = summary(profile)
+    for part in ("job", "mpi", "interference", "price", "network"):
+        value = getattr(profile, part)
+        if value is not None:
+            found[part] = dataclasses.asdict(value) | found[part]
+    found["notes"] = list(profile.notes)
+    return dict(_plain(found))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def records(array: Table) -> Iterator[dict[str, Any]]:
+    """The rows of a table, texts decoded."""
+    names = array.dtype.names or ()
+    for i in range(0, len(array), _N_AT_ONCE):
+        piece = array[i : i + _N_AT_ONCE]
+        columns = [list(map(_cell, piece[name].tolist())) for name in names]
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return text(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(job: Frames, out: str) -> None:
     """Write the facts of `job`, and its tables as lists of rows, to the file `out`."""
     profile = job.profile
     with outputs.text_file(out) as file:
-        start = json.dumps(facts.facts(profile), indent=1, allow_nan=False)
+        start = json.dumps(facts(profile), indent=1, allow_nan=False)
         file.write(start.removesuffix("\n}") + ',\n "tables": {')
         for i, name in enumerate(COLUMNS):
             file.write(("," if i else "") + f"\n  {json.dumps(name)}: [")
-            _rows(file, profile.tables[name])
+            _write_rows(file, profile.tables[name])
             file.write("]")
         file.write("\n }\n}\n")
 
 
-def _rows(file: TextIO, array: Table) -> None:
-    for i, row in enumerate(facts.records(array)):
+def _write_rows(file: TextIO, array: Table) -> None:
+    for i, row in enumerate(records(array)):
         file.write((",\n   " if i else "\n   ") + json.dumps(row, allow_nan=False))

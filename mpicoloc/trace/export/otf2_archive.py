@@ -15,8 +15,7 @@ from mpicoloc.core.tables import text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls
-from mpicoloc.trace.export.calls import Recording
-from mpicoloc.trace.export.messages import Messages
+from mpicoloc.trace.export.calls import Messages, Recording
 
 _NS_PER_S = 10**9
 _BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}

@@ -15,7 +15,7 @@ from mpicoloc.core.tables import COLUMNS, Column, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
-from mpicoloc.trace.export import facts
+from mpicoloc.trace.export import json_file
 from mpicoloc.trace.reader import Trace
 
 _N_AT_ONCE = 1 << 20
@@ -27,7 +27,7 @@ def write(job: Frames, out: str) -> list[str]:
     Result: what is missing, in words.
     """
     profile = job.profile
-    found = facts.facts(profile)
+    found = json_file.facts(profile)
     meta = {"mpicoloc": json.dumps(found, allow_nan=False)}
     notes = []
     with outputs.folder(out) as folder:

@@ -16,8 +16,7 @@ from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.summary import summary
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls
-from mpicoloc.trace.export.calls import Recording
-from mpicoloc.trace.export.messages import Ints, Messages
+from mpicoloc.trace.export.calls import Ints, Messages, Recording
 
 _JOB_PID = 1
 _SHUTTERS_TID = 1

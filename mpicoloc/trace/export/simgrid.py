@@ -21,9 +21,8 @@ from mpicoloc.network.traffic import call_bytes
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls
-from mpicoloc.trace.export.calls import Recording
+from mpicoloc.trace.export.calls import Ints, Messages, Recording
 from mpicoloc.trace.export.functions import is_communication
-from mpicoloc.trace.export.messages import Ints, Messages
 
 BYTE = 6
 """SimGrid's number of MPI_BYTE."""

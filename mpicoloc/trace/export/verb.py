@@ -8,19 +8,143 @@ Formats of traces need a profile of a job that was run with --trace; the others 
 from __future__ import annotations
 
 import argparse
+import difflib
+import importlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mpicoloc import messages
 from mpicoloc.cli import helping
 from mpicoloc.cli.memory import bounded
-from mpicoloc.errors import UsageError
+from mpicoloc.core.progress import stage
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.profile.frames import Frames
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what it is, the module that writes it, the library that this needs, by its pip name."""
+
+    name: str
+    help: str
+    module: str
+    library: str = ""
+    event_bytes: int = 0
+    """What an event of a trace takes, about; 0: there are none in it."""
+    is_trace: bool = False
+    """It is made of a trace, and of nothing else."""
+    is_folder: bool = False
+    """It is more than one file, in a folder of its own."""
+
+
+FORMATS: Mapping[str, Format] = {
+    row.name: row
+    for row in (
+        Format("perfetto", "JSON file for ui.perfetto.dev and chrome://tracing", "perfetto", "", 190, True),
+        Format("paraver", "files .prv, .pcf and .row", "paraver", "", 170, True),
+        Format(
+            "otf2",
+            "folder, an archive for Vampir, Scalasca ...",
+            "otf2_archive",
+            "otf2",
+            event_bytes=50,
+            is_trace=True,
+            is_folder=True,
+        ),
+        Format(
+            "simgrid",
+            "folder that SimGrid's smpirun -replay takes",
+            "simgrid",
+            event_bytes=35,
+            is_trace=True,
+            is_folder=True,
+        ),
+        Format("json", "one file of all facts and tables", "json_file"),
+        Format("parquet", "folder with a file for each table", "parquet", "pyarrow", 11, is_folder=True),
+        Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
+    )
+}
+FORMAT_HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
+PACKED = ("perfetto", "paraver", "json")
+"""Those that are compressed if PATH ends with .gz."""
+_LARGE_BYTES = 100 << 20
+ALIASES = {"chrome": "perfetto"}
+_GONE = {"arrow": "parquet"}
+"""Formats of former releases, and what does the same now."""
+
+
+def find_format(name: str) -> Format:
+    """The format of this name.
+
+    Raises `UsageError` if there is none. Raises `EnvironmentFault` if the library that writes it is not
+    installed.
+    """
+    known = ALIASES.get(name, name)
+    if name in _GONE:
+        raise UsageError(f"format {name} is no longer written: use {_GONE[name]}")
+    if known not in FORMATS:
+        close = difflib.get_close_matches(name, FORMATS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(f"no format {name!r}{hint}; there are {', '.join(FORMATS)}")
+    found = FORMATS[known]
+    if found.library and importlib.util.find_spec(found.library) is None:
+        raise EnvironmentFault(
+            f"format {found.name} needs the package {found.library}: pip install {found.library}, "
+            "or pip install 'mpicoloc[export]' for all formats"
+        )
+    return found
+
+
+def size_warning(job: Frames, wanted: Format, out: str) -> str:
+    """How much will be written, in words; empty if it is not worth a word.
+
+    Raises `DataError` if the trace is damaged.
+    """
+    from mpicoloc.core.units import amount
+
+    n = _n_events(job, wanted) or len(job.profile.tables["events"])
+    n_bytes = n * wanted.event_bytes
+    if n_bytes < _LARGE_BYTES:
+        return ""
+    packed = ""
+    if wanted.name in PACKED:
+        packed = f", a sixth of it or less as {out}.gz"
+        if out.endswith(".gz"):
+            n_bytes, packed = n_bytes // 6, ""
+    free = shutil.disk_usage(os.path.dirname(os.path.abspath(out))).free
+    return f"{n:,} events take about {amount(n_bytes)}{packed}; {amount(free)} are free there"
+
+
+def _n_events(job: Frames, wanted: Format) -> int | None:
+    """Events of the trace of every call, if that is in it."""
+    if not wanted.event_bytes or not job.is_traced or len(job.profile.tables["events"]):
+        return None
+    try:
+        return job.trace.n_events
+    except DataError:
+        # Of a profile's tables only that of the trace is missing then, and who writes them says so.
+        if wanted.is_trace:
+            raise
+        return None
+
+
+def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
+    """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
+    module = importlib.import_module(f"mpicoloc.trace.export.{wanted.module}")
+    with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
+        return list(module.write(job, os.fspath(out)) or ())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    from mpicoloc.trace.export import formats
-
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
-    wanted = parser.add_argument("--format", metavar="FORMAT", help=formats.HELP)
+    wanted = parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
     helping.add_old_flag(parser, "--to", wanted)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
 
@@ -30,15 +154,14 @@ def run(args: argparse.Namespace) -> int:
     """Write it; 0, or an error that `main` reports."""
     from mpicoloc.profile.frames import open_profile
     from mpicoloc.show import outputs
-    from mpicoloc.trace.export import formats
 
     if args.format is None:
-        raise UsageError(f"--format is missing: give one of {', '.join(formats.FORMATS)}")
-    wanted = formats.find(args.format)
+        raise UsageError(f"--format is missing: give one of {', '.join(FORMATS)}")
+    wanted = find_format(args.format)
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     job = open_profile(args.file)
-    if warning := formats.warning(job, wanted, args.out):
+    if warning := size_warning(job, wanted, args.out):
         messages.note(warning)
-    for note in formats.write(job, wanted, args.out):
+    for note in write_format(job, wanted, args.out):
         messages.note(note)
     return 0

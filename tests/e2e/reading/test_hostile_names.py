@@ -19,7 +19,7 @@ import pytest
 import terminal
 
 from mpicoloc.cli.main import main
-from mpicoloc.job import launch_env
+from mpicoloc.job import wrap
 from mpicoloc.pmpi import paths
 from mpicoloc.profile import collect, profiles, rank_table
 
@@ -101,7 +101,7 @@ def test_a_process_of_any_name_is_known():
         [sys.executable, "-c", rename], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         child.stdout.readline()
-        name, parent, ticks = launch_env._stat(child.pid)
+        name, parent, ticks = wrap._stat(child.pid)
         assert (os.fsencode(name), parent) == (b"\xff) S 1", os.getpid())
         assert rank_table.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
         assert collect.shim_of(child.pid, "MPICH").endswith(".so")

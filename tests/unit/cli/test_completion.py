@@ -9,7 +9,7 @@ import terminal
 from mpicoloc import config
 from mpicoloc.cli import completion
 from mpicoloc.cli import main as cli
-from mpicoloc.trace.export import formats
+from mpicoloc.trace.export import verb
 
 BASH = """
 source ./script
@@ -28,7 +28,7 @@ CASES = {
     "mpicoloc report profile.h5 --out prof": {"profile.h5"},
     "mpicoloc ledger ch": {"charge"},
     "mpicoloc ledger charge --key": {"--key-file"},
-    "mpicoloc export profile.h5 --format p": {name for name in formats.FORMATS if name.startswith("p")},
+    "mpicoloc export profile.h5 --format p": {name for name in verb.FORMATS if name.startswith("p")},
     "mpicoloc run -n 2 --shutter-pe": {"--shutter-period-s"},
     "mpicoloc run --meter b": {"burst"},
     "mpicoloc completion z": {"zsh"},

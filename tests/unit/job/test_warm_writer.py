@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mpicoloc.job import coordinator
-from mpicoloc.job.warm_writer import COMMAND_NAME, WarmWriter
+from mpicoloc.job.coordinator import COMMAND_NAME, WarmWriter
 
 LIMIT_S = 30
 
@@ -90,7 +90,7 @@ def test_the_child_ends_with_the_coordinator_and_after_a_while(writer, monkeypat
     pid = writer.call(where)[0]
     writer.close()
     await_end(pid)
-    monkeypatch.setattr("mpicoloc.job.warm_writer.IDLE_S", 0.05)
+    monkeypatch.setattr("mpicoloc.job.coordinator.IDLE_S", 0.05)
     idle = WarmWriter(WORK, lambda: None)
     await_end(idle._pid)
     assert idle.call(where)[0] == os.getpid()
@@ -99,7 +99,7 @@ def test_the_child_ends_with_the_coordinator_and_after_a_while(writer, monkeypat
 def test_nobody_waits_for_the_childs_output():
     """A launcher reads what its processes print until nobody holds that open."""
     code = (
-        "import os, time\nfrom mpicoloc.job.warm_writer import WarmWriter\n"
+        "import os, time\nfrom mpicoloc.job.coordinator import WarmWriter\n"
         "WarmWriter([], lambda: time.sleep(8))\ntime.sleep(0.5)\nos._exit(0)"
     )
     began_s = time.monotonic()

@@ -8,7 +8,7 @@ import pytest
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.job import launch_env, target, wrap
+from mpicoloc.job import target, wrap
 
 OPEN_MPI_4 = {
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
@@ -63,7 +63,7 @@ LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_C
     ],
 )
 def test_place(env, expected):
-    assert launch_env.place(env) == expected
+    assert wrap.place_of(env) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_place(env, expected):
 )
 def test_nonsense_of_a_launcher_is_refused(env):
     with pytest.raises(UsageError):
-        launch_env.place(env)
+        wrap.place_of(env)
 
 
 @pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, SLURM, HYDRA])
 def test_ranks_of_a_job_agree_on_a_key_fit_for_a_file_name(env):
-    keys = {launch_env.key({**env, **{name: str(i) for name in LAST & env.keys()}}) for i in range(3)}
+    keys = {wrap.key({**env, **{name: str(i) for name in LAST & env.keys()}}) for i in range(3)}
     assert len(keys) == 1
     key = keys.pop()
     assert 0 < len(key) < 64 and "/" not in key and key == key.strip()
@@ -89,12 +89,12 @@ def test_ranks_of_a_job_agree_on_a_key_fit_for_a_file_name(env):
 
 def test_jobs_differ_in_their_key():
     other = {**OPEN_MPI_5, "PMIX_NAMESPACE": "prterun-vm-10048@1"}
-    assert launch_env.key(OPEN_MPI_5) != launch_env.key(other)
+    assert wrap.key(OPEN_MPI_5) != wrap.key(other)
 
 
 def test_a_job_inside_another_does_not_take_its_key():
-    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given"}) == "given"
-    assert launch_env.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given", "MPICOLOC_WRAPPED": "1"}) != "given"
+    assert wrap.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given"}) == "given"
+    assert wrap.key({**OPEN_MPI_5, "MPICOLOC_KEY": "given", "MPICOLOC_WRAPPED": "1"}) != "given"
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def app(monkeypatch):
 def plan_of(app, env, rank, **more):
     names = {name: str(rank) for name in LAST & env.keys()}
     env = {**env, **names, **more}
-    return wrap.plan(app, {}, env, launch_env.place(env))
+    return wrap.plan(app, {}, env, wrap.place_of(env))
 
 
 @pytest.mark.parametrize("env", [OPEN_MPI_4, OPEN_MPI_5, HYDRA, SLURM, MVAPICH])

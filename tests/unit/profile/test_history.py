@@ -11,8 +11,7 @@ import sample
 
 import mpicoloc
 from mpicoloc.cli.main import main
-from mpicoloc.profile import hdf5, history
-from mpicoloc.profile import parallel as module_each
+from mpicoloc.profile import hdf5, history, sandbox
 from mpicoloc.profile.parallel import parallel_map
 
 
@@ -80,17 +79,16 @@ def test_a_file_that_cannot_be_read_costs_its_own_row(folder, capsys):
 def test_a_file_that_was_not_answered_in_time_is_read_next_time(folder, monkeypatch):
     for i in range(40):
         os.link(folder / "0.h5", folder / f"copy{i}.h5")
-    monkeypatch.setattr(module_each, "ANSWER_S", 2.5)
-    monkeypatch.setattr(module_each, "_MAX_OPEN", 1)
-    opened = module_each._opened
+    readable = hdf5.readable
+    monkeypatch.setattr(sandbox, "WAIT_S", 2.5)
 
-    def sleep_over_one(path, stack):
+    def sleep_over_one(path):
         if path.endswith("copy7.h5"):
             signal.pause()
-        return opened(path, stack)
+        return readable(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module_each, "_opened", sleep_over_one)
+        patch.setattr(hdf5, "readable", sleep_over_one)
         jobs = mpicoloc.history(folder)
     (late,) = jobs[jobs["trouble"].notna()].itertuples()
     assert late.path.endswith("copy7.h5") and "no answer for 2.5 s" in late.trouble

@@ -7,16 +7,21 @@ import time
 import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.profile import hdf5, sandbox
 from mpicoloc.profile import parallel as module
-from mpicoloc.profile import sandbox
 
 LIMIT_S = 40
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
 
-@pytest.mark.parametrize("n_open", [1, 3, 100])
-def test_each_file_has_its_own_answer_however_many_are_open(tmp_path, monkeypatch, n_open):
-    monkeypatch.setattr(module, "_MAX_OPEN", n_open)
+@pytest.fixture(params=[1, 3, 100])
+def n_together(request, monkeypatch):
+    """Files of one process at most."""
+    monkeypatch.setattr(module, "_MAX_FILES", request.param)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+
+
+def test_each_file_has_its_own_answer_however_many_are_read_together(tmp_path, n_together):
     paths = [str(tmp_path / f"{i:02}.h5") for i in range(40)]
     for path in paths[:-1]:
         with open(path, "w") as file:
@@ -38,15 +43,9 @@ def test_each_file_has_its_own_answer_however_many_are_open(tmp_path, monkeypatc
             assert answer == {"said": path}
 
 
-def test_a_process_answers_for_its_own_files_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_OPEN", 2)
-    paths = [str(tmp_path / f"{i}.h5") for i in range(6)]
-    for path in paths:
-        open(path, "w").close()
-    taken_over = os.getpid()
-
+def test_a_process_answers_for_its_own_files_only(files, n_together):
     def work(path, raw):
-        if path == paths[0] and os.getpid() != taken_over:
+        if path == files[0]:
             for handle in map(int, os.listdir("/proc/self/fd")):
                 try:
                     os.write(handle, b'{"said": "forged"}\n' * 6)
@@ -55,8 +54,9 @@ def test_a_process_answers_for_its_own_files_only(tmp_path, monkeypatch):
             os._exit(0)
         return {"said": path}
 
-    found = dict(module.parallel_map(paths, work))
-    assert [found[path]["said"] for path in paths] == ["forged"] * 2 + paths[2:]
+    found = dict(module.parallel_map(files, work))
+    assert isinstance(found.pop(files[0]), DataError)
+    assert found == {path: {"said": path} for path in files[1:]}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def is_pipe(handle):
 
 @pytest.mark.parametrize("hang", [stopped, babbling])
 def test_a_file_that_is_never_answered_costs_its_own_answer(files, monkeypatch, hang):
-    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    monkeypatch.setattr(sandbox, "WAIT_S", 2.5)
     found = dict(module.parallel_map(files, hang))
     assert set(found) == set(files)
     for path, answer in found.items():
@@ -105,21 +105,21 @@ def test_a_file_that_is_never_answered_costs_its_own_answer(files, monkeypatch, 
 
 def test_of_files_that_are_opened_together_the_one_that_hangs_is_blamed(files, monkeypatch):
     """A server that does not reply holds the process before its first answer."""
-    monkeypatch.setattr(module, "ANSWER_S", 2.5)
-    opened = module._opened
+    monkeypatch.setattr(sandbox, "WAIT_S", 2.5)
+    readable = hdf5.readable
 
-    def opened_at_last(path, stack):
+    def never_opened(path):
         if path == files[17]:
             signal.pause()
-        return opened(path, stack)
+        return readable(path)
 
-    monkeypatch.setattr(module, "_opened", opened_at_last)
+    monkeypatch.setattr(hdf5, "readable", never_opened)
     found = dict(module.parallel_map(files, lambda path, raw: {"said": path}))
     assert {path for path, answer in found.items() if answer != {"said": path}} == {files[17]}
 
 
 def test_the_time_of_whoever_asks_is_not_that_of_who_answers(files, monkeypatch):
-    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    monkeypatch.setattr(sandbox, "WAIT_S", 2.5)
     answers = module.parallel_map(files, lambda path, raw: {"said": "x" * 200_000})
     next(answers)
     signal.sigtimedwait([], 3.0)
@@ -145,7 +145,7 @@ def asleep(path, raw):
 
 
 def test_a_process_that_cannot_be_killed_is_left(files, monkeypatch, immortal):
-    monkeypatch.setattr(module, "ANSWER_S", 2.5)
+    monkeypatch.setattr(sandbox, "WAIT_S", 2.5)
     found = dict(module.parallel_map(files, asleep))
     assert sum(isinstance(answer, EnvironmentFault) for answer in found.values()) == 3
     monkeypatch.setattr(sandbox, "WAIT_S", 0.5)

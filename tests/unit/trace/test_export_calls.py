@@ -11,7 +11,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.trace import node_file
 from mpicoloc.trace.export import calls, perfetto, simgrid
-from mpicoloc.trace.export.messages import Side, matched
+from mpicoloc.trace.export.calls import Side, matched
 
 
 def side(*rows):

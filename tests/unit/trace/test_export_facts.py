@@ -15,8 +15,8 @@ from mpicoloc.errors import printable
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.frames import open_profile
 from mpicoloc.profile.summary import summary
-from mpicoloc.trace.export import formats
-from mpicoloc.trace.export.facts import facts
+from mpicoloc.trace.export import verb
+from mpicoloc.trace.export.json_file import facts
 
 N_RANKS = 3
 TRACED = {
@@ -117,10 +117,10 @@ def test_facts_have_no_number_that_json_lacks():
     json.dumps(facts(job.profile), allow_nan=False)
 
 
-@pytest.mark.parametrize("kind", [name for name, row in formats.FORMATS.items() if row.is_trace])
+@pytest.mark.parametrize("kind", [name for name, row in verb.FORMATS.items() if row.is_trace])
 def test_a_trace_is_asked_for_in_one_line(kind, untraced, tmp_path, capsys):
-    if formats.FORMATS[kind].library:
-        pytest.importorskip(formats.FORMATS[kind].library)
+    if verb.FORMATS[kind].library:
+        pytest.importorskip(verb.FORMATS[kind].library)
     out = tmp_path / "out"
     assert main(["export", str(untraced), "--format", kind, "--out", str(out)]) == 3
     error = capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_a_wrong_format_is_told_with_those_that_there_are(hostile, tmp_path, cap
 
 
 def test_a_missing_library_is_told_with_its_name(hostile, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(formats.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(verb.importlib.util, "find_spec", lambda name: None)
     assert main(["export", str(hostile), "--format", "parquet", "--out", str(tmp_path / "x")]) == 4
     assert "pip install pyarrow" in capsys.readouterr().err
 

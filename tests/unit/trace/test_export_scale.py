@@ -12,7 +12,7 @@ from exports import ring_of
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile.frames import open_profile
-from mpicoloc.trace.export import calls, formats, paraver
+from mpicoloc.trace.export import calls, paraver, verb
 
 N_RANKS, N_ROUNDS, N_FILES = 1100, 2, 256
 LIMIT_S = 200
@@ -62,9 +62,9 @@ def has_all(name, out):
     return lines.count("recv") == n_messages and lines.count("barrier") == N_RANKS * N_ROUNDS
 
 
-@pytest.mark.parametrize("name", [name for name, row in formats.FORMATS.items() if row.is_trace])
+@pytest.mark.parametrize("name", [name for name, row in verb.FORMATS.items() if row.is_trace])
 def test_a_thousand_ranks_need_few_files_and_little_memory(name, job, tmp_path):
-    if library := formats.FORMATS[name].library:
+    if library := verb.FORMATS[name].library:
         pytest.importorskip(library)
     told, peak_bytes = exported(job, name, tmp_path / "out")
     assert not told and has_all(name, tmp_path / "out")
@@ -92,12 +92,12 @@ def small(tmp_path_factory):
 
 
 def test_a_large_trace_is_told_before_it_is_written(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(formats, "_LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr(verb, "_LARGE_BYTES", 1 << 20)
     assert main(["export", str(small), "--format", "perfetto", "--out", str(tmp_path / "job.json")]) == 0
     told = capsys.readouterr().err
     assert "6,000 events take about 1.087 MiB, a sixth of it or less as" in told and "are free there" in told
     size = (tmp_path / "job.json").stat().st_size
-    assert size == pytest.approx(6000 * formats.FORMATS["perfetto"].event_bytes, rel=0.3)
+    assert size == pytest.approx(6000 * verb.FORMATS["perfetto"].event_bytes, rel=0.3)
 
 
 @pytest.mark.parametrize(("name", "end"), [("perfetto", "json"), ("paraver", "prv"), ("json", "json")])
@@ -121,5 +121,5 @@ def test_lines_are_in_order_and_those_of_one_time_stay(tmp_path):
 def test_a_disk_that_refuses_to_sort_is_told(monkeypatch):
     monkeypatch.setattr(paraver, "_MEMORY", "1M")
     lines = (f"1:{i}\n" for i in range(500_000))
-    with pytest.raises(formats.EnvironmentFault, match=r"/nowhere.*: make room in /nowhere"):
+    with pytest.raises(verb.EnvironmentFault, match=r"/nowhere.*: make room in /nowhere"):
         list(paraver.in_order(lines, 2, "/nowhere"))
