@@ -1,8 +1,10 @@
-"""The coordinator's part in the job's MPI: what the application opens, MPI_Init or a session, it opens too.
+"""The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
 
-The library's start and end are collective over all processes of the launcher, coordinators included, and the
-shim splits each world that it finds: every call here has its counterpart in ``csrc/guest/world/world.c`` or
-``csrc/guest/world/sessions.c``.
+It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
+looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
+writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
+before the end but in a child that ends soon (`WarmWriter`), no busy waiting ever. Whatever fails here, it
+still takes part in MPI_Finalize, where the application would hang without it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
@@ -30,39 +32,30 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-# A child of the coordinator that loads what writes profiles while MPI starts.
-#
-# NumPy and h5py take a tenth of a second. The ranks would wait for them in MPI_Finalize, and a coordinator that
-# loads them at its start delays MPI_Init. So a child loads them, which is made before MPI is loaded: it has
-# nothing of MPI. It ends soon if the job is no short one, whose end may wait, and then takes no memory.
-# Whatever happens to it, the coordinator does the work itself.
-
-
 IDLE_S = 3.0
 """The child ends if nobody has asked for so long."""
 ANSWER_S = 10.0
 """The coordinator waits no longer for an answer, and does the work itself: the ranks wait for that."""
 COMMAND_NAME = "mpicoloc-writer"
 """What `ps -o comm` and /proc call the child."""
-_HEAD_BYTES = 8
 
 Work = Callable[..., Any]
 
 
 class WarmWriter:
-    """The child, as the coordinator sees it.
+    """A child that loads what writes profiles while MPI starts.
 
-    Parameters
-    ----------
-    work : functions
-        What it can be asked for. `marshal` must take their arguments and results; a second call must do no
-        harm.
-    load : function
-        Loads what they need; called in the child at once.
+    NumPy and h5py take a tenth of a second. The ranks would wait for them in MPI_Finalize, and a coordinator
+    that loads them at its start delays MPI_Init. So a child loads them, which is made before MPI is loaded:
+    it has nothing of MPI. It ends soon if the job is no short one, whose end may wait, and then takes no
+    memory. Whatever happens to it, the coordinator does the work itself.
+
+    `work` are the functions that it can be asked for: `marshal` must take their arguments and results, and a
+    second call must do no harm. `load` loads what they need; it is called in the child at once.
     """
 
     def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
-        self._socket: socket.socket | None = None
+        self._pipe: BinaryIO | None = None
         self._pid = 0
         with contextlib.suppress(OSError):  # no process or no socket to be had: then without
             self._start({one.__name__: one for one in work}, load)
@@ -74,28 +67,29 @@ class WarmWriter:
 
     def close(self) -> None:
         """Let the child end, if it still lives."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                self._pipe.close()
+            self._pipe = None
             with contextlib.suppress(OSError):
                 os.waitpid(self._pid, os.WNOHANG)
 
     def _start(self, work: Mapping[str, Work], load: Callable[[], object]) -> None:
         own, childs = socket.socketpair()
         own.settimeout(ANSWER_S)
-        with childs:
+        with own, childs:
             self._pid = os.fork()
             if self._pid == 0:
                 _be_child(childs, work, load)
-        self._socket = own
+            self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
         """The answer; None if there is none, and then there is no child any more."""
-        if self._socket is None:
+        if self._pipe is None:
             return None
         try:
-            _send(self._socket, words)
-            return (_receive(self._socket),)
+            _send(self._pipe, words)
+            return (marshal.load(self._pipe),)
         except (OSError, ValueError, EOFError, TypeError):
             self.close()
             return None
@@ -105,13 +99,19 @@ def _be_child(conn: socket.socket, work: Mapping[str, Work], load: Callable[[], 
     try:
         _let_go(conn.fileno())
         load()
+        pipe = conn.makefile("rwb")
         while select.select([conn], [], [], IDLE_S)[0]:
-            name, *arguments = _receive(conn)
-            _send(conn, work[name](*arguments))
+            name, *arguments = marshal.load(pipe)
+            _send(pipe, work[name](*arguments))
     except BaseException:
         pass  # the coordinator sees the socket closed, does the same itself, and tells what is wrong
     finally:
         os._exit(0)
+
+
+def _send(pipe: BinaryIO, words: Any) -> None:
+    marshal.dump(words, pipe)
+    pipe.flush()
 
 
 def _let_go(kept: int) -> None:
@@ -130,26 +130,6 @@ def _let_go(kept: int) -> None:
         file.write(COMMAND_NAME)
 
 
-def _send(conn: socket.socket, words: Any) -> None:
-    content = marshal.dumps(words)
-    conn.sendall(len(content).to_bytes(_HEAD_BYTES, "little") + content)
-
-
-def _receive(conn: socket.socket) -> Any:
-    n_bytes = int.from_bytes(_exactly(conn, _HEAD_BYTES), "little")
-    return marshal.loads(_exactly(conn, n_bytes))
-
-
-def _exactly(conn: socket.socket, n_bytes: int) -> bytearray:
-    content = bytearray()
-    while len(content) < n_bytes:
-        more = conn.recv(min(n_bytes - len(content), 1 << 20))
-        if not more:
-            raise EOFError
-        content += more
-    return content
-
-
 POLL_MS = 20
 TAG = "mpicoloc"
 """Tag of the communicator that the shim's own session makes."""
@@ -158,10 +138,10 @@ TAG = "mpicoloc"
 class Membership:
     """The worlds that this coordinator shares with the application, from one start of MPI to its end.
 
-    Attributes
-    ----------
-    comm : mpi4py.MPI.Comm
-        All coordinators.
+    What the application opens, MPI_Init or a session, it opens too. The library's start and end are
+    collective over all processes of the launcher, coordinators included, and the shim splits each world that
+    it finds: every call here has its counterpart in ``csrc/guest/world/world.c`` or
+    ``csrc/guest/world/sessions.c``. `comm` are all coordinators.
     """
 
     def __init__(self, mpi: Any, announcement: str, record: init_barrier.Record, i_round: int = 0) -> None:
@@ -293,15 +273,6 @@ class Ranks:
                 poll.unregister(fd)
                 left.discard(fd)
         return False
-
-
-# The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
-#
-# It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
-# looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
-# writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
-# before the end but in a child that ends soon (`warm_writer`), no busy waiting ever. Whatever fails here, it
-# still takes part in MPI_Finalize, where the application would hang without it.
 
 
 STEP_NS = 25_000_000
@@ -543,7 +514,7 @@ def _await_trace(key: str) -> None:
         time.sleep(0.005)
 
 
-def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> None:
+def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
     """Have the profile written and tell the ranks, which wait for that in MPI_Finalize.
 
     A coordinator that is ended here tells nothing: then the keeper writes what there is.
@@ -553,23 +524,18 @@ def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -
     _guarded(contract.tell_profile, key, state, complaint)
 
 
-def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter | None = None) -> tuple[int, str]:
+def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> tuple[int, str]:
     """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
 
     Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
     Returns the profile's state and why it is not where the job wanted it.
     """
-    call = _call if writer is None else writer.call
-    content, has_first = _guarded(call, _packed_part, key) or (b"", False)
+    content, has_first = _guarded(writer.call, _packed_part, key) or (b"", False)
     root = first_with(comm, has_first)
     packed = gather(comm, content, root)
-    complaint = "" if packed is None else call(_merge, [packed.pop(root), *packed])
+    complaint = "" if packed is None else writer.call(_merge, [packed.pop(root), *packed])
     own = contract.MC_PROFILE_FAILED if complaint else contract.MC_PROFILE_WRITTEN
     return bcast(comm, own, root), complaint
-
-
-def _call(function: Any, *arguments: Any) -> Any:
-    return function(*arguments)
 
 
 def _load_writer() -> None:

@@ -1,4 +1,10 @@
-"""What a launcher tells its ranks in their environment: who started them, and their place on the node."""
+"""Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
+
+Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
+become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
+exit code. Runs before any MPI call and on every rank, so it imports nothing that takes longer than a
+millisecond.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +18,6 @@ from mpicoloc.job import target
 from mpicoloc.pmpi import paths
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import NamedTuple
-else:
-    from mpicoloc.core.record import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NamedTuple, NoReturn
@@ -137,14 +138,6 @@ def _stat(pid: int) -> tuple[str, int, str]:
         return "", 0, "0"
     fields = text[text.rindex(")") + 2 :].split()
     return text[text.index("(") + 1 : text.rindex(")")], int(fields[1]), fields[19]
-
-
-# Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
-#
-# Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
-# become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
-# exit code.
-# Runs before any MPI call and on every rank, so it imports nothing that takes longer than a millisecond.
 
 
 USAGE = """\
