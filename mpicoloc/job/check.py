@@ -52,25 +52,15 @@ def counters() -> Finding:
         return Finding("PMU", "ok", "hardware counters work: meter ipc, and events over the whole run")
     fallback = "jobs are measured by meter burst"
     if number == KILLED:
-        return Finding(
-            "PMU",
-            "note",
-            f"a filter of system calls (seccomp) kills who asks for hardware counters; {fallback}",
-            "in a container allow perf_event_open",
-        )
-    if number in (errno.EACCES, errno.EPERM):
-        return Finding(
-            "PMU",
-            "note",
-            f"hardware counters are forbidden; {fallback}",
-            f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open",
-        )
-    return Finding(
-        "PMU",
-        "note",
-        f"no hardware counters ({os.strerror(number)}); jobs are measured by meters count and burst",
-        "a virtual machine needs its host to pass the PMU on",
-    )
+        text = f"a filter of system calls (seccomp) kills who asks for hardware counters; {fallback}"
+        remedy = "in a container allow perf_event_open"
+    elif number in (errno.EACCES, errno.EPERM):
+        text = f"hardware counters are forbidden; {fallback}"
+        remedy = f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open"
+    else:
+        text = f"no hardware counters ({os.strerror(number)}); jobs are measured by meters count and burst"
+        remedy = "a virtual machine needs its host to pass the PMU on"
+    return Finding("PMU", "note", text, remedy)
 
 
 def open_counter() -> int:
@@ -117,11 +107,10 @@ def paranoid() -> Finding:
             level = int(file.read())
     except (OSError, ValueError):
         return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
-    if level > 2:
-        return Finding(
-            "perf_event_paranoid", "note", f"{level}: users may not count", f"as root: echo 2 > {_PARANOID}"
-        )
-    return Finding("perf_event_paranoid", "ok", str(level))
+    if level <= 2:
+        return Finding("perf_event_paranoid", "ok", str(level))
+    remedy = f"as root: echo 2 > {_PARANOID}"
+    return Finding("perf_event_paranoid", "note", f"{level}: users may not count", remedy)
 
 
 def options() -> Finding:
@@ -130,43 +119,33 @@ def options() -> Finding:
         config.validate()
     except MpicolocError as error:
         return Finding("options", "fail", str(error), "correct or unset that variable")
-    if remarks := config.variable_warnings():
-        return Finding("options", "note", "; ".join(remarks), "see `mpicoloc run --help`")
-    unknown = config.unknown_variables()
-    if unknown:
-        return Finding(
-            "options", "note", f"unknown variables: {', '.join(unknown)}", "see `mpicoloc run --help`"
-        )
+    remarks = "; ".join(config.variable_warnings())
+    if not remarks and (unknown := config.unknown_variables()):
+        remarks = f"unknown variables: {', '.join(unknown)}"
+    if remarks:
+        return Finding("options", "note", remarks, "see `mpicoloc run --help`")
     return Finding("options", "ok", "the environment holds no bad option")
 
 
 def compiled_parts() -> list[Finding]:
     """The contract, the keeper and the preloaded libraries."""
     again = "install the package again: pip install --force-reinstall mpicoloc"
-    found = []
+    contract = Finding("contract", "ok", "compiled part for Python loads")
     try:
         importlib.import_module("mpicoloc.pmpi.contract")
-        found.append(Finding("contract", "ok", "compiled part for Python loads"))
     except (ImportError, MpicolocError) as error:
-        found.append(Finding("contract", "fail", str(error), again))
-    keeper = os.path.join(paths.lib_dir(), paths.KEEPER)
-    usable = os.access(keeper, os.X_OK)
-    found.append(
-        Finding(
-            "keeper",
-            "ok" if usable else "fail",
-            keeper if usable else f"{keeper} is missing",
-            "" if usable else again,
-        )
-    )
-    return found
+        contract = Finding("contract", "fail", str(error), again)
+    path = os.path.join(paths.lib_dir(), paths.KEEPER)
+    keeper = Finding("keeper", "ok", path)
+    if not os.access(path, os.X_OK):
+        keeper = Finding("keeper", "fail", f"{path} is missing", again)
+    return [contract, keeper]
 
 
 def mpis() -> list[Finding]:
     """Each MPI on this machine, and whether a library fits it."""
     found = [_mpi(one) for one in _launchers()]
-    usable = any(finding.state == "ok" for finding in found)
-    if usable:
+    if any(finding.state == "ok" for finding in found):
         return found
     remedy = "install one, or use the embedded one: pip install 'mpicoloc[mpich]'"
     return [
@@ -299,10 +278,10 @@ def processors() -> Finding:
     """Processors of this process, and threads for each."""
     usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     threads = _threads_per_core()
-    text = f"{usable} of {all_of_them} processors usable, {threads} to a core"
-    if threads > 1:
-        return Finding("processors", "ok", text + "; a shutter stops co-runners on both threads of a core")
-    return Finding("processors", "ok", text)
+    remark = "; a shutter stops co-runners on both threads of a core" if threads > 1 else ""
+    return Finding(
+        "processors", "ok", f"{usable} of {all_of_them} processors usable, {threads} to a core{remark}"
+    )
 
 
 def _threads_per_core() -> int:

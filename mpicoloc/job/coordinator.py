@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import io
 import marshal
 import os
 import select
@@ -20,7 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
@@ -55,7 +56,7 @@ class WarmWriter:
     """
 
     def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
-        self._pipe: BinaryIO | None = None
+        self._pipe: io.BufferedRWPair | None = None
         self._pid = 0
         with contextlib.suppress(OSError):  # no process or no socket to be had: then without
             self._start({one.__name__: one for one in work}, load)
@@ -109,7 +110,7 @@ def _be_child(conn: socket.socket, work: Mapping[str, Work], load: Callable[[], 
         os._exit(0)
 
 
-def _send(pipe: BinaryIO, words: Any) -> None:
+def _send(pipe: io.BufferedRWPair, words: Any) -> None:
     marshal.dump(words, pipe)
     pipe.flush()
 

@@ -49,7 +49,7 @@ _PLACING = (
 
 
 class Launcher(NamedTuple):
-    """An mpirun: its file, its family ("openmpi", "mpich", "slurm"), and what it says about its version."""
+    """An mpirun: its file, its family ("openmpi", "mpich"), and what it says about its version."""
 
     path: str
     family: str

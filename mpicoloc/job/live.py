@@ -10,7 +10,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -147,13 +147,13 @@ def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 
-def watch(look: Callable[[], Sequence[LiveJob]], interval_s: float, most_frac: float) -> NoReturn:
+def watch(interval_s: float, most_frac: float) -> NoReturn:
     """Show the jobs of the node on the whole screen, again and again."""
     before: dict[int, Counts] = {}
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         while True:
             started_s = time.monotonic()
-            found = look()
+            found = jobs()
             screen.update(table(found, before), refresh=True)
             before = {job.owner: job.counts for job in found if job.counts is not None}
             time.sleep(max(interval_s, (time.monotonic() - started_s) / most_frac))

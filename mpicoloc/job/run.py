@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config, messages
+from mpicoloc.cli.numbers import count
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
@@ -208,6 +209,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--nodes",
+        type=count,
+        default=1,
         metavar="N",
         help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
     )
@@ -223,15 +226,14 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
     n_ranks = _number_of_ranks(args.n_ranks)
-    n_nodes = config.parse_whole("--nodes", args.nodes or "1")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
-    found = target.find(app, env, chosen.family if chosen and chosen.family != "slurm" else None)
+    found = target.find(app, env, chosen.family if chosen else None)
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
-    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), n_nodes)
+    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), args.nodes)
     if args.show_command:
         print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
         return 0
@@ -242,7 +244,7 @@ def run(args: argparse.Namespace) -> int:
     messages.detail(shlex.join(command))
     before = stamp(profile)
     with reason_mark(env) as has_reason:
-        code = execute(command, env, n_nodes)
+        code = execute(command, env, args.nodes)
         with stage("waiting for the profile"):
             await_profile(env)
         _summary(profile, before, has_reason())

@@ -13,13 +13,10 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.cli.numbers import positive
 from mpicoloc.errors import EnvironmentFault
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_FRAC = 0.05
 """Part of a processor that looking may take from the jobs."""
@@ -27,7 +24,9 @@ _MOST_FRAC = 0.05
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--interval-s", metavar="S", default="2", help="time between two looks (default 2)")
+    parser.add_argument(
+        "--interval-s", type=positive, metavar="S", default=2.0, help="time between two looks (default 2)"
+    )
     parser.add_argument(
         "--once", action="store_true", help="print the list once; rates are since the job began"
     )
@@ -36,18 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, again and again on a terminal."""
-    interval_s = config.parse_positive("--interval-s", args.interval_s)
     folder = str(config.get("shm_dir"))
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
     from mpicoloc.job import live
-    from mpicoloc.job.live import jobs
     from mpicoloc.show.output import console
 
     if args.json:
-        print(json.dumps(live.as_json(jobs(), {}), indent=2, allow_nan=False))
+        print(json.dumps(live.as_json(live.jobs(), {}), indent=2, allow_nan=False))
     elif args.once or not sys.stdout.isatty():
-        console().print(live.table(jobs(), {}))
+        console().print(live.table(live.jobs(), {}))
     else:
-        live.watch(jobs, interval_s, _MOST_FRAC)
+        live.watch(args.interval_s, _MOST_FRAC)
     return 0

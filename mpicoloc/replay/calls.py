@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 _SENDS = (timeline.NAMES.index("MPI_Send"), timeline.NAMES.index("MPI_Isend"))
 
 
-class SimulatedCalls:
+class SimulatedCalls(Recording):
     """Calls of all jobs of a run with marks; the ranks of a job follow those of the job before.
 
     Raises
@@ -29,11 +29,10 @@ class SimulatedCalls:
     """
 
     names = timeline.NAMES
-    is_cut = False
     is_whole = True
-    notes = ()
 
     def __init__(self, found: Experiment) -> None:
+        super().__init__(_profile(found))
         parts, received = [], []
         first_rank = first_row = 0
         for i, job in enumerate(found.jobs):
@@ -47,16 +46,15 @@ class SimulatedCalls:
             raise DataError("the simulated jobs made no MPI call, so there is nothing to write")
         self.tracks: Sequence[tuple[int, int]] = [(int(rank), 0) for rank in np.unique(self._spans.rank)]
         self.span_ns = (0, int(self._spans.end_ns.max()))
-        self.n_calls = len(self._spans.rank)
 
-    def calls(self, rank: int, track: int) -> Iterator[Calls]:
+    def _calls(self, rank: int, track: int) -> Iterator[Calls]:
         """The calls of a rank."""
         own = self._spans
         rows = slice(*np.searchsorted(own.rank, [rank, rank + 1]))
         columns = (own.begin_ns, own.end_ns, own.n_bytes, own.peer, own.function)
         yield Calls(*(column[rows] for column in columns))
 
-    def ends(self) -> tuple[Side, Side]:
+    def _ends(self) -> tuple[Side, Side]:
         """Sends, and receives where they were taken; those of which the program names the partner."""
         own = self._spans
         sends = np.flatnonzero(np.isin(own.function, _SENDS) & (own.peer >= 0))
@@ -85,7 +83,7 @@ def _joined(parts: Sequence[Spans]) -> Spans:
 
 def recording(found: Experiment) -> Recording:
     """The jobs that ran together, as one recording."""
-    return Recording(_profile(found), SimulatedCalls(found), 0)
+    return SimulatedCalls(found)
 
 
 def _profile(found: Experiment) -> Profile:

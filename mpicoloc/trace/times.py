@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import recorded
 from mpicoloc.network.traffic.job_traffic import collective_of
 from mpicoloc.trace.node_file import folder_of
+
+if TYPE_CHECKING:
+    from mpicoloc.trace.reader import Trace
 
 MOST_TRACE_BYTES = 1 << 26
 """Four million events or so, which take some seconds."""
@@ -47,10 +50,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
         return recorded.timed_messages(profile)
-    # Imported here: pandas takes long, and most profiles have no such trace.
-    from mpicoloc.trace import clock_correction, reader
-
-    messages = clock_correction.aligned(reader.read(file, profile)).messages()
+    messages = _all_events(file, profile).messages()
     rows = messages[messages["message"].isin(["sent", "put", "got"]) & (messages["peer"] >= 0)]
     is_got = (rows["message"] == "got").to_numpy()
     own, peer, n_bytes = (rows[name].to_numpy("int64") for name in ("rank", "peer", "bytes"))
@@ -77,9 +77,7 @@ def all_calls(
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
         return recorded.call_rows(profile)
-    from mpicoloc.trace import clock_correction, reader
-
-    found = clock_correction.aligned(reader.read(file, profile))
+    found = _all_events(file, profile)
     is_kept = np.array([is_wanted(name) for name in found.names])
     columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
     for frame in found.frames():
@@ -89,6 +87,13 @@ def all_calls(
             columns[name].append(frame[name][kept].to_numpy("int64"))
     kind, rank, t_ns, duration_ns, n_bytes = (np.concatenate(columns[name]) for name in _CALL_COLUMNS)
     return recorded.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
+
+
+def _all_events(file: str, profile: Profile) -> Trace:
+    # Imported here: pandas takes long, and most profiles have no such trace.
+    from mpicoloc.trace import clock_correction, reader
+
+    return clock_correction.aligned(reader.read(file, profile))
 
 
 def has_all_calls(file: str) -> bool:

@@ -164,7 +164,7 @@ def _check_complete(recording: Recording, path: str) -> None:
             f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace "
             "all and a larger --trace-ring"
         )
-    if isinstance(recording.source, FullTrace) and not recording.source.is_whole:
+    if isinstance(recording, FullTrace) and not recording.is_whole:
         raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
 
 
@@ -180,8 +180,8 @@ def _add_messages(
         functions,
         RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
     )
-    if isinstance(recording.source, FullTrace):
-        transfers = recording.source.one_sided()
+    if isinstance(recording, FullTrace):
+        transfers = recording.one_sided()
         transfers["begin_ns"] = transfers["begin_ns"] - recording.origin_ns
         recorded.add_one_sided(deeds, calls, functions, OneSided(**transfers))
 

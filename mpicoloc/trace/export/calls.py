@@ -7,7 +7,7 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from mpicoloc.profile.frames import Frames
 from mpicoloc.trace.export.functions import is_one_sided
 from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace
 
+Ints = NDArray[np.int64]
 _LONGEST_NS = 1 << 61
 
 
@@ -200,7 +201,106 @@ _COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-class FullTrace:
+class Recording:
+    """What a job recorded of its calls. Times are ns from its first call or shutter on.
+
+    A subclass sets what has no default, and knows the calls and messages by the first node's clock.
+
+    Attributes
+    ----------
+    names
+        Of the functions; `Calls.call` is an index of it.
+    tracks
+        Rank and number of each track, in order: a rank has as many as it had calls at the same time.
+    span_ns
+        The first call's begin and the last one's end, by the first node's clock.
+    is_cut
+        Calls are missing, the first ones at least.
+    is_whole
+        No call and no message is missing, but those after the job was killed.
+    notes
+        What is missing, in words.
+    """
+
+    names: Sequence[str]
+    tracks: Sequence[tuple[int, int]]
+    span_ns: tuple[int, int]
+    is_cut = False
+    is_whole = False
+    notes: Sequence[str] = ()
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    def _calls(self, rank: int, track: int) -> Iterator[Calls]:
+        """The calls of a track, piece by piece."""
+        raise NotImplementedError
+
+    def _ends(self) -> tuple[Side, Side]:
+        """The sends and the receives, as far as their peer is known."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def origin_ns(self) -> int:
+        """Begin of the first call or shutter, by the first node's clock."""
+        return min([self.span_ns[0], *self._shutters_ns("t0_ns").tolist()])
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the job."""
+        return self.profile.job.n_ranks
+
+    @property
+    def end_ns(self) -> int:
+        """The last call's end."""
+        return self.span_ns[1] - self.origin_ns
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """Row of each rank's node in the table `nodes`; one row behind the last where it is not known."""
+        ranks, n_nodes = self.profile.tables["ranks"], len(self.profile.tables["nodes"])
+        known = dict.fromkeys((rank for rank, _ in self.tracks), n_nodes)
+        is_known = (ranks["i_node"] >= 0) & (ranks["i_node"] < n_nodes)
+        rows = ranks[is_known & (ranks["rank"] >= 0) & (ranks["rank"] < self.n_ranks)]
+        return known | dict(zip(rows["rank"].tolist(), rows["i_node"].tolist(), strict=True))
+
+    def shutters_ns(self, column: str) -> Ints:
+        """A time of each shutter, like those of the calls."""
+        return self._shutters_ns(column) - self.origin_ns
+
+    def _shutters_ns(self, column: str) -> Ints:
+        rows = self.profile.tables["shutters"]
+        return common(rows[column], node_offsets_ns(self.profile, rows))
+
+    def calls(self, rank: int, track: int) -> Iterator[Calls]:
+        """The calls of a track, piece by piece, in order: none begins before the last has ended.
+
+        Raises `DataError` if they do not: the file is damaged.
+        """
+        last_ns = None
+        for piece in self._calls(rank, track):
+            begins, ends = piece.begin_ns, piece.end_ns
+            if (begins[1:] < ends[:-1]).any() or (last_ns is not None and begins[0] < last_ns):
+                raise DataError(f"calls of a thread of rank {rank} overlap: the trace is damaged")
+            last_ns = int(ends[-1])
+            yield piece.since(self.origin_ns)
+
+    def in_order(self, rank: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """The rows of a rank's calls in the order in which they began, its tracks together."""
+        return heapq.merge(*(self._rows(*key) for key in self.tracks if key[0] == rank))
+
+    def _rows(self, rank: int, track: int) -> Iterator[tuple[int, int, int, int, int]]:
+        for piece in self.calls(rank, track):
+            yield from piece.rows()
+
+    @functools.cached_property
+    def messages(self) -> Messages:
+        """The messages of which both ends are known, in the order in which they were sent; all in memory."""
+        found = matched(*self._ends(), self.n_ranks, self.is_cut, self.is_whole)
+        return found.since(self.origin_ns)
+
+
+class FullTrace(Recording):
     """A trace of every call; a track is a thread of a rank.
 
     Raises
@@ -209,14 +309,11 @@ class FullTrace:
         If it is damaged, or names ranks that the job does not have.
     """
 
-    is_cut = False
-
     def __init__(self, profile: Profile, trace: Trace) -> None:
+        super().__init__(profile)
         self._trace = trace
-        self._n_ranks = profile.job.n_ranks
         self.is_whole = not trace.incomplete
         self.notes = trace.notes
-        self.n_calls = 0
         first_ns, last_ns, tracks, used = [], [], set(), set()
         for piece in _all(trace):
             first_ns.append(int(piece["t_ns"].min()))
@@ -224,7 +321,6 @@ class FullTrace:
             rank = int(piece["rank"][0])
             tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
             used |= set(np.unique(piece["call"]).tolist())
-            self.n_calls += len(piece["rank"])
         # The files name every function of MPI.
         self.names = [trace.names[i] for i in sorted(used)]
         self._number = np.full(len(trace.names), -1, np.int64)
@@ -232,12 +328,11 @@ class FullTrace:
         if not tracks:
             raise DataError("the trace has no call: the job was killed before the first one was written")
         self.tracks = sorted(tracks)
-        if not 0 <= self.tracks[0][0] <= self.tracks[-1][0] < self._n_ranks:
-            raise DataError(f"the trace names ranks that a job of {self._n_ranks} does not have")
+        if not 0 <= self.tracks[0][0] <= self.tracks[-1][0] < self.n_ranks:
+            raise DataError(f"the trace names ranks that a job of {self.n_ranks} does not have")
         self.span_ns = (min(first_ns), max(last_ns))
 
-    def calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a thread, piece by piece."""
+    def _calls(self, rank: int, track: int) -> Iterator[Calls]:
         for piece in self._trace.pieces(ranks=[rank]):
             own = piece["lane"] == track
             if own.any():
@@ -246,14 +341,14 @@ class FullTrace:
                 )
                 yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, self._number[piece["call"][own]])
 
-    def ends(self) -> tuple[Side, Side]:
+    def _ends(self) -> tuple[Side, Side]:
         """Every message has its own peer and bytes."""
         parts = {kind: {name: list[Array]() for name in _COLUMNS} for kind in (_SENT, _RECEIVED)}
         is_apart = np.array([is_one_sided(name) for name in self._trace.names])
         with stage("reading the messages", self._trace.n_events, "events"):
             for found in self._messages():
                 peer, kind = found["peer"], found["message"]
-                is_known = (peer >= 0) & (peer < self._n_ranks) & ~is_apart[found["call"]]
+                is_known = (peer >= 0) & (peer < self.n_ranks) & ~is_apart[found["call"]]
                 for wanted, columns in parts.items():
                     rows = np.flatnonzero(is_known & (kind == wanted))
                     for name, pieces in columns.items():
@@ -267,7 +362,7 @@ class FullTrace:
         parts: dict[str, list[Array]] = {name: [_NO_ROWS] for name in (*names, "is_got")}
         is_apart = np.array([is_one_sided(name) for name in self._trace.names])
         for found in self._messages():
-            is_known = (found["peer"] >= 0) & (found["peer"] < self._n_ranks)
+            is_known = (found["peer"] >= 0) & (found["peer"] < self.n_ranks)
             rows = np.flatnonzero(is_known & is_apart[found["call"]] & np.isin(found["message"], _APART))
             for name in names:
                 parts[name].append(found[name][rows])
@@ -288,13 +383,13 @@ class FullTrace:
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
-        first = np.zeros(self._n_ranks, np.int8)
+        first = np.zeros(self.n_ranks, np.int8)
         first[list(lanes)] = [own[0] for own in lanes.values()]
         found = first[rank]
         for one, own in lanes.items():
             rows = np.flatnonzero(rank == one) if len(own) > 1 else _NO_ROWS
             for lane in own[1:]:
-                begins = np.concatenate([piece.begin_ns for piece in self.calls(one, lane)])
+                begins = np.concatenate([piece.begin_ns for piece in self._calls(one, lane)])
                 found[rows[np.isin(begin_ns[rows], begins)]] = lane
         return found
 
@@ -311,7 +406,7 @@ _SENDS = re.compile(r"MPI_(I?[bsr]?send|Start)(_c)?", re.IGNORECASE)
 _RECEIVES = re.compile(r"MPI_(M?recv|(Wait|Test)(all|any|some)?)(_c)?", re.IGNORECASE)
 
 
-class EventRing:
+class EventRing(Recording):
     """The table `events`, whose calls that overlap are put on tracks of their own.
 
     Raises
@@ -320,12 +415,9 @@ class EventRing:
         If it names ranks that the job does not have.
     """
 
-    notes = ()
-    is_whole = False
-
     def __init__(self, profile: Profile) -> None:
-        events = profile.tables["events"]
-        n_ranks = profile.job.n_ranks
+        super().__init__(profile)
+        events, n_ranks = profile.tables["events"], self.n_ranks
         if not 0 <= events["rank"].min() <= events["rank"].max() < n_ranks:
             raise DataError(
                 f"the trace names ranks that a job of {n_ranks} does not have: the file is damaged"
@@ -338,29 +430,26 @@ class EventRing:
         self.is_cut = bool(profile.tables["ranks"]["n_events_dropped"].any())
         last_ns = max(int(piece.end_ns[-1]) for piece in self._pieces.values())
         self.span_ns = (int(begin_ns.min()), last_ns)
-        self.n_calls = len(events)
-        self._n_ranks = n_ranks
 
-    def calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a track, piece by piece."""
+    def _calls(self, rank: int, track: int) -> Iterator[Calls]:
         piece = self._pieces[rank, track]
         for i in range(0, len(piece.call), N_AT_ONCE):
             part = slice(i, i + N_AT_ONCE)
             columns = (piece.begin_ns, piece.end_ns, piece.bytes, piece.peer, piece.call)
             yield Calls(*(column[part] for column in columns))
 
-    def ends(self) -> tuple[Side, Side]:
+    def _ends(self) -> tuple[Side, Side]:
         """Of a call with several messages only the sum is known, and only the last peer."""
         sent, received = (
-            self._ends(np.array([pattern.fullmatch(name) is not None for name in self.names]))
+            self._side(np.array([pattern.fullmatch(name) is not None for name in self.names]))
             for pattern in (_SENDS, _RECEIVES)
         )
         return sent, received
 
-    def _ends(self, is_wanted: NDArray[np.bool_]) -> Side:
+    def _side(self, is_wanted: NDArray[np.bool_]) -> Side:
         parts: list[list[Ints]] = [[], [], [], [], [], []]
         for (rank, track), piece in self._pieces.items():
-            rows = np.flatnonzero(is_wanted[piece.call] & (piece.peer >= 0) & (piece.peer < self._n_ranks))
+            rows = np.flatnonzero(is_wanted[piece.call] & (piece.peer >= 0) & (piece.peer < self.n_ranks))
             own = (np.full(len(rows), rank), np.full(len(rows), track))
             columns = (piece.peer, piece.bytes, piece.begin_ns, piece.end_ns)
             for part, column in zip(parts, [*own, *(column[rows] for column in columns)], strict=True):
@@ -396,132 +485,6 @@ def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
     return track
 
 
-Ints = NDArray[np.int64]
-
-
-class Source(Protocol):
-    """Where calls come from. Times are those of the first node's clock."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the functions."""
-
-    @property
-    def tracks(self) -> Sequence[tuple[int, int]]:
-        """Rank and number of each track, in order."""
-
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """The first call's begin and the last one's end."""
-
-    @property
-    def n_calls(self) -> int:
-        """Calls of all tracks."""
-
-    @property
-    def is_cut(self) -> bool:
-        """Calls are missing, the first ones at least."""
-
-    @property
-    def is_whole(self) -> bool:
-        """No call and no message is missing, but those after the job was killed."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What is missing, in words."""
-
-    def calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a track, piece by piece."""
-
-    def ends(self) -> tuple[Side, Side]:
-        """The sends and the receives, as far as their peer is known."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What a job recorded of its calls. Times are ns from its first call or shutter on."""
-
-    profile: Profile
-    source: Source
-    origin_ns: int
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the functions; `Calls.call` is an index of it."""
-        return self.source.names
-
-    @property
-    def tracks(self) -> Sequence[tuple[int, int]]:
-        """Rank and number of each of its tracks: a rank has as many as it had calls at the same time."""
-        return self.source.tracks
-
-    @property
-    def is_cut(self) -> bool:
-        """Calls are missing, the first ones at least."""
-        return self.source.is_cut
-
-    @property
-    def notes(self) -> list[str]:
-        """What is missing, in words."""
-        return list(self.source.notes)
-
-    @property
-    def n_ranks(self) -> int:
-        """Ranks of the job."""
-        return self.profile.job.n_ranks
-
-    @property
-    def n_calls(self) -> int:
-        """Calls of all tracks."""
-        return self.source.n_calls
-
-    @property
-    def end_ns(self) -> int:
-        """The last call's end."""
-        return self.source.span_ns[1] - self.origin_ns
-
-    @property
-    def nodes(self) -> dict[int, int]:
-        """Row of each rank's node in the table `nodes`; one row behind the last where it is not known."""
-        ranks, n_nodes = self.profile.tables["ranks"], len(self.profile.tables["nodes"])
-        known = dict.fromkeys((rank for rank, _ in self.tracks), n_nodes)
-        is_known = (ranks["i_node"] >= 0) & (ranks["i_node"] < n_nodes)
-        rows = ranks[is_known & (ranks["rank"] >= 0) & (ranks["rank"] < self.n_ranks)]
-        return known | dict(zip(rows["rank"].tolist(), rows["i_node"].tolist(), strict=True))
-
-    def shutters_ns(self, column: str) -> Ints:
-        """A time of each shutter, like those of the calls."""
-        rows = self.profile.tables["shutters"]
-        return common(rows[column], node_offsets_ns(self.profile, rows)) - self.origin_ns
-
-    def calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a track, piece by piece, in order: none begins before the last has ended.
-
-        Raises `DataError` if they do not: the file is damaged.
-        """
-        last_ns = None
-        for piece in self.source.calls(rank, track):
-            begins, ends = piece.begin_ns, piece.end_ns
-            if (begins[1:] < ends[:-1]).any() or (last_ns is not None and begins[0] < last_ns):
-                raise DataError(f"calls of a thread of rank {rank} overlap: the trace is damaged")
-            last_ns = int(ends[-1])
-            yield piece.since(self.origin_ns)
-
-    def in_order(self, rank: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """The rows of a rank's calls in the order in which they began, its tracks together."""
-        return heapq.merge(*(self._rows(*key) for key in self.tracks if key[0] == rank))
-
-    def _rows(self, rank: int, track: int) -> Iterator[tuple[int, int, int, int, int]]:
-        for piece in self.calls(rank, track):
-            yield from piece.rows()
-
-    @functools.cached_property
-    def messages(self) -> Messages:
-        """The messages of which both ends are known, in the order in which they were sent; all in memory."""
-        found = matched(*self.source.ends(), self.n_ranks, self.is_cut, self.source.is_whole)
-        return found.since(self.origin_ns)
-
-
 def recording(job: Frames) -> Recording:
     """What `job` recorded of its calls: those of ``--trace all``, else the last ones of ``--trace N``.
 
@@ -536,7 +499,4 @@ def recording(job: Frames) -> Recording:
             remedy = "the profile has no trace: run the job with --trace all"
         raise DataError(f"{remedy}; this format needs it, json, parquet and prometheus do not")
     # A folder that lies there may be of an earlier run.
-    source: Source = EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)
-    shutters = profile.tables["shutters"]
-    shutter_ns = common(shutters["t0_ns"], node_offsets_ns(profile, shutters)).tolist()
-    return Recording(profile, source, min([source.span_ns[0], *shutter_ns]))
+    return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

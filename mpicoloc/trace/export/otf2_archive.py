@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import otf2
@@ -37,7 +37,7 @@ Ends = Mapping[int, list[tuple[bool, int, int]]]
 """Of a track, by begin of the call: whether it sends, the partner, the bytes."""
 
 
-def write(job: Frames, out: str) -> list[str]:
+def write(job: Frames, out: str) -> Sequence[str]:
     """Write the trace of `job` as an archive to the folder `out`; its file to open is ``traces.otf2``.
 
     Result: what is missing in the trace, in words.

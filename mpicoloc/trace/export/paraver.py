@@ -160,7 +160,7 @@ class _Layout:
     hosts: list[str]
 
 
-def write(job: Frames, out: str) -> list[str]:
+def write(job: Frames, out: str) -> Sequence[str]:
     """Write the trace of `job` to the files `out` (.prv, or .prv.gz), .pcf and .row.
 
     Result: what is missing in the trace, in words.
@@ -168,7 +168,7 @@ def write(job: Frames, out: str) -> list[str]:
     return write_recording(calls.recording(job), out)
 
 
-def write_recording(recording: Recording, out: str) -> list[str]:
+def write_recording(recording: Recording, out: str) -> Sequence[str]:
     """The same of calls that are read already, or simulated."""
     end = ".prv.gz" if out.endswith(".gz") else ".prv"
     base = out.removesuffix(".gz").removesuffix(".prv")

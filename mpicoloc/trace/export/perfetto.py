@@ -7,7 +7,7 @@ slowdown as a counter. Times are microseconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ _SHUTTERS_TID = 1
 _FIRST_TID = 2
 
 
-def write(job: Frames, out: str) -> list[str]:
+def write(job: Frames, out: str) -> Sequence[str]:
     """Write the trace of `job` to the file `out`.
 
     Result: what is missing in the trace, in words.
@@ -31,7 +31,7 @@ def write(job: Frames, out: str) -> list[str]:
     return write_recording(calls.recording(job), out)
 
 
-def write_recording(recording: Recording, out: str) -> list[str]:
+def write_recording(recording: Recording, out: str) -> Sequence[str]:
     """The same of calls that are read already, or simulated."""
     with outputs.text_file(out) as file:
         facts = json.dumps(summary(recording.profile), allow_nan=False)
