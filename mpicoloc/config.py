@@ -30,7 +30,7 @@ class Option(NamedTuple):
 
     `minimum` and `maximum` are inclusive; `choices` are the texts that are allowed. `in_c`: the C core reads
     the option, too. `minus_one_word` stands for the value -1. `placeholder` is what help pages write for the
-    value, if it does not follow from the type. `former_names` are former flags and variables.
+    value, if it does not follow from the type.
     """
 
     key: str
@@ -46,7 +46,6 @@ class Option(NamedTuple):
     in_c: bool = True
     minus_one_word: str = ""
     placeholder: str = ""
-    former_names: tuple[str, ...] = ()
 
     @property
     def metavar(self) -> str:
@@ -75,17 +74,14 @@ class Option(NamedTuple):
 
 OPTIONS: tuple[Option, ...] = (
     Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period-s", float, 0.2, "s",
-           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0,
-           former_names=("--shutter-period",)),
+           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0),
     Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
-           "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0,
-           former_names=("--shutter-duration",)),
+           "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
     Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max-s", float, 0.1, "s",
-           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0,
-           former_names=("--shutter-max",)),
+           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0),
     Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty-frac", float, 0.02, "1",
            "this job never stands still for a larger part of its time", 0.0, 0.5,
-           placeholder="FRACTION", former_names=("--shutter-duty",)),
+           placeholder="FRACTION"),
     Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
            "fit period and duration of the shutters to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
@@ -128,8 +124,7 @@ OPTIONS: tuple[Option, ...] = (
            "counted", 64, 1 << 28),
     Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
            "time between two checkpoints on disk, for `mpicoloc recover` after a node has "
-           "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6,
-           former_names=("--checkpoint",)),
+           "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
            "folder in memory for the job's shared files; the same for all jobs of a node",
            placeholder="FOLDER"),
@@ -140,7 +135,7 @@ OPTIONS: tuple[Option, ...] = (
            placeholder="NAME"),
     Option("sign_key_file", "MPICOLOC_KEY_FILE", "--key-file", str, None, "",
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
-           in_c=False, placeholder="KEYFILE", former_names=("--sign-key-file", "MPICOLOC_SIGN_KEY_FILE")),
+           in_c=False, placeholder="KEYFILE"),
     Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
            "file with the cluster's topology and its nodes' names (full path): the profile then has "
            "the job's load on the network", in_c=False, placeholder="FILE"),
@@ -275,7 +270,7 @@ def get(key: str, env: Mapping[str, str] | None = None) -> Value:
     """
     option = BY_KEY[key]
     env = os.environ if env is None else env
-    text = next((text for name in (option.env, *option.former_names) if (text := env.get(name, ""))), "")
+    text = env.get(option.env, "")
     return option.default if text == "" else parse(option, text)
 
 
@@ -286,7 +281,7 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of environment variables with our prefix that are no option, and therefore likely misspelt."""
-    known = {name for option in BY_KEY.values() for name in (option.env, *option.former_names)}
+    known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     known |= {REASON_ENV, RESTARTED_ENV, COUNT_ALWAYS_ENV} | SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
@@ -303,30 +298,18 @@ def nearest_variable(name: str) -> str | None:
 
 
 def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
-    """A sentence for each variable that is misspelt or has a new name.
+    """A sentence for each variable that is misspelt.
 
     Names that are similar to none of ours are ignored, because modules of a site set some, as MPICOLOC_ROOT.
     """
     env = os.environ if env is None else env
-    near = [(name, nearest_variable(name)) for name in unknown_variables(env)]
-    found = [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
-    renamed = ((old, option.env) for option in BY_KEY.values() for old in option.former_names if env.get(old))
-    return found + [renamed_note(old, new) for old, new in renamed]
-
-
-def former_flags(option: Option) -> list[str]:
-    """Former flags of an option, which still work but are not in help pages."""
-    return [name for name in option.former_names if name.startswith("-")]
+    near = ((name, nearest_variable(name)) for name in unknown_variables(env))
+    return [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
 
 
 def is_trace_value(word: str) -> bool:
     """Whether the word after ``--trace`` is its value, and not the program."""
     return word.isdigit() or word == BY_KEY["trace"].minus_one_word
-
-
-def renamed_note(old: str, new: str) -> str:
-    """The sentence for a former name that still works."""
-    return f"{old} is now called {new}"
 
 
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:

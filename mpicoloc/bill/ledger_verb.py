@@ -98,10 +98,9 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", metavar="N", help="cores to charge for (default: those of the profile)")
     parser.add_argument("--wall-s", metavar="S", help="run time to charge for, s (default: the profile's)")
     parser.add_argument("--job-id", metavar="ID", help="refuse profiles of other jobs")
-    key_file = parser.add_argument(
+    parser.add_argument(
         "--key-file", metavar="KEYFILE", help="refuse profiles that are not signed with the key in this file"
     )
-    helping.add_old_flag(parser, "--require-signature", key_file)
 
 
 def _add_collect(parser: argparse.ArgumentParser) -> None:

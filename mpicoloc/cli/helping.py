@@ -9,13 +9,6 @@ from typing import Any
 
 WIDEST_COLUMNS = 100
 EXAMPLES = "examples:"
-_TO = "libraries go where mpicoloc finds them; XDG_CACHE_HOME names another cache"
-GONE_FLAGS = {
-    ("mpicoloc price", "--true-slowdown"): "give the run time alone by --solo",
-    ("mpicoloc build", "--to"): _TO,
-    ("mpicoloc slurm build", "--to"): _TO,
-}
-"""Flags of the last release that no other flag replaces, and what serves instead."""
 _COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
 
 
@@ -72,30 +65,6 @@ def action(actions: Any, command: str, words: str, arguments: str = "") -> argpa
     example = f"  {root}mpicoloc {command} {arguments}".rstrip()
     describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
     return parser
-
-
-class _OldFlag(argparse.Action):
-    """Does what the flag of today does, and names it."""
-
-    def __init__(self, *args: Any, new: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.new = new
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        from mpicoloc import config, messages
-
-        messages.trouble(config.renamed_note(str(option_string), self.new))
-        setattr(namespace, self.dest, values)
-
-
-def add_old_flag(to: Any, old: str, new: argparse.Action) -> None:
-    """Let a former flag with a value work on, hidden from help; one line names the flag that took its
-    place.
-    """
-    flag = new.option_strings[0]
-    to.add_argument(
-        old, action=_OldFlag, new=flag, dest=new.dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
 
 
 def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:

@@ -92,8 +92,6 @@ class Parser(argparse.ArgumentParser):
         if not message.startswith("unrecognized arguments: "):
             return ""
         wrong = message.split(": ", 1)[1].split()[0].split("=")[0]
-        if (instead := helping.GONE_FLAGS.get((self.prog, wrong))) is not None:
-            return f" ({wrong} has gone: {instead})"
         import difflib
 
         shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
@@ -184,7 +182,7 @@ def _run_verb(args: argparse.Namespace) -> int:
 
 
 def _warn_of_variables() -> None:
-    """A misspelt variable of ours has no effect, and one that was renamed will have none some day."""
+    """A misspelt variable of ours has no effect."""
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config
 

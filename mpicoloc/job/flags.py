@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 
 from mpicoloc import config
-from mpicoloc.cli import helping
 from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
 
@@ -31,9 +30,7 @@ def add_advanced(group: argparse._ArgumentGroup) -> None:
 def _add(to: argparse.ArgumentParser | argparse._ArgumentGroup, option: config.Option) -> None:
     default = f"default {option.default_text}; " if option.default_text else ""
     shown = f"{option.help} ({default}{option.env})".replace("%", "%%")
-    new = to.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=shown)
-    for old in config.former_flags(option):
-        helping.add_old_flag(to, old, new)
+    to.add_argument(option.flag, dest=option.key, metavar=option.metavar, help=shown)
     if option.key == "patching":
         to.add_argument("--no-patching", dest=option.key, action="store_const", const="0",
                         help="the same as --patching 0")  # fmt: skip
@@ -83,7 +80,7 @@ def _check_program(word: str) -> None:
 
 def split_own(argv: Sequence[str], flags_with_value: Sequence[str]) -> int:
     """Number of leading words that belong to the verb and not to the application."""
-    flags = {flag for row in config.OPTIONS for flag in (row.flag, *config.former_flags(row))}
+    flags = {row.flag for row in config.OPTIONS}
     flags = flags.union(flags_with_value) - {config.BY_KEY["trace"].flag}
     i = 0
     while i < len(argv) and argv[i].startswith("-"):

@@ -171,7 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(usage(), end="")
             return 0
         if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # `mpicoloc run` has told it
-            warn_of_names(words[: len(words) - len(app)])
+            for line in config.variable_warnings():
+                print_to_stderr(line)
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
         # The ranks of a node fail alike: one of them says it.
@@ -186,14 +187,6 @@ def usage() -> str:
     return USAGE + "".join(rows)
 
 
-def warn_of_names(own: Sequence[str]) -> None:
-    """One line for each variable and flag that is misspelt or has a new name."""
-    given = {word.partition("=")[0] for word in own}
-    renamed = ((old, option.flag) for option in config.OPTIONS for old in option.former_names if old in given)
-    for line in [*config.variable_warnings(), *(config.renamed_note(old, new) for old, new in renamed)]:
-        print_to_stderr(line)
-
-
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Environment of the options, and the application with its arguments; no application: help was asked for.
 
@@ -201,7 +194,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """
     words = list(argv)
     values: dict[str, str | None] = {}
-    flags = {flag: row for row in config.OPTIONS for flag in (row.flag, *config.former_flags(row))}
+    flags = {row.flag: row for row in config.OPTIONS}
     while words and words[0].startswith("-"):
         word = words.pop(0)
         if word == "--":

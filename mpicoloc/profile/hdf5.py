@@ -261,7 +261,7 @@ def read(
     content : bytes or file, optional
         The file in memory, or opened before.
     tables : sequence of str
-        Those to read; the others are empty. The notes say what these lack.
+        Those to read; the others are empty.
 
     Raises
     ------
@@ -364,7 +364,7 @@ def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
         interference=_read_interference(own(file, "interference")),
         price=read_facts(own(file, "price"), Price) if "price" in file else None,
         partial=bool(file.attrs["partial"]),
-        notes=(*(note for note in map(text, file.attrs["notes"]) if note), *rows.gaps(file, tables)),
+        notes=tuple(filter(None, map(text, file.attrs["notes"]))),
         network=_read_network(own(file, "network")) if "network" in file else None,
     )
 

@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
             )
 
     tables = OnDemand(load, {name: profile.tables[name] for name in more["tables"]})
-    return replace(profile, tables=tables, notes=(*profile.notes, *map(str, more["gaps"])))
+    return replace(profile, tables=tables)
 
 
 def read_facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
@@ -98,8 +98,7 @@ def _at_once(path: str, raw: BinaryIO) -> Pieces:
     """In a process of its own: the facts, and the tables that cost less than another process would."""
     with hdf5.opened(path, raw) as file:
         small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
-        gaps = list(rows.gaps(file, [name for name in hdf5.TABLES if name not in small]))
-    return pipe.pack(hdf5.read(path, raw, small), {"tables": small, "gaps": gaps})
+    return pipe.pack(hdf5.read(path, raw, small), {"tables": small})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

@@ -83,7 +83,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
         part = unpack(checkpoints.read(path, packed))
         for name, table in part.tables.items():
             for column in COLUMNS[name]:
-                rows.known(name, column, table[column.name])
+                rows.check(name, column, table[column.name])
         if not len(part.tables["ranks"]):
             raise ValueError("it has no ranks")
     except MpicolocError:

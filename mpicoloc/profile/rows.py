@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import h5py
 import numpy as np
 
-from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, table, text
-
-# What tables of earlier versions say, in the columns of this one.
-#
-# A column that an earlier version did not have is empty, unless there is a row here. How the layout may
-# change:
-# docs/explain/architecture.md, "The layout of profiles".
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A column that is taken from another one where it is missing; `note` tells what differs, if anything."""
-
-    source: str
-    note: str = ""
-
-
-MOVED: Mapping[str, Mapping[str, Moved]] = {
-    "call_sites": {
-        # Until calls that return at once were timed by sampling, every call was timed.
-        "n_timed": Moved("n"),
-        "sent_bytes": Moved(
-            "bytes", "bytes of call_sites are those of both directions, and stand in sent_bytes"
-        ),
-    },
-}
-"""By table and column."""
-
-
-def migrated(name: str, found: Collection[str]) -> dict[str, Moved]:
-    """The columns of table `name` that are missing among those found, and can be had from another one."""
-    rules = MOVED.get(name, {}).items()
-    return {column: rule for column, rule in rules if column not in found and rule.source in found}
-
+from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, text
 
 # Text as an attribute of HDF5, by h5py's lower half: the upper one takes six times as long.
 #
@@ -78,7 +44,6 @@ STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuf
 """How HDF5 stores tables of at least `SMALL_BYTES`; shorter ones are one piece, as they are."""
 SMALL_BYTES = 1 << 13
 CHUNK_BYTES = 1 << 18
-_N_NAMED = 4
 
 
 class MissingFilter(ValueError):
@@ -107,31 +72,22 @@ def stored(
 
 
 def read(file: h5py.File, name: str) -> Table:
-    """Table `name`, its columns as `core.tables` says; those that the file does not have are empty.
+    """Table `name`.
 
-    A number that may be NaN is NaN then, others are 0: `gaps` tells which columns they are. What an earlier
-    version had under another name is taken from there.
-
-    Raises `ValueError`, `TypeError` if it is no table, too large, or has a number that is none.
+    Raises `LookupError`, `ValueError`, `TypeError` if there is none, it is no table, too large, has other
+    columns than those of this version, or a number that is none.
     """
-    if name not in file:
-        return table(name)
     dataset = _dataset(file, name)
-    found = set(dataset.dtype.names or ())
+    if dataset.dtype.names != dtype(name).names:
+        raise ValueError(f"table {name} has not the columns that this version of mpicoloc writes")
     array = dataset[()]
-    result = np.zeros(array.shape, dtype(name))
-    moved = migrated(name, found)
     for column in COLUMNS[name]:
-        source = moved[column.name].source if column.name in moved else column.name
-        if source in found:
-            result[column.name] = known(name, column, array[source])
-        elif column.has_gaps:
-            result[column.name] = np.nan
-    return frozen(result)
+        check(name, column, array[column.name])
+    return frozen(array.astype(dtype(name)))
 
 
-def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values of a column, if a profile may have them.
+def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
+    """See to it that a profile may have these values in a column.
 
     Raises `ValueError` if they are of another type, or one of them is no number.
     """
@@ -140,7 +96,6 @@ def known(name: str, column: Column, values: np.ndarray[Any, Any]) -> np.ndarray
     numbers = values if values.dtype.kind == "f" else np.zeros(0)
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
         raise ValueError(f"table {name} has a {column.name} that is no number")
-    return values
 
 
 def own(group: h5py.Group, name: str) -> Any:
@@ -188,12 +143,7 @@ def _check_filters(dataset: h5py.Dataset, name: str) -> None:
 
 
 def n_bytes(file: h5py.File, name: str) -> int:
-    """Size of table `name` in memory, as the file has it; 0: it has none.
-
-    Raises `ValueError` as of `read`.
-    """
-    if name not in file:
-        return 0
+    """Size of table `name` in memory, as the file has it; errors as of `read`."""
     dataset = _dataset(file, name)
     return int(dataset.size) * int(dataset.dtype.itemsize)
 
@@ -206,32 +156,3 @@ def check_total(file: h5py.File) -> None:
     total = sum(n_bytes(file, name) for name in COLUMNS)
     if total > MAX_BYTES:
         raise ValueError(f"its tables have {total:,} bytes, more than any profile")
-
-
-def gaps(file: h5py.File, names: Sequence[str]) -> Iterator[str]:
-    """In words: tables and columns that the file should have and does not, or has beyond those known here.
-
-    Raises `ValueError` if one of the names is the table of ranks, and it is missing: no profile is without.
-    """
-    missing = [name for name in names if name not in file]
-    if "ranks" in missing:
-        raise ValueError("table ranks is missing")
-    if missing:
-        yield f"of an earlier version, which had no tables {_some(missing)}"
-    for name in names:
-        if name in missing:
-            continue
-        found, wanted = set(_dataset(file, name).dtype.names or ()), [c.name for c in COLUMNS[name]]
-        moved = migrated(name, found)
-        absent = [column for column in wanted if column not in found and column not in moved]
-        if absent:
-            yield f"of an earlier version, in which {name} had no columns {_some(absent)}"
-        yield from (f"of an earlier version: {rule.note}" for rule in moved.values() if rule.note)
-        strange = found - set(wanted) - {rule.source for rule in moved.values()}
-        if strange:
-            yield f"columns of {name} that this version does not know: {_some(sorted(strange))}"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = [printable(name) for name in names[:_N_NAMED]]
-    return ", ".join(shown) + (f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else "")

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli import helping
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -75,8 +74,6 @@ PACKED = ("perfetto", "paraver", "json")
 """Those that are compressed if PATH ends with .gz."""
 _LARGE_BYTES = 100 << 20
 ALIASES = {"chrome": "perfetto"}
-_GONE = {"arrow": "parquet"}
-"""Formats of former releases, and what does the same now."""
 
 
 def find_format(name: str) -> Format:
@@ -86,8 +83,6 @@ def find_format(name: str) -> Format:
     installed.
     """
     known = ALIASES.get(name, name)
-    if name in _GONE:
-        raise UsageError(f"format {name} is no longer written: use {_GONE[name]}")
     if known not in FORMATS:
         close = difflib.get_close_matches(name, FORMATS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
@@ -144,8 +139,7 @@ def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> li
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
-    wanted = parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
-    helping.add_old_flag(parser, "--to", wanted)
+    parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
 
 

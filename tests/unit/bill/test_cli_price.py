@@ -101,7 +101,6 @@ WRONG = [
     (["price", "shared.h5", "--rate-su", "-1"], 2, "--rate-su"),
     (["price", "shared.h5", "--pricing", "barter"], 2, "--pricing"),
     (["price", "shared.h5", "--pricing", "no_such_module:f"], 2, "no_such_module"),
-    (["price", "shared.h5", "--true-slowdown", "2"], 2, "--true-slowdown has gone: give the run time alone"),
     (["price", "shared.h5", "--solo", "0"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "-3"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "40", "--solo", "41"], 2, "given once"),

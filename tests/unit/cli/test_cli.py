@@ -8,9 +8,7 @@ import sys
 import pytest
 
 from mpicoloc import config
-from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
-from mpicoloc.job import wrap
 
 
 def mpicoloc(*argv, **kwargs):
@@ -209,53 +207,15 @@ def test_notes_that_cannot_be_written_cost_no_exit_code():
             assert result.returncode == code, argv
 
 
-RENAMED = [
-    ("run", "--shutter-period", "--shutter-period-s", "0.5"),
-    ("run", "--shutter-duration", "--shutter-duration-s", "0.002"),
-    ("run", "--shutter-max", "--shutter-max-s", "0.5"),
-    ("run", "--shutter-duty", "--shutter-duty-frac", "0.01"),
-    ("run", "--checkpoint", "--checkpoint-s", "9"),
-    ("run", "--sign-key-file", "--key-file", "k"),
-    ("export", "--to", "--format", "json"),
-    ("ledger charge", "--require-signature", "--key-file", "k"),
-]
-
-
-@pytest.mark.parametrize(("command", "flag"), helping.GONE_FLAGS)
-def test_a_flag_that_has_gone_says_what_serves_instead(command, flag, capsys):
-    needed = {"mpicoloc build": ["--mpicc", "cc"], "mpicoloc price": ["p.h5"]}.get(command, [])
-    assert cli.main([*command.split()[1:], *needed, flag, "x"]) == 2
-    assert f"{flag} has gone: {helping.GONE_FLAGS[command, flag]}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("verb", "old", "new", "value"), RENAMED)
-def test_a_former_flag_works_and_names_the_new_one(verb, old, new, value, capsys):
-    verb, *action = verb.split()
-    parser = cli.build_parser(verb)[0]
-    rest = {"run": ["-n", "2", "lmp"], "export": ["p.h5", "--out", "x"], "ledger": ["account", "p.h5"]}[verb]
-    now = parser.parse_args([verb, *action, new, value, *rest])
-    assert capsys.readouterr().err == ""
-    assert parser.parse_args([verb, *action, f"{old}={value}", *rest]) == now
-    assert capsys.readouterr().err == f"mpicoloc: {old} is now called {new}\n"
-    parser = cli.build_parser(verb)[1]
-    for word in action:
-        parser = helping.actions_of(parser)[word]
-    assert f"{new} " in parser.format_help() and f"{old} " not in parser.format_help()
-    if verb == "run":
-        words, app = wrap.parse([old, value, "lmp"])
-        assert (words, app) == (wrap.parse([new, value, "lmp"])[0], ["lmp"])
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("MPICOLOC_TRCE", "MPICOLOC_TRCE is no option and has no effect: did you mean MPICOLOC_TRACE?"),
         ("MPICOLOC_SHUTTER_DUTY", "did you mean MPICOLOC_SHUTTER_DUTY_FRAC?"),
         ("MPICOLOC_LEDGR", "did you mean MPICOLOC_LEDGER?"),
-        ("MPICOLOC_SIGN_KEY_FILE", "MPICOLOC_SIGN_KEY_FILE is now called MPICOLOC_KEY_FILE"),
     ],
 )
-def test_a_misspelt_or_former_variable_is_told(name, words, tmp_path):
+def test_a_misspelt_variable_is_told(name, words, tmp_path):
     env = {**os.environ, name: "1"}
     shown = mpicoloc("preload", sys.executable, env=env)
     assert shown.returncode == 0 and shown.stdout.endswith(".so\n")

@@ -28,7 +28,7 @@ def test_a_row_is_complete(option):
 def test_keys_variables_and_flags_are_unique():
     rows = config.OPTIONS + config.SITE_OPTIONS
     keys = [option.key for option in rows]
-    names = [name for option in rows for name in (option.env, option.flag, *option.former_names)]
+    names = [name for option in rows for name in (option.env, option.flag)]
     assert len(set(keys)) == len(keys) and len(set(names)) == len(names)
 
 
@@ -82,14 +82,6 @@ def test_misspelt_variables_are_found():
     env = {"MPICOLOC_METRE": "ipc", "MPICOLOC_METER": "ipc", "HOME": "/"}
     env |= dict.fromkeys(config.SITE_ENVS, "/p/12.0.h5")
     assert config.unknown_variables(env) == ["MPICOLOC_METRE"]
-
-
-def test_a_former_name_of_a_variable_counts_where_the_new_one_is_not_set():
-    old, new = "MPICOLOC_SIGN_KEY_FILE", "MPICOLOC_KEY_FILE"
-    assert config.get("sign_key_file", {old: "a"}) == "a"
-    assert config.get("sign_key_file", {old: "a", new: ""}) == "a"
-    assert config.get("sign_key_file", {old: "a", new: "b"}) == "b"
-    assert not any(option.in_c and any(map(str.isupper, option.former_names)) for option in config.OPTIONS)
 
 
 def test_c_reads_the_same_table(tmp_path):
