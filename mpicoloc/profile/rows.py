@@ -78,12 +78,14 @@ def read(file: h5py.File, name: str) -> Table:
     columns than those of this version, or a number that is none.
     """
     dataset = _dataset(file, name)
-    if dataset.dtype.names != dtype(name).names:
+    if set(dataset.dtype.names or ()) != set(dtype(name).names or ()):
         raise ValueError(f"table {name} has not the columns that this version of mpicoloc writes")
     array = dataset[()]
+    result = np.empty(array.shape, dtype(name))
     for column in COLUMNS[name]:
         check(name, column, array[column.name])
-    return frozen(array.astype(dtype(name)))
+        result[column.name] = array[column.name]
+    return frozen(result)
 
 
 def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:

@@ -231,8 +231,6 @@ def test_each_table_and_column_says_what_it_is(name):
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ([("src", "S9")], {}, "no number|of type"),
-        ([("src", "f8")], {}, "of type"),
         ([("name", h5py.string_dtype())], {}, "columns that no profile has"),
         ([("src", "i4", (1 << 12,))], {}, "columns that no profile has"),
         ([("src", "i4")], {"shape": (1 << 33,)}, "34,359,738,368 bytes"),
@@ -247,6 +245,14 @@ def test_tables_that_are_too_large_or_of_other_types_are_damage(path, columns, o
         file.create_dataset("peers", dtype=np.dtype(columns), **{"shape": (2,), "chunks": True, **options})
     with pytest.raises(DataError, match=f"damaged: .*({words})"):
         len(mpicoloc.open(path).peers)
+
+
+@pytest.mark.parametrize("type_", ["S9", "f8"])
+def test_a_column_of_another_type_is_damage(path, type_):
+    hdf5.write(sample.profile(), path)
+    with_columns(path, "peers", lambda column: column != "src", [("src", type_)])
+    with pytest.raises(DataError, match="damaged: .* of type"):
+        mpicoloc.open(path)
 
 
 def test_large_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_opened(path, monkeypatch):
