@@ -13,7 +13,7 @@ from mpicoloc import config, messages
 from mpicoloc.bubble import propagation_flags
 from mpicoloc.cli import helping
 from mpicoloc.core import progress
-from mpicoloc.core.cpu_list import parse_cpus
+from mpicoloc.core.number_lists import parse_cpus
 from mpicoloc.errors import UsageError
 from mpicoloc.job import flags as job_flags
 from mpicoloc.job.launcher import Launcher

@@ -23,8 +23,8 @@ from mpicoloc.bubble.taking_turns import take_turns
 from mpicoloc.bubble.turns import Turns
 from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.cpu_list import format_cpus
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
 from mpicoloc.profile import profiles

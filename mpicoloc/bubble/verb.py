@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc import config
 from mpicoloc.bubble import propagation_verb
 from mpicoloc.cli import helping
-from mpicoloc.core.cpu_list import format_cpus, parse_cpus
+from mpicoloc.core.number_lists import format_cpus, parse_cpus
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.job import flags
 

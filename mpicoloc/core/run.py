@@ -58,7 +58,7 @@ class Run:
     `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
     quantities (`pairing.quantities`) that were measured. `was_alone`: it is known that it had no co-runner
     nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
-    processors on which the job could run there (`core.cpu_list`).
+    processors on which the job could run there (`core.number_lists`).
     """
 
     id: str

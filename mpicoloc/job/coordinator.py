@@ -540,22 +540,22 @@ def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> tuple[int, 
 
 
 def _load_writer() -> None:
-    from mpicoloc.profile import assemble, collect, node_part  # noqa: F401
+    from mpicoloc.profile import assemble, bundle, collect  # noqa: F401
 
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
     """What this node knows of the job, and whether rank 0 of the application runs here."""
     gc.disable()  # imports take a tenth longer with it
     try:
+        from mpicoloc.profile.bundle import pack_part
         from mpicoloc.profile.collect import collect
-        from mpicoloc.profile.node_part import pack
     finally:
         gc.enable()
     _await_segments(key)
     if not contract.segment_paths(key):
         return b"", False
     part = collect(key)
-    return b"".join(pack(part)), part.facts["world_rank"] == 0
+    return b"".join(pack_part(part)), part.facts["world_rank"] == 0
 
 
 def _await_segments(key: str) -> None:
@@ -570,10 +570,10 @@ def _await_segments(key: str) -> None:
 def _merge(packed: list[bytes]) -> str:
     """Write the profile of all nodes; returns why it is not where the job wanted it, for rank 0 to tell."""
     from mpicoloc.profile import assemble
-    from mpicoloc.profile.node_part import unpack
+    from mpicoloc.profile.bundle import unpack_part
 
     try:
-        parts = [unpack(content) for content in packed if content]
+        parts = [unpack_part(content) for content in packed if content]
         return assemble.write(parts)[1] if parts else "no profile was written: no rank has left data"
     except MpicolocError as error:
         return str(error)

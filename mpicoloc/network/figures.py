@@ -20,7 +20,7 @@ from mpicoloc.show.figures import Figure, Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-    from mpicoloc.show.bars import Bars
+    from mpicoloc.show.figures import Bars
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
@@ -112,7 +112,7 @@ def _by_level(
     keys: Sequence[tuple[str, str]] | None = None,
 ) -> list[Bars]:
     """A panel of bars for each level; `keys` are group and series of each case, if not its own."""
-    from mpicoloc.show.bars import Bars
+    from mpicoloc.show.figures import Bars
 
     keys = keys or [(one.group, one.series) for one in known]
     groups, names = (_unique(words) for words in zip(*keys, strict=True))
@@ -139,9 +139,9 @@ def _of_levels(
     rows = [(*one.row(), level, value(one, level)) for one in known for level in range(height)]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
+        from mpicoloc.show import plots
 
-        bars.panels_of_bars(picture, _by_level(known, value, keys), **look)
+        plots.panels_of_bars(picture, _by_level(known, value, keys), **look)
 
     text = f"{description} Levels L0 (hosts) to L{height - 1}; {_words(known)}."
     header = ("job_id", "topology", "placement", "level", column)
@@ -232,9 +232,9 @@ def _classes(known: Sequence[Labelled]) -> Figure:
     labels = [" ".join([*known[i].group.split("\n"), known[i].series]).strip() for i in order]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
+        from mpicoloc.show import plots
 
-        bars.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
+        plots.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
 
     text = (
         "Largest utilisation above L0, and the class of demand by it (Jokanovic 2014, Figure 3.7); "
@@ -262,10 +262,10 @@ def _links(known: Sequence[Labelled]) -> Figure:
     labels = [" ".join([*one.group.split("\n"), one.series]).strip() for one in known]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
+        from mpicoloc.show import plots
 
         ends = [[rows[i * n_sides + k][-5:] for i in range(len(known))] for k in range(n_sides)]
-        bars.boxes(picture, labels, [(f"L{k}", ends[2 * k], ends[2 * k + 1]) for k in range(height)])
+        plots.boxes(picture, labels, [(f"L{k}", ends[2 * k], ends[2 * k + 1]) for k in range(height)])
 
     text = (
         "Bytes on the links of each level that have any: least, quartiles and most, on a logarithmic axis; "
@@ -320,9 +320,9 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     mean = float(found.in_transit_bytes.sum()) * found.window_s / duration_s
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
+        from mpicoloc.show import plots
 
-        lines.windows(picture, found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
+        plots.windows(picture, found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
 
     which = f"{one.job}, {one.placement}"
     text = (

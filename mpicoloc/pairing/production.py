@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from mpicoloc.core import cpu_list
+from mpicoloc.core import number_lists
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.run import Run
@@ -153,7 +153,7 @@ def layout(run: Run, beside: Sequence[Run]) -> str:
 
 
 def _on_node(one: Run, other: Run, name: str) -> str:
-    mine, others = (cpu_list.parse_cpus(run.cpus[name]) for run in (one, other))
+    mine, others = (number_lists.parse_cpus(run.cpus[name]) for run in (one, other))
     if not mine or not others:
         return ""
     if not mine & others:

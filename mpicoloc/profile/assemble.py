@@ -17,9 +17,9 @@ from mpicoloc import config
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, print_to_stderr
 from mpicoloc.profile import checkpoints, hdf5
+from mpicoloc.profile.bundle import NodePart
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
-from mpicoloc.profile.node_part import NodePart
 
 
 def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
@@ -100,11 +100,11 @@ def _write_own(key: str, partial: bool) -> str:
     own = collect(key)
     if own.facts["n_nodes"] == 1:
         return write([own], partial)[1]
-    from mpicoloc.profile import peer_nodes
+    from mpicoloc.profile import recover
 
-    found = peer_nodes.gather(own)
+    found = recover.gather(own)
     path, trouble = write(found, partial) if found else ("", "")
-    if len(found) > 1 and not trouble and peer_nodes.is_whole(found):
+    if len(found) > 1 and not trouble and recover.is_whole(found):
         checkpoints.remove(path)
     return trouble
 

@@ -1,4 +1,4 @@
-"""Tables with plain facts as bytes on their way to another process or node: JSON, then the rows.
+"""Profiles, and what a node knows of a job, as bytes for another process, node or the disk: JSON, then rows.
 
 Whoever unpacks them need not trust whoever packed them: nothing in it is run, and what comes out is no larger
 than what went in.
@@ -6,15 +6,31 @@ than what went in.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import dataclass_from
+from mpicoloc.core.profile import (
+    Interference,
+    Job,
+    MeterResult,
+    MpiSummary,
+    Network,
+    NetworkLevel,
+    Price,
+    Profile,
+)
 from mpicoloc.core.tables import COLUMNS, Table, dtype
 
+T = TypeVar("T")
 _SIZE_BYTES = 8
 
 
@@ -52,3 +68,112 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
 def _kind() -> int:
     """Another number for other columns."""
     return zlib.crc32(repr([(name, dtype(name).descr) for name in COLUMNS]).encode())
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "job_id": str,
+    "command": str,
+    "mpi_library": str,
+    "out_path": str,
+    "world_rank": int,
+    "world_size": int,
+    "n_nodes": int,
+    "n_cores": int,
+    "mode": str,
+    "user": str,
+    "batch_name": str,
+    "start_unix_s": (float, int),
+    "until_unix_s": (float, int),
+}
+_LISTS = {"not_finalized": int, "notes": str}
+_MAX_TEXT_BYTES = 1 << 16
+_MAX_NUMBER = 1 << 40
+
+
+@dataclass(frozen=True)
+class NodePart:
+    """What one node knows of a job. `facts` is plain JSON data, so that a part can travel without pickle.
+
+    In `tables` node rows are numbered from 0 (this node) and module rows within the part. `until_unix_s` of
+    the facts is 0, or the job went on after this time.
+    """
+
+    tables: Mapping[str, Table]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pack_part(part: NodePart) -> Iterator[bytes | memoryview]:
+    """The part as bytes, in pieces."""
+    return pack(part.facts, part.tables)
+
+
+def unpack_part(content: bytes | memoryview) -> NodePart:
+    """The part that `pack_part` made bytes of.
+
+    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if it is none, or one
+    of another version of mpicoloc.
+    """
+    facts, tables = unpack(memoryview(content))
+    for name, kind in _TYPES.items():
+        if not _is(kind, facts.get(name)):
+            raise ValueError(f"its {name} is {facts.get(name)!r}")
+    for name, one in _LISTS.items():
+        values = facts.get(name)
+        if not isinstance(values, list) or not all(_is(one, value) for value in values):
+            raise ValueError(f"its {name} is no list of {one.__name__}")
+    return NodePart(tables, facts)
+
+
+def _is(kind: type | tuple[type, ...], value: Any) -> bool:
+    """Whether a value is of the kind, and one that a profile can have."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    if isinstance(value, str):
+        return len(value.encode()) <= _MAX_TEXT_BYTES  # refuses halves of letters
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_NUMBER
+
+
+_FACTS = ("job", "mpi", "interference", "price", "network")
+
+
+def pack_profile(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+    """The profile, and plain values beside it, in pieces."""
+    facts = {name: getattr(profile, name) for name in _FACTS}
+    head = {name: None if one is None else dataclasses.asdict(one) for name, one in facts.items()}
+    more_facts = {"partial": profile.partial, "notes": profile.notes, "more": more}
+    return pack(head | more_facts, profile.tables)
+
+
+def unpack_profile(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
+    """What `pack_profile` was given; the tables are views of `content`.
+
+    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError`, `DataError` if it is
+    no such bundle.
+    """
+    head, tables = unpack(content)
+    found = head["interference"]
+    beside = {
+        "slowdown": _maybe(Estimate, found["slowdown"]),
+        "alternatives": tuple(dataclass_from(Estimate, other) for other in found["alternatives"]),
+        "meters": tuple(
+            dataclass_from(MeterResult, result, slowdown=_maybe(Estimate, result["slowdown"]))
+            for result in found["meters"]
+        ),
+    }
+    network = head["network"] or {"levels": ()}
+    levels = tuple(dataclass_from(NetworkLevel, row) for row in network["levels"])
+    profile = Profile(
+        job=dataclass_from(Job, head["job"]),
+        tables=tables,
+        mpi=dataclass_from(MpiSummary, head["mpi"]),
+        interference=dataclass_from(Interference, found, **beside),
+        price=_maybe(Price, head["price"]),
+        partial=bool(head["partial"]),
+        notes=tuple(map(str, head["notes"])),
+        network=_maybe(Network, head["network"], levels=levels),
+    )
+    return profile, head["more"]
+
+
+def _maybe(kind: type[T], values: Mapping[str, Any] | None, **given: Any) -> T | None:
+    return None if values is None else dataclass_from(kind, values, **given)

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.profile.bundle import NodePart, pack_part
 from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
-from mpicoloc.profile.node_part import NodePart, pack
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
@@ -172,7 +172,7 @@ def save(part: NodePart, until_unix_s: float) -> str:
     Raises `OSError` if the disk refuses.
     """
     told = replace(part, facts={**part.facts, "until_unix_s": until_unix_s})
-    return write(part.facts["out_path"], part.facts["world_rank"], pack(told))
+    return write(part.facts["out_path"], part.facts["world_rank"], pack_part(told))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core import cpu_list
+from mpicoloc.core import number_lists
 from mpicoloc.core.tables import COUNT_WINDOWS, Table, dtype, printable, table, text
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract, elf, paths, shared_files
 from mpicoloc.profile import machine, rank_table
-from mpicoloc.profile.node_part import NodePart
+from mpicoloc.profile.bundle import NodePart
 
 _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
 
@@ -182,7 +182,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
         return table("nodes")
-    listed = cpu_list.format_cpus(cpus)
+    listed = number_lists.format_cpus(cpus)
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],

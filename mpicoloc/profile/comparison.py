@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -18,8 +18,11 @@ from mpicoloc.core.units import amount, seconds
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.measure.statistics import Comparison, compare_all
 from mpicoloc.profile.frames import Frames, open_profile
-from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, listing
+
+if TYPE_CHECKING:
+    from mpicoloc.show.listing import Listing
 
 UNITS = {
     "wall_s": "s",
@@ -204,24 +207,26 @@ def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
 
 
 def _pair(rows: Sequence[Comparison], titles: tuple[str, str]) -> Listing:
-    table = _listing(rows, (*titles, "ratio", "95 %", "verdict"), lesser=("95 %", "verdict"))
-    for row in rows[:N_SHOWN]:
-        ends = f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else ""
-        numbers = [_number(row.before, row.unit), _number(row.after, row.unit)]
-        ratio = "-" if row.ratio is None else f"{row.ratio:.3f}"
-        word = "" if row.ratio is None else row.verdict
-        table.add_row(escape(printable(row.name)), *numbers, ratio, ends, word)
-    return table
+    columns = (
+        Column("quantity", "name"),
+        Column(titles[0], lambda row: _number(row.before, row.unit)),
+        Column(titles[1], lambda row: _number(row.after, row.unit)),
+        Column("ratio", form=".3f"),
+        Column("95 %", lambda row: f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else "", left_out=1),
+        Column("verdict", lambda row: "" if row.ratio is None else row.verdict, left_out=2),
+    )
+    return listing(columns, rows[:N_SHOWN], notes=_more(rows))
 
 
 def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str) -> Listing:
     """The value of the first group, and the ratio of each other one to it."""
-    columns = list(found.values())
-    table = _listing(columns[0], (first, *found))
-    for rows in list(zip(*columns, strict=True))[:N_SHOWN]:
-        before = _number(rows[0].before, rows[0].unit)
-        table.add_row(escape(printable(rows[0].name)), before, *map(_ratio, rows))
-    return table
+    several = list(zip(*found.values(), strict=True))
+    columns = (
+        Column("quantity", lambda rows: rows[0].name),
+        Column(first, lambda rows: _number(rows[0].before, rows[0].unit)),
+        *(Column(name, lambda rows, i=i: _ratio(rows[i])) for i, name in enumerate(found)),  # type: ignore[misc]
+    )
+    return listing(columns, several[:N_SHOWN], notes=_more(several))
 
 
 def _ratio(row: Comparison) -> str:
@@ -230,11 +235,8 @@ def _ratio(row: Comparison) -> str:
     return f"{row.ratio:.3f} {row.verdict}" if row.is_judged else f"{row.ratio:.3f}"
 
 
-def _listing(rows: Sequence[Comparison], columns: Sequence[str], lesser: Sequence[str] = ()) -> Listing:
-    table = Listing(None, ("quantity", *columns), lesser=lesser)
-    if len(rows) > N_SHOWN:
-        table.caption = f"{len(rows) - N_SHOWN} more functions (--json)"
-    return table
+def _more(rows: Sequence[Any]) -> list[str]:
+    return [f"{len(rows) - N_SHOWN} more functions (--json)"] if len(rows) > N_SHOWN else []
 
 
 def _number(value: float | None, unit: str) -> str:

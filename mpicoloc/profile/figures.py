@@ -21,14 +21,12 @@ from mpicoloc.measure.job_scaling import split_wall
 from mpicoloc.network import utilisation
 from mpicoloc.network.traffic.recorded import CallRows
 from mpicoloc.network.windows import spread, windows
-from mpicoloc.profile.sites import words as place_words
+from mpicoloc.profile.symbolize import site_words
 from mpicoloc.show.blocks import MOST, Blocks, hosts, of_ranks, short, short_place
-from mpicoloc.show.figures import WIDTH, Figure, Gap
+from mpicoloc.show.figures import WIDTH, Bars, Figure, Gap, plot
 from mpicoloc.trace import times
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
-
     from mpicoloc.bubble.shutters import Bubbled
 
 
@@ -44,16 +42,18 @@ def sensitivity(profile: Profile) -> Figure | Gap | None:
     columns = (found.curve.levels, found.curve.slowdown, found.curve.low, found.curve.high)
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        lines.with_intervals(picture, rows, "level of the bubble", "T_bubble / T_alone")
-
     description = (
         f"The job's slowdown beside bubbles of each level, with 95 % intervals, from {found.n_used} of its "
         f"shutters (Han et al. 2016, section 2). {_score_words(found)}"
     )
-    return Figure(name, title, description, ("level", "slowdown", "low", "high"), rows, draw)
+    return Figure(
+        name,
+        title,
+        description,
+        ("level", "slowdown", "low", "high"),
+        rows,
+        plot("with_intervals", rows, "level of the bubble", "T_bubble / T_alone"),
+    )
 
 
 def _score_words(found: Bubbled) -> str:
@@ -81,18 +81,20 @@ def running_slowdown(profile: Profile) -> Figure | Gap:
         return Gap(name, title, _alone(profile) or f"the slowdown was not measured: {reason}")
     rows = tuple((one.n, one.value, one.low, one.high) for one in found)
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        lines.settling(picture, rows, "valid shutters used")
-
     final = found[-1]
     description = (
         f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
         f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
         f"(Breslow et al. 2013, Eq. 6 to 8)."
     )
-    return Figure(name, title, description, ("n_shutters", "slowdown", "low", "high"), rows, draw)
+    return Figure(
+        name,
+        title,
+        description,
+        ("n_shutters", "slowdown", "low", "high"),
+        rows,
+        plot("settling", rows, "valid shutters used"),
+    )
 
 
 def _alone(profile: Profile) -> str | None:
@@ -122,20 +124,23 @@ def shutters(profile: Profile) -> Figure | Gap:
     present = [word for word in VERDICTS if word in words]
     labels = {word: MEANINGS[VERDICTS.index(word)] for word in present}
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        places = [[row[2] for row in rows if row[4] == word] for word in present]
-        counted = [f"{labels[word]}: {len(at):,}" for word, at in zip(present, places, strict=True)]
-        lines.dots(picture, counted, places, raster=len(rows) > MANY_DOTS)
-
+    places = [[row[2] for row in rows if row[4] == word] for word in present]
+    counted = [f"{labels[word]}: {len(at):,}" for word, at in zip(present, places, strict=True)]
     n_valid = words.count("valid")
     description = (
         f"Each shutter of the job by its start since the first one, with what came of it; {n_valid:,} of "
         f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013)."
     )
     header = ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.5 + 0.4 * len(present)))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("dots", counted, places, raster=len(rows) > MANY_DOTS),
+        (WIDTH, 1.5 + 0.4 * len(present)),
+    )
 
 
 def wall_time(profile: Profile) -> Figure | Gap:
@@ -152,15 +157,18 @@ def wall_time(profile: Profile) -> Figure | Gap:
         ("paused for others", split.paused_s),
     )
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
-
-        bars.lying(picture, [row[0] for row in rows], [row[1] for row in rows])
-
     description = (
         f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them."
     )
-    return Figure(name, title, description, ("what", "time_s"), rows, draw, (WIDTH, 2.2))
+    return Figure(
+        name,
+        title,
+        description,
+        ("what", "time_s"),
+        rows,
+        plot("lying", [row[0] for row in rows], [row[1] for row in rows]),
+        (WIDTH, 2.2),
+    )
 
 
 def slowdown_by_rank(profile: Profile) -> Figure | Gap:
@@ -177,19 +185,22 @@ def slowdown_by_rank(profile: Profile) -> Figure | Gap:
     )
     blocks = of_ranks(known["rank"])
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        ends = (blocks.means(known["slowdown"]), blocks.least(known["slowdown_low"]),
-                blocks.most(known["slowdown_high"]))  # fmt: skip
-        lines.interval_by_rank(picture, blocks.first, *ends, "T_co / T_solo")
-
+    ends = (blocks.means(known["slowdown"]), blocks.least(known["slowdown_low"]),
+            blocks.most(known["slowdown_high"]))  # fmt: skip
     description = (
         f"T_co/T_solo of {len(known):,} of {len(ranks):,} ranks while they had co-runners, with 95 % "
         f"intervals{blocks.words('means, and the widest ends')}."
     )
     header = ("rank", "hostname", "slowdown", "slowdown_low", "slowdown_high")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 3.0))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("interval_by_rank", blocks.first, *ends, "T_co / T_solo"),
+        (WIDTH, 3.0),
+    )
 
 
 KEYS = ("slowdown", "slowdown_low", "slowdown_high")
@@ -215,20 +226,23 @@ def matrix(profile: Profile) -> Figure | Gap:
     columns = (src.tolist(), dst.tolist(), n_messages.tolist(), n_bytes.tolist())
     rows = tuple((labels[i], labels[j], int(m), int(b)) for i, j, m, b in zip(*columns, strict=True))
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        dense = np.zeros((n, n))
-        dense[src, dst] = n_bytes
-        lines.heat(picture, dense, [short(label) for label in labels], unit)
-
+    dense = np.zeros((n, n))
+    dense[src, dst] = n_bytes
     scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
     description = (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
         f"collectives; {len(rows):,} pairs have any.{scale}"
     )
     header = (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes")
-    return Figure(name, title.replace("rank", unit), description, header, rows, draw, (WIDTH, 4.3))
+    return Figure(
+        name,
+        title.replace("rank", unit),
+        description,
+        header,
+        rows,
+        plot("heat", dense, [short(label) for label in labels], unit),
+        (WIDTH, 4.3),
+    )
 
 
 def _sent(profile: Profile) -> np.ndarray:
@@ -272,19 +286,14 @@ def sizes(profile: Profile) -> Figure | Gap:
     classes = range(int(size_class.min()), int(size_class.max()) + 1)
     rows = tuple((2 ** (c - 1) if c else 0, 2**c if c else 1, int(n[c]), int(n_bytes[c])) for c in classes)
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
-
-        labels = [amount(row[0]).replace(" ", "") for row in rows]
-        panels = [("messages", "", [row[2] for row in rows]), ("bytes", "B", [row[3] for row in rows])]
-        bars.histogram(picture, labels, panels)
-
+    labels = [amount(row[0]).replace(" ", "") for row in rows]
+    panels = [("messages", "", [row[2] for row in rows]), ("bytes", "B", [row[3] for row in rows])]
     description = (
         "Messages sent by point-to-point and one-sided calls, and their bytes, by size: each bar is of sizes "
         "from its label to twice that."
     )
     header = ("from_bytes", "below_bytes", "n_messages", "sent_bytes")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
+    return Figure(name, title, description, header, rows, plot("histogram", labels, panels), (WIDTH, 4.0))
 
 
 def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
@@ -305,18 +314,21 @@ def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
     rows = tuple(zip(start_s.tolist(), rates.tolist(), in_transit.tolist(), strict=True))
     mean = float(in_transit.mean())
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        lines.windows(picture, found.window_s, found.injection_bps, in_transit, mean, "sent between ranks")
-
     description = (
         f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
         f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
         "(Jokanovic 2014, Eq. 2.1)."
     )
     header = ("start_s", "sent_bps", "in_transit_bytes")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 4.0))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("windows", found.window_s, found.injection_bps, in_transit, mean, "sent between ranks"),
+        (WIDTH, 4.0),
+    )
 
 
 def levels(profile: Profile) -> Figure | Gap:
@@ -334,21 +346,24 @@ def levels(profile: Profile) -> Figure | Gap:
         for row in found.levels
     )
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
-
-        labels = [f"L{row[0]}" for row in rows]
-        limits = dict(zip(utilisation.CLASSES[1:], utilisation.LIMITS, strict=True))
-        panels = [bars.Bars(printable(found.topology), labels, [""], [[row[4]] for row in rows])]
-        bars.panels_of_bars(picture, panels, unit="%", log=True, limits=limits)
-
+    labels = [f"L{row[0]}" for row in rows]
+    limits = dict(zip(utilisation.CLASSES[1:], utilisation.LIMITS, strict=True))
+    panels = [Bars(printable(found.topology), labels, [""], [[row[4]] for row in rows])]
     description = (
         f"Share of the bandwidth available to the job's hosts that its messages used on each level, on a "
         f"logarithmic axis; demand {found.demand_class or 'unknown'} (Jokanovic 2014, Figures 3.6 and 3.7). "
         f"Counted: {found.traffic}."
     )
     header = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 2.8))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("panels_of_bars", panels, unit="%", log=True, limits=limits),
+        (WIDTH, 2.8),
+    )
 
 
 N_CALLS = 7
@@ -356,7 +371,6 @@ N_CALLS = 7
 N_BARS = 16
 N_LOOKED_UP = 200
 """Call sites whose function and line are looked up."""
-"""Windows of the timeline."""
 N_LETTERS = 36
 """Of the name of a call site."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
@@ -381,16 +395,19 @@ def calls(profile: Profile) -> Figure | Gap:
     )
     shown = rows[:N_BARS]
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
-
-        bars.lying(picture, [short(row[0]) for row in shown], [row[2] for row in shown])
-
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
     sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
     description = f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}"
     header = ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("lying", [short(row[0]) for row in shown], [row[2] for row in shown]),
+        (WIDTH, 1.0 + 0.24 * len(shown)),
+    )
 
 
 def call_sites(profile: Profile) -> Figure | Gap:
@@ -405,7 +422,7 @@ def call_sites(profile: Profile) -> Figure | Gap:
     places, of = np.unique(keys, return_inverse=True)
     time_s, n = (np.bincount(of, sites[key].astype(float), len(places)) for key in ("time_ns", "n"))
     order = np.argsort(-time_s, kind="stable")
-    words = place_words(profile, places[order], N_LOOKED_UP)
+    words = site_words(profile, places[order], N_LOOKED_UP)
     calls = [printable(text(call)) for call in places[order]["call"]]
     rows = tuple(
         (printable(name) or None, printable(site), call, int(n[i]), time_s[i] * 1e-9)
@@ -413,19 +430,22 @@ def call_sites(profile: Profile) -> Figure | Gap:
     )
     shown = rows[:N_BARS]
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
-
-        calls = [short(f"{row[2].removeprefix('MPI_')}: ") for row in shown]
-        room = [max(N_LETTERS - len(call), N_LETTERS // 2) for call in calls]
-        names = [short_place(row[0] or row[1], n) for row, n in zip(shown, room, strict=True)]
-        labels = [call + name for call, name in zip(calls, names, strict=True)]
-        bars.lying(picture, labels, [row[4] for row in shown])
-
+    calls = [short(f"{row[2].removeprefix('MPI_')}: ") for row in shown]
+    room = [max(N_LETTERS - len(call), N_LETTERS // 2) for call in calls]
+    names = [short_place(row[0] or row[1], n) for row, n in zip(shown, room, strict=True)]
+    labels = [call + name for call, name in zip(calls, names, strict=True)]
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
     description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
     header = ("place", "site", "call", "n_calls", "time_s")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 1.0 + 0.24 * len(shown)))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("lying", labels, [row[4] for row in shown]),
+        (WIDTH, 1.0 + 0.24 * len(shown)),
+    )
 
 
 def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
@@ -445,11 +465,6 @@ def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
     columns = (blocks.first[lane], window * window_s, np.array(names)[kinds], shares[lane, window, kinds])
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        lines.lanes(picture, blocks.first, shares, [short(word) for word in names], window_s)
-
     which = "the last calls of each rank" if len(profile.tables["events"]) else "every call"
     description = (
         f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
@@ -458,7 +473,15 @@ def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
     )
     height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
     header = ("rank", "start_s", "call", "time_frac")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, height))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("lanes", blocks.first, shares, [short(word) for word in names], window_s),
+        (WIDTH, height),
+    )
 
 
 def _longest_functions(found: CallRows) -> tuple[list[str], NDArray[np.integer]]:
@@ -504,15 +527,16 @@ def calls_by_rank(profile: Profile) -> Figure | Gap:
     rows = tuple((rank, *times[:, rank].tolist()) for rank in range(n_ranks))
     blocks = of_ranks(np.arange(n_ranks))
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        parts = [(short(word), blocks.means(row)) for word, row in zip(names, times, strict=True)]
-        lines.stacked_by_rank(picture, blocks.first, parts)
-
+    parts = [(short(word), blocks.means(row)) for word, row in zip(names, times, strict=True)]
     description = f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}."
     return Figure(
-        name, title, description, ("rank", *(f"{word}_s" for word in names)), rows, draw, (WIDTH, 3.8)
+        name,
+        title,
+        description,
+        ("rank", *(f"{word}_s" for word in names)),
+        rows,
+        plot("stacked_by_rank", blocks.first, parts),
+        (WIDTH, 3.8),
     )
 
 
@@ -531,12 +555,7 @@ def imbalance(profile: Profile) -> Figure | Gap:
     )
     blocks = of_ranks(ranks["rank"])
 
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
-
-        parts = [("outside MPI", blocks.means(comp_s)), ("in MPI", blocks.means(mpi_s))]
-        lines.stacked_by_rank(picture, blocks.first, parts, mean=float(comp_s.mean()))
-
+    parts = [("outside MPI", blocks.means(comp_s)), ("in MPI", blocks.means(mpi_s))]
     most, mean = float(comp_s.max()), float(comp_s.mean())
     uneven = f" The longest is {most / mean - 1:.1%} above it." if mean else ""
     description = (
@@ -544,7 +563,15 @@ def imbalance(profile: Profile) -> Figure | Gap:
         f"outside.{uneven}"
     )
     header = ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s")
-    return Figure(name, title, description, header, rows, draw, (WIDTH, 3.4))
+    return Figure(
+        name,
+        title,
+        description,
+        header,
+        rows,
+        plot("stacked_by_rank", blocks.first, parts, mean=float(comp_s.mean())),
+        (WIDTH, 3.4),
+    )
 
 
 Maker = Callable[..., Figure | Gap | None]

@@ -16,7 +16,7 @@ from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.measure import critical_ranks
 from mpicoloc.measure.estimate import interference
-from mpicoloc.profile.node_part import NodePart
+from mpicoloc.profile.bundle import NodePart
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,10 +15,9 @@ from mpicoloc.core.progress import count, stage
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, seconds
 from mpicoloc.measure import processor
-from mpicoloc.profile import heading as profile_heading
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
-from mpicoloc.profile.terminal import estimate, notes
+from mpicoloc.profile.terminal import began, estimate, heading, heading_line, library, notes, signed
 from mpicoloc.show import drawing
 from mpicoloc.show.figures import Cell, Figure, Gap
 from mpicoloc.show.templates import template
@@ -68,7 +67,7 @@ def page(
     return template("page.html").render(
         job=profile.job,
         id=printable(profile.job.id),
-        line=printable(profile_heading.line(profile)),
+        line=printable(heading_line(profile)),
         partial=profile.partial,
         version=mpicoloc.__version__,
         cards=_cards(profile),
@@ -106,14 +105,13 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
     job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
-    library = profile_heading.library(job.mpi_library)
     facts = [
         ("Command", job.command),
-        ("Began", profile_heading.began(job)),
+        ("Began", began(job)),
         ("User", job.user or "not known"),
     ]
-    facts += [(name.capitalize(), word) for name, word in profile_heading.facts(profile) if name == "hosts"]
-    facts += [("MPI library", library), ("Cores", f"{job.n_cores:,}")]
+    facts += [(name.capitalize(), word) for name, word in heading(profile) if name == "hosts"]
+    facts += [("MPI library", library(job.mpi_library)), ("Cores", f"{job.n_cores:,}")]
     if mpi.sent_bytes is not None:
         facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
     facts += [("Slowdown", estimate(found.slowdown))]
@@ -129,7 +127,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
         facts.append(
             ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
         )
-    return facts if signature is None else [*facts, ("Signature", profile_heading.signed(signature))]
+    return facts if signature is None else [*facts, ("Signature", signed(signature))]
 
 
 def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:

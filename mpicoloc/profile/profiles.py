@@ -14,7 +14,7 @@ from mpicoloc.core.profile import OnDemand, Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, dtype
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.profile import hdf5, pipe, rows
+from mpicoloc.profile import bundle, hdf5, rows
 from mpicoloc.profile.sandbox import Pieces, run_in_child
 
 AT_ONCE_BYTES = 1 << 20
@@ -37,7 +37,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
     file = os.path.abspath(named)
     first = _stamp(file)
     with stage(f"reading {named}"), hdf5.readable(named) as raw:
-        profile, more = run_in_child(named, lambda: _at_once(named, raw), pipe.unpack, files=[raw])
+        profile, more = run_in_child(named, lambda: _at_once(named, raw), bundle.unpack_profile, files=[raw])
 
     def load(name: str) -> Table:
         if _stamp(file) != first:
@@ -80,14 +80,14 @@ def _batches(paths: Iterable[str]) -> Iterator[list[tuple[str, bytes]]]:
 def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | None) -> list[Profile]:
     def work() -> Iterator[bytes]:
         for path, content in batch:
-            piece = b"".join(pipe.pack(hdf5.read(path, content, ()), {}))
+            piece = b"".join(bundle.pack_profile(hdf5.read(path, content, ()), {}))
             yield len(piece).to_bytes(_SIZE_BYTES, "little") + piece
 
     def read(answer: memoryview) -> list[Profile]:
         found = []
         while answer:
             end = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "little")
-            found.append(pipe.unpack(answer[_SIZE_BYTES:end])[0])
+            found.append(bundle.unpack_profile(answer[_SIZE_BYTES:end])[0])
             answer = answer[end:]
         return found
 
@@ -98,7 +98,7 @@ def _at_once(path: str, raw: BinaryIO) -> Pieces:
     """In a process of its own: the facts, and the tables that cost less than another process would."""
     with hdf5.opened(path, raw) as file:
         small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
-    return pipe.pack(hdf5.read(path, raw, small), {"tables": small})
+    return bundle.pack_profile(hdf5.read(path, raw, small), {"tables": small})
 
 
 def _stamp(path: str) -> Mapping[str, Any] | None:

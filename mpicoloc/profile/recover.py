@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy.random
@@ -12,10 +16,10 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS
 from mpicoloc.errors import MALFORMED, MpicolocError, Refused
 from mpicoloc.measure import count, ipc
-from mpicoloc.profile import checkpoints, pipe, rows
+from mpicoloc.profile import bundle, checkpoints, rows
+from mpicoloc.profile.bundle import NodePart, unpack_part
 from mpicoloc.profile.job_network import on_network
 from mpicoloc.profile.merge import merge
-from mpicoloc.profile.node_part import NodePart, unpack
 from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
 _NEEDED = (hashlib, numpy.random, count, ipc)
@@ -56,7 +60,7 @@ def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
     found = {path: checkpoints.content(path) for place in places for path in checkpoints.files(place)}
 
     def read(content: memoryview) -> tuple[Profile, list[str]]:
-        profile, more = pipe.unpack(content)
+        profile, more = bundle.unpack_profile(content)
         return profile, [str(line) for line in more["left_out"]]
 
     return run_in_child(next(iter(found)) if len(found) == 1 else places[0], lambda: _recovered(found), read)
@@ -70,17 +74,17 @@ def _recovered(content: Mapping[str, bytes]) -> Pieces:
         profile = on_network(merge([file.part for file in kept], partial=True))
     except MALFORMED as error:
         raise checkpoints.damage(kept[0].path, error) from error
-    return pipe.pack(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
+    return bundle.pack_profile(replace(profile, tables=dict(profile.tables)), {"left_out": left_out})
 
 
 def read_part(path: str, packed: bytes | None = None) -> NodePart:
-    """The part in a file, whoever wrote it; parameters as of `parts.read`.
+    """The part in a file, whoever wrote it; parameters as of `checkpoints.read`.
 
     Raises `DataError` if there is no such file, or it is damaged. Raises `EnvironmentFault` if the system
     refuses to read it.
     """
     try:
-        part = unpack(checkpoints.read(path, packed))
+        part = unpack_part(checkpoints.read(path, packed))
         for name, table in part.tables.items():
             for column in COLUMNS[name]:
                 rows.check(name, column, table[column.name])
@@ -123,3 +127,49 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
         reason = f"has more: {old.mpi.n_calls:,} calls, the checkpoints {new.mpi.n_calls or 0:,}"
     if reason:
         raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")
+
+
+# The nodes of a job that has no coordinators, or has them no more, tell each other their parts by files: each
+# keeper's writer leaves the last part of its node. The one of rank 0's node waits for the others a moment and
+# writes the profile; where a node has died, its last checkpoint is there.
+WITHIN_S = 3.0
+"""Wait so long for the last parts of other nodes: rank 0 may be waiting too."""
+_POLL_S = 0.1
+
+
+def gather(
+    own: NodePart,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[NodePart]:
+    """The parts that this node is to make a profile of, its own first; none where another node does that."""
+    try:
+        path = checkpoints.save(own, 0.0)
+    except OSError:
+        return [own]
+    if own.facts["world_rank"] != 0:
+        return []
+    deadline_s = clock() + WITHIN_S
+    found = _beside(own, path)
+    while not is_whole(found) and clock() < deadline_s:
+        sleep(_POLL_S)
+        found = _beside(own, path)
+    return found
+
+
+def is_whole(found: list[NodePart]) -> bool:
+    """All nodes told their last part."""
+    n_nodes = found[0].facts["n_nodes"] if found else 0
+    return len(found) == n_nodes and not any(part.facts["until_unix_s"] for part in found)
+
+
+def _beside(own: NodePart, own_path: str) -> list[NodePart]:
+    files = [PartFile(own_path, own)]
+    for path in checkpoints.files(own_path.rpartition("/")[0]):
+        # Others may write into the folder, or have made it.
+        with contextlib.suppress(OSError, MpicolocError):
+            status = os.lstat(path)
+            if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                files.append(PartFile(path, read_part(path)))
+    # The own one is of the latest run, whatever the clocks of other nodes say.
+    return [file.part for file in of_one_run(files, files[0])[0]]

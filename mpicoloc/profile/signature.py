@@ -25,7 +25,7 @@ from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.profile import hdf5, pipe, rows
+from mpicoloc.profile import bundle, hdf5, rows
 from mpicoloc.profile.sandbox import run_in_child
 
 # The content of an HDF5 file as one stream of bytes, whatever its layout on disk.
@@ -352,11 +352,11 @@ def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
         digest, sealed = (sha256(file, left_out) for left_out in (_is_signature, _is_code))
         found = _facts(file)
     more = {"digest": digest, "sealed": sealed, "signature": None if found is None else asdict(found)}
-    return pipe.pack(hdf5.read(path, content), more)
+    return bundle.pack_profile(hdf5.read(path, content), more)
 
 
 def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
-    profile, more = pipe.unpack(answer)
+    profile, more = bundle.unpack_profile(answer)
     for name in ("digest", "sealed"):
         if not re.fullmatch(_DIGEST, more[name]):
             raise ValueError(f"{name} is {more[name]!r}, which is no SHA-256")
@@ -510,7 +510,9 @@ def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list
         _begin(file, named, signed_unix_s)
         # First, as it refuses what no machine could read.
         sealed = sha256(file, _is_code)
-    profile, _ = pipe.unpack(memoryview(b"".join(pipe.pack(hdf5.read(path, content), {}))))
+    profile, _ = bundle.unpack_profile(
+        memoryview(b"".join(bundle.pack_profile(hdf5.read(path, content), {})))
+    )
     return [json.dumps([sealed, profile.job.id, profile.job.user]).encode()]
 
 

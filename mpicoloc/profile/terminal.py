@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -14,18 +17,73 @@ from rich.text import Text
 from mpicoloc.bubble import production
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
-from mpicoloc.core.cpu_list import parse_cpus
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.number_lists import parse_cpus
+from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import Table, printable, text
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.measure import processor
-from mpicoloc.profile import heading, sites
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
+from mpicoloc.profile.symbolize import site_words
 from mpicoloc.show.blocks import hosts
-from mpicoloc.show.listing import Listing
+from mpicoloc.show.table import Column, listing
 from mpicoloc.trace import sums
+
+N_HOSTS = 8
+"""Hosts that are named where there are more."""
+_VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
+
+
+def heading(profile: Profile, n_hosts: int | None = N_HOSTS) -> list[tuple[str, str]]:
+    """Names and words; `n_hosts` None: all of them."""
+    job = profile.job
+    return [
+        ("command", job.command),
+        ("began", began(job)),
+        ("user", job.user or "not known"),
+        ("hosts", _hosts(profile, n_hosts)),
+        ("size", f"{counted(job.n_ranks, 'rank')} on {counted(job.n_nodes, 'node')}, "
+                 f"{counted(job.n_cores, 'core')}"),
+        ("library", library(job.mpi_library)),
+    ]  # fmt: skip
+
+
+def heading_line(profile: Profile, n_hosts: int | None = 3) -> str:
+    """When the job began, for whom and where, as far as it is known."""
+    job = profile.job
+    known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
+    names = _hosts(profile, n_hosts)
+    return ", ".join(filter(None, [*known, f"on {names}" if hosts(profile) else ""]))
+
+
+def began(job: Job) -> str:
+    """When the job began, in the time zone of the reader."""
+    if job.start_unix_s <= 0:
+        return "not known"
+    try:
+        return datetime.fromtimestamp(job.start_unix_s).astimezone().isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):  # of a stranger's profile
+        return "?"
+
+
+def _hosts(profile: Profile, n_hosts: int | None) -> str:
+    names = list(dict.fromkeys(hosts(profile).values()))
+    more = "" if n_hosts is None or len(names) <= n_hosts else f" and {len(names) - n_hosts:,} more"
+    return ", ".join(names[:n_hosts]) + more if names else "not known"
+
+
+def library(name: str) -> str:
+    """An MPI library by name and version, of which MPICH makes a table, and Open MPI tells its packager."""
+    match = _VERSION.fullmatch(name.strip())
+    return " ".join((f"{match[1]} {match[2]}{match[3]}" if match else name).split())
+
+
+def signed(signature: Signature) -> str:
+    """What a profile says of its signature; only the holder of the key can check it."""
+    when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
+    return f"signed with key {printable(signature.key_id)}, {when} (to check: mpicoloc verify)"
+
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
@@ -142,9 +200,9 @@ def _job(profile: Profile, signature: Signature | None, n_top: int | None) -> Ri
         if mpi.sent_bytes is None
         else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
     )
-    rows = heading.facts(profile, n_top)
+    rows = heading(profile, n_top)
     rows += [("wall time", seconds(job.wall_s)), ("MPI", share + calls + moved)]
-    rows += [] if signature is None else [("signature", heading.signed(signature))]
+    rows += [] if signature is None else [("signature", signed(signature))]
     return _grid(f"job {_word(job.id)}{' (partial)' if profile.partial else ''}", rows)
 
 
@@ -241,142 +299,140 @@ def estimate(value: Estimate | None) -> str:
     )
 
 
+_TIMES = ("wall_s", "mpi_ns", "comp_ns")
+
+
 def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
-    """Time of each rank inside MPI and in all, and that of all ranks."""
+    """Time of each rank inside MPI and in all, and that of all ranks; shares are of the time not paused."""
     ranks = profile.tables["ranks"]
     if not len(ranks):
         return None
     names = hosts(profile)
-    host = ("host",) if len(names) > 1 else ()
-    titles = ("rank", *host, "application", "MPI", "share")
-    listing = Listing("time of the ranks", titles, names=titles[:-3], lesser=host)
-    is_cut = n_top is not None and len(ranks) > n_top
-    order = np.argsort(-ranks["mpi_ns"].astype(float) if is_cut else ranks["rank"], kind="stable")
-    for row in ranks[order][:n_top]:
-        where = [_word(names.get(int(row["i_node"]), "-"))] if host else []
-        listing.add_row(str(row["rank"]), *where, *_times(row["wall_s"], row["mpi_ns"], row["comp_ns"]))
-    sums = (float(ranks[name].sum()) for name in ("wall_s", "mpi_ns", "comp_ns"))
-    listing.add_row("all", *("" for _ in host), *_times(*sums))
-    return _left_out(listing, len(ranks), n_top, "with less time in MPI")
-
-
-def _times(wall_s: float, mpi_ns: float, comp_ns: float) -> tuple[str, str, str]:
-    """Time of a rank, that in MPI, and the share of it, which is of the time that it was not paused."""
-    total_ns = float(mpi_ns) + float(comp_ns)
-    return seconds(float(wall_s)), _time(mpi_ns), f"{float(mpi_ns) / total_ns:.1%}" if total_ns else "-"
+    host = [Column("host", lambda row: row[1], is_name=True, left_out=1)] if len(names) > 1 else []
+    columns = (
+        Column("rank", lambda row: row[0], is_name=True),
+        *host,
+        Column("application", lambda row: row[2], seconds),
+        Column("MPI", lambda row: row[3], _time),
+        Column("share", lambda row: _part(row[3], row[3] + row[4]), ".1%"),
+    )
+    more = _more(len(ranks), n_top, " with less time in MPI")
+    order = np.argsort(-ranks["mpi_ns"].astype(float) if more else ranks["rank"], kind="stable")
+    rows = [
+        (str(row["rank"]), names.get(int(row["i_node"]), "-"), *(float(row[name]) for name in _TIMES))
+        for row in ranks[order][:n_top]
+    ]
+    rows.append(("all", "", *(float(ranks[name].sum()) for name in _TIMES)))
+    return listing(columns, rows, "time of the ranks", more)
 
 
 def _regions(profile: Profile, n_top: int | None) -> RichTable | None:
-    regions = sums.by_region(profile.tables["regions"])
-    if not len(regions):
-        return None
-    listing = Listing("regions of the application", ("region", "times", "time", "in MPI"))
-    for row in regions[:n_top]:
-        share = int(row["mpi_ns"]) / int(row["time_ns"]) if row["time_ns"] else 0.0
-        listing.add_row(_word(text(row["name"])), f"{row['n']:,}", _time(row["time_ns"]), f"{share:.1%}")
-    return _left_out(listing, len(regions), n_top)
-
-
-def _calls(profile: Profile, n_top: int | None) -> RichTable | None:
-    calls = sums.by_function(profile.tables["call_sites"])
-    if not len(calls):
-        return None
-    total_ns = float(calls["time_ns"].sum(dtype=float))
-    listing = Listing(
-        "MPI time by function",
-        ("function", "calls", "time", "share", "mean", "longest", "bytes"),
-        lesser=("longest", "mean", "bytes", "calls"),
+    columns = (
+        Column("region", "name"),
+        Column("times", "n", ","),
+        Column("time", "time_ns", _time),
+        Column("in MPI", lambda row: _part(row["mpi_ns"], row["time_ns"]), ".1%"),
     )
-    for row in calls[:n_top]:
-        time_ns, n = int(row["time_ns"]), int(row["n"])
-        share = time_ns / total_ns if total_ns else 0.0
-        is_sampled = "~" if row["n_timed"] < n else ""
-        time, mean = (is_sampled + _time(value_ns) for value_ns in (time_ns, time_ns / n if n else math.nan))
-        moved = amount(int(row["sent_bytes"]) + int(row["recv_bytes"]))
-        listing.add_row(
-            _word(text(row["call"])), f"{n:,}", time, f"{share:.1%}", mean, _time(row["max_ns"]), moved
-        )
-    if (calls["n_timed"] < calls["n"]).any():
-        listing.caption = "~ every call is counted, and some are timed at random"
-    return _left_out(listing, len(calls), n_top)
+    return _top(columns, sums.by_region(profile.tables["regions"]), n_top, "regions of the application")
+
+
+def _part(part: float, whole: float) -> float | None:
+    return float(part) / float(whole) if whole else None
 
 
 def _time(value_ns: float) -> str:
     return seconds(float(value_ns) * 1e-9)
 
 
+def _calls(profile: Profile, n_top: int | None) -> RichTable | None:
+    calls = sums.by_function(profile.tables["call_sites"])
+    total_ns = float(calls["time_ns"].sum(dtype=float))
+
+    def sampled(row: np.void, value_ns: float) -> str:
+        return "~" * bool(row["n_timed"] < row["n"]) + _time(value_ns)
+
+    columns = (
+        Column("function", "call"),
+        Column("calls", "n", ",", left_out=4),
+        Column("time", lambda row: sampled(row, row["time_ns"])),
+        Column("share", lambda row: _part(row["time_ns"], total_ns), ".1%"),
+        Column(
+            "mean", lambda row: sampled(row, row["time_ns"] / row["n"] if row["n"] else math.nan), left_out=2
+        ),
+        Column("longest", "max_ns", _time, left_out=1),
+        Column("bytes", _moved, left_out=3),
+    )
+    is_sampled = (calls["n_timed"] < calls["n"]).any()
+    notes = ["~ every call is counted, and some are timed at random"] if is_sampled else []
+    return _top(columns, calls, n_top, "MPI time by function", notes)
+
+
+def _moved(row: np.void) -> str:
+    return amount(int(row["sent_bytes"]) + int(row["recv_bytes"]))
+
+
 def _sites(profile: Profile, n_top: int | None) -> RichTable | None:
     found = sums.by_site(profile.tables["call_sites"])
-    if not len(found):
-        return None
-    listing = Listing(
-        "call sites",
-        ("site", "function", "calls", "time", "bytes"),
-        names=("site", "function"),
-        lesser=("bytes", "calls"),
+    names = [name or offset for name, offset in site_words(profile, found[:n_top])]
+    words = {row.tobytes(): name for row, name in zip(found[:n_top], names, strict=True)}
+    columns = (
+        Column("site", lambda row: words[row.tobytes()], is_name=True),
+        Column("function", "call", is_name=True),
+        Column("calls", "n", ",", left_out=2),
+        Column("time", "time_ns", _time),
+        Column("bytes", _moved, left_out=1),
     )
-    top = found[:n_top]
-    for row, (name, offset) in zip(top, sites.words(profile, top), strict=True):
-        numbers = [
-            f"{row['n']:,}",
-            _time(row["time_ns"]),
-            amount(int(row["sent_bytes"]) + int(row["recv_bytes"])),
-        ]
-        listing.add_row(_word(name or offset), _word(text(row["call"])), *numbers)
-    return _left_out(listing, len(found), n_top)
+    return _top(columns, found, n_top, "call sites")
 
 
 def _sizes(profile: Profile) -> RichTable | None:
-    sizes = sums.by_size(profile.tables["peers"])
-    if not len(sizes):
-        return None
-    listing = Listing("point-to-point messages by size", ("size", "messages", "bytes"))
-    for row in sizes:
-        size_class = min(int(row["size_class"]), _LARGEST_CLASS)
-        low, last = (1 << size_class - 1, (1 << size_class) - 1) if size_class > 0 else (0, 0)
-        size = "empty" if last == 0 else amount(low) if low == last else f"{amount(low)} to {amount(last)}"
-        listing.add_row(size, f"{row['n']:,}", amount(row["bytes"]))
-    return listing
+    columns = (
+        Column("size", "size_class", _size),
+        Column("messages", "n", ","),
+        Column("bytes", form=amount),
+    )
+    return _top(columns, sums.by_size(profile.tables["peers"]), None, "point-to-point messages by size")
+
+
+def _size(size_class: int) -> str:
+    """The sizes of a class in words."""
+    last_class = min(int(size_class), _LARGEST_CLASS)
+    if last_class <= 0:
+        return "empty"
+    low, last = 1 << last_class - 1, (1 << last_class) - 1
+    return amount(low) if low == last else f"{amount(low)} to {amount(last)}"
 
 
 def _counted(profile: Profile) -> RichTable | None:
     """What the processor counted for the ranks over the whole run."""
     events = sums.by_event(profile.tables["counters"])
-    if not len(events):
-        return None
-    totals = {text(row["event"]): float(row["value"]) for row in events}
-    instructions = totals.get("instructions", 0.0)
-    per = ("per 1,000 instructions",) if instructions > 0 else ()
-    listing = Listing(
-        "events over the whole run", ("event", "times", *per, "of the time"), lesser=("of the time",)
+    instructions = sum(float(row["value"]) for row in events if row["event"] == b"instructions")
+    rate = Column("per 1,000 instructions", lambda row: 1000 * float(row["value"]) / instructions, ",.4g")
+    columns = (
+        Column("event"),
+        Column("times", "value", ",.0f"),
+        *([rate] if instructions > 0 else []),
+        Column("of the time", lambda row: _part(row["running_s"], row["enabled_s"]), ".0%", left_out=1),
     )
-    for row in events:
-        value, enabled_s = totals[text(row["event"])], float(row["enabled_s"])
-        rates = [_number(1000 * value / instructions, ",.4g")] if per else []
-        share = f"{row['running_s'] / enabled_s:.0%}" if enabled_s else "-"
-        listing.add_row(_word(text(row["event"])), _number(value, ",.0f"), *rates, share)
-    cpu_s = float(events["cpu_s"].max())
-    if float(events["enabled_s"].min()) < LEAST_THREADS_FRAC * cpu_s:
-        listing.caption = "threads that were there before MPI_Init are not counted"
-    return listing
-
-
-def _number(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "-"
+    cpu_s = float(events["cpu_s"].max(initial=0.0))
+    is_late = float(events["enabled_s"].min(initial=np.inf)) < LEAST_THREADS_FRAC * cpu_s
+    notes = ["threads that were there before MPI_Init are not counted"] if is_late else []
+    return _top(columns, events, None, "events over the whole run", notes)
 
 
 def _co_runners(profile: Profile, n_top: int | None) -> RichTable | None:
-    rows = co_runners(profile)
-    if not rows:
+    columns = (Column("job", lambda row: row[0]), Column("together", lambda row: row[1], seconds))
+    return _top(columns, co_runners(profile), n_top, "co-runners")
+
+
+def _top(
+    columns: Sequence[Column], rows: Any, n_top: int | None, title: str, notes: Sequence[str] = ()
+) -> RichTable | None:
+    """The first rows as a table, and how many others there are; None where there are none."""
+    if not len(rows):
         return None
-    listing = Listing("co-runners", ("job", "together"))
-    for name, overlap_s in rows[:n_top]:
-        listing.add_row(_word(name), seconds(overlap_s))
-    return _left_out(listing, len(rows), n_top)
+    return listing(columns, rows[:n_top], title, [*notes, *_more(len(rows), n_top)])
 
 
-def _left_out(listing: RichTable, n_rows: int, n_top: int | None, what: str = "") -> RichTable:
-    if n_top is not None and n_rows > n_top:
-        more = f"{n_rows - n_top:,} more{f' {what}' if what else ''} (--all)"
-        listing.caption = f"{listing.caption}\n{more}" if listing.caption else more
-    return listing
+def _more(n_rows: int, n_top: int | None, what: str = "") -> list[str]:
+    return [] if n_top is None or n_rows <= n_top else [f"{n_rows - n_top:,} more{what} (--all)"]

@@ -207,9 +207,9 @@ def ranks(found: Experiment) -> Figure:
     )
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import lines
+        from mpicoloc.show import plots
 
-        lines.lanes(picture, blocks.first, shares, timeline.NAMES, window_s)
+        plots.lanes(picture, blocks.first, shares, timeline.NAMES, window_s)
 
     words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
     description = (

@@ -1,4 +1,4 @@
-"""The look of all figures, and pictures of them. Kinds of figures are in `bars` and `lines`.
+"""The look of all figures, and pictures of them. Kinds of figures are in `plots`.
 
 Nothing of it touches a screen, the network or matplotlib's global state.
 """

@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -62,6 +62,27 @@ class Gap:
     name: str
     title: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars in groups: `values[group][series]`; None: not known."""
+
+    title: str
+    groups: Sequence[str]
+    series: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+
+
+def plot(kind: str, *data: Any, **how: Any) -> Callable[[Picture], None]:
+    """A way to draw: function `kind` of `show.plots`, which imports matplotlib when it is called."""
+
+    def draw(picture: Picture) -> None:
+        from mpicoloc.show import plots
+
+        getattr(plots, kind)(picture, *data, **how)
+
+    return draw
 
 
 def csv_text(figure: Figure) -> str:

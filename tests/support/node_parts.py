@@ -3,7 +3,7 @@
 import sample
 
 from mpicoloc.core.tables import COLUMNS, table
-from mpicoloc.profile.node_part import NodePart, pack
+from mpicoloc.profile.bundle import NodePart, pack_part
 
 START_S = 1.7e9
 
@@ -37,7 +37,7 @@ def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
 WRITE = """
 import sys
 from mpicoloc.profile import assemble
-from mpicoloc.profile.node_part import unpack
+from mpicoloc.profile.bundle import unpack
 assemble.write([unpack(open(sys.argv[1], "rb").read())])
 print(*sys.modules)
 """
@@ -48,5 +48,5 @@ def packed(folder):
     found = {**sample.tables(shared_s=0.0), "cycles": table("cycles")}
     made = part(n_ranks=2, n_nodes=1, out=folder / "job.h5", not_finalized=[])
     path = folder / "packed"
-    path.write_bytes(b"".join(pack(NodePart({**made.tables, **found}, made.facts))))
+    path.write_bytes(b"".join(pack_part(NodePart({**made.tables, **found}, made.facts))))
     return str(path)

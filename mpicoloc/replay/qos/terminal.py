@@ -32,9 +32,9 @@ def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
     times_s = [tried.contention_s for tried in found.tried]
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import bars
+        from mpicoloc.show import plots
 
-        bars.stacked(picture, labels, names, times_s, labels.index(found.best.trial.name))
+        plots.stacked(picture, labels, names, times_s, labels.index(found.best.trial.name))
 
     header = ("trial", *(f"contention_{name}_s" for name in names), "total_contention_s")
     rows: tuple[Row, ...] = tuple(

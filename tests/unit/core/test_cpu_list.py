@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.core.cpu_list import MAX_CPUS, format_cpus, parse_cpus
+from mpicoloc.core.number_lists import MAX_CPUS, format_cpus, parse_cpus
 
 
 @given(st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=50))

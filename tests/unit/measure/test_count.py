@@ -18,7 +18,7 @@ from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import instants, steadiest
 from mpicoloc.measure.estimate import interference
 from mpicoloc.measure.meter_choice import MUCH_WIDER, choose, counting_frac
-from mpicoloc.profile import hdf5, pipe
+from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.merge import complete
 from mpicoloc.profile.summary import summary
 
@@ -325,7 +325,9 @@ def test_the_meters_results_survive_storage(tmp_path):
     by_name = sorted(profile.interference.meters, key=lambda one: one.meter)
     assert sorted(again.interference.meters, key=lambda one: one.meter) == by_name
     assert again.tables["counts"].tobytes() == tables["counts"].tobytes()
-    sent, _ = pipe.unpack(memoryview(b"".join(bytes(part) for part in pipe.pack(profile, {}))))
+    sent, _ = bundle.unpack_profile(
+        memoryview(b"".join(bytes(part) for part in bundle.pack_profile(profile, {})))
+    )
     assert sent.interference.meters == profile.interference.meters
     meters = summary(again)["interference"]["meters"]
     assert set(meters["count"]) == {"value", "low", "high", "n"}

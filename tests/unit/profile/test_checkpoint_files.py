@@ -14,10 +14,10 @@ from node_parts import START_S, part
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.profile import bundle, checkpoints, hdf5, peer_nodes, recover
+from mpicoloc.profile import bundle, checkpoints, hdf5, recover
+from mpicoloc.profile.bundle import NodePart, pack_part
 from mpicoloc.profile.checkpoints import MAGIC, save
 from mpicoloc.profile.merge import merge
-from mpicoloc.profile.node_part import NodePart, pack
 
 
 @pytest.fixture
@@ -134,13 +134,13 @@ def test_a_link_in_the_way_is_not_followed(out, tmp_path):
         b"\x89HDF\r\n\x1a\n",
         MAGIC,
         MAGIC + b"no zlib",
-        MAGIC + zlib.compress(b"".join(pack(part())))[:-5],
-        MAGIC + zlib.compress(b"".join(pack(part()))) + b"more",
-        MAGIC + zlib.compress(b"".join(pack(part()))[:-1]),
-        MAGIC + zlib.compress(b"".join(pack(part(n_ranks="four")))),
-        MAGIC + zlib.compress(b"".join(pack(part(notes=[1])))),
+        MAGIC + zlib.compress(b"".join(pack_part(part())))[:-5],
+        MAGIC + zlib.compress(b"".join(pack_part(part()))) + b"more",
+        MAGIC + zlib.compress(b"".join(pack_part(part()))[:-1]),
+        MAGIC + zlib.compress(b"".join(pack_part(part(n_ranks="four")))),
+        MAGIC + zlib.compress(b"".join(pack_part(part(notes=[1])))),
         *(MAGIC + zlib.compress(b"".join(bundle.pack(facts, part().tables))) for facts in ([], None)),
-        MAGIC + zlib.compress(b"".join(pack(NodePart({n: table(n) for n in COLUMNS}, part().facts)))),
+        MAGIC + zlib.compress(b"".join(pack_part(NodePart({n: table(n) for n in COLUMNS}, part().facts)))),
     ],
 )  # fmt: skip
 def test_a_damaged_part_is_one_line(out, content, capsys):
@@ -174,7 +174,7 @@ def test_a_number_that_is_none_is_refused(out):
         recover.read_part(save(wrong, START_S))
 
 
-PLAIN = b"".join(pack(part(n_ranks=2, n_nodes=1)))
+PLAIN = b"".join(pack_part(part(n_ranks=2, n_nodes=1)))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -197,24 +197,22 @@ def test_nodes_without_coordinators_come_together(out):
     def sleep(duration_s):
         now_s[0] += duration_s
         if now_s[0] > 1.0:
-            assert peer_nodes.gather(part(2, out=out)) == []
+            assert recover.gather(part(2, out=out)) == []
 
     save(part(2, out=out), START_S + 60)
-    found = peer_nodes.gather(part(0, out=out), lambda: now_s[0], sleep)
+    found = recover.gather(part(0, out=out), lambda: now_s[0], sleep)
     assert [p.facts["world_rank"] for p in found] == [0, 2]
-    assert peer_nodes.is_whole(found)
-    assert now_s[0] < peer_nodes.WITHIN_S
+    assert recover.is_whole(found)
+    assert now_s[0] < recover.WITHIN_S
     # The other one has died.
     save(part(2, out=out), START_S + 60)
-    found = peer_nodes.gather(
-        part(0, out=out), lambda: now_s[0], lambda s: now_s.__setitem__(0, now_s[0] + s)
-    )
+    found = recover.gather(part(0, out=out), lambda: now_s[0], lambda s: now_s.__setitem__(0, now_s[0] + s))
     assert [p.facts["until_unix_s"] for p in found] == [0.0, START_S + 60]
-    assert not peer_nodes.is_whole(found)
+    assert not recover.is_whole(found)
 
 
 def test_nodes_that_cannot_write_are_alone(tmp_path):
     (tmp_path / "job.parts").write_text("a file")
     for first in (0, 2):
         own = part(first, out=tmp_path / "job.h5")
-        assert peer_nodes.gather(own) == [own]
+        assert recover.gather(own) == [own]

@@ -12,9 +12,9 @@ from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import assemble
 from mpicoloc.profile import collect as collect_module
+from mpicoloc.profile.bundle import pack_part, unpack_part
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
-from mpicoloc.profile.node_part import pack, unpack
 
 NAMES = ["", "MPI_Allreduce", "MPI_Recv", "MPI_Send"]
 
@@ -147,7 +147,7 @@ def test_parts_travel_between_nodes():
     for rank in (0, 1):
         write_rank(rank)
     part = collect(KEY)
-    again = unpack(b"".join(pack(part)))
+    again = unpack_part(b"".join(pack_part(part)))
     assert again.facts == part.facts
     for name, array in part.tables.items():
         assert again.tables[name].tobytes() == array.tobytes()  # NaN and all

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
 from mpicoloc.errors import MALFORMED, DataError, Refused
-from mpicoloc.profile import hdf5, pipe, sandbox, signature
+from mpicoloc.profile import bundle, hdf5, sandbox, signature
 
 ESCAPE = "\x1b]0;owned\x07"
 
@@ -187,12 +187,12 @@ def test_errors_come_back_as_they_were(path):
         sandbox.run_in_child(str(path), work, bytes)
 
 
-PARCEL = b"".join(pipe.pack(sample.profile(n_shutters=2), {"a": [1]}))
+PARCEL = b"".join(bundle.pack_profile(sample.profile(n_shutters=2), {"a": [1]}))
 
 
 def test_what_is_packed_is_unpacked():
     before = sample.profile(n_shutters=2, notes=("ä",))
-    after, more = pipe.unpack(memoryview(b"".join(pipe.pack(before, {"a": [1]}))))
+    after, more = bundle.unpack_profile(memoryview(b"".join(bundle.pack_profile(before, {"a": [1]}))))
     assert more == {"a": [1]}
     for name in ("job", "mpi", "interference", "price", "partial", "notes"):
         assert getattr(after, name) == getattr(before, name)
@@ -204,7 +204,7 @@ def test_what_is_packed_is_unpacked():
 def test_a_changed_parcel_is_a_profile_or_none(at, bytes_, cut):
     changed = PARCEL[:at] + bytes_ + (b"" if cut else PARCEL[at + len(bytes_) :])
     try:
-        profile, _ = pipe.unpack(memoryview(changed))
+        profile, _ = bundle.unpack_profile(memoryview(changed))
     except (DataError, *MALFORMED):
         return
     assert isinstance(profile.job.n_cores, int) and isinstance(profile.job.id, str)

@@ -251,7 +251,7 @@ def test_tables_that_are_too_large_or_of_other_types_are_damage(path, columns, o
 def test_a_column_of_another_type_is_damage(path, type_):
     hdf5.write(sample.profile(), path)
     with_columns(path, "peers", lambda column: column != "src", [("src", type_)])
-    with pytest.raises(DataError, match="damaged: .* of type"):
+    with pytest.raises(DataError, match=r"damaged: .* of type"):
         mpicoloc.open(path)
 
 

@@ -10,7 +10,7 @@ import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Network, NetworkLevel
 from mpicoloc.errors import DataError
-from mpicoloc.profile import hdf5, pipe
+from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.job_network import on_network
 
 
@@ -66,7 +66,9 @@ def test_a_file_keeps_it(topology, tmp_path, capsys):
     assert hdf5.read(tmp_path / "p.h5").network == made.network
     levels = mpicoloc.open(tmp_path / "p.h5").network
     assert levels["sent_bytes"].tolist() == [level.sent_bytes for level in made.network.levels]
-    assert pipe.unpack(memoryview(b"".join(pipe.pack(made, {}))))[0].network == made.network
+    assert (
+        bundle.unpack_profile(memoryview(b"".join(bundle.pack_profile(made, {}))))[0].network == made.network
+    )
     assert main(["show", "--json", str(tmp_path / "p.h5")]) == 0
     told = json.loads(capsys.readouterr().out)["network"]
     assert told["topology"] == "XGFT(2;4,2;1,1)" and told["demand_class"] == "moderate"

@@ -10,7 +10,7 @@ import sample
 from mpicoloc.cli.main import main
 from mpicoloc.core.tables import table
 from mpicoloc.core.units import amount, link_rate, rate, seconds
-from mpicoloc.profile import hdf5, heading
+from mpicoloc.profile import hdf5, terminal
 from mpicoloc.profile.merge import complete
 
 KEYS = {
@@ -149,7 +149,7 @@ def test_mpi_libraries_have_a_name_and_a_version():
         "Intel(R) MPI Library 2021.9 for Linux* OS": "Intel(R) MPI Library 2021.9 for Linux* OS",
         "": "",
     }
-    assert {name: heading.library(name) for name in names} == names
+    assert {name: terminal.library(name) for name in names} == names
 
 
 def test_time_of_each_rank_as_other_profilers_have_it(show):

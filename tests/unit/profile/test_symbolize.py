@@ -10,8 +10,8 @@ import sample
 from mpicoloc.core.tables import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
-from mpicoloc.profile import sites as profile_sites
 from mpicoloc.profile import symbolize
+from mpicoloc.profile import symbolize as profile_sites
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.symbolize import Place, resolve
 
@@ -187,7 +187,7 @@ def test_calls_in_one_function_are_told_apart(tmp_path):
     }
     tables = {"modules": table("modules", {"path": modules, "build_id": ids})}
     profile = replace(sample.profile(), tables=tables)
-    found = profile_sites.words(profile, table("call_sites", rows))
+    found = profile_sites.site_words(profile, table("call_sites", rows))
     outer = [f"bare+{offset:#x}" for offset in (first, second)]
     assert [name for name, _ in found] == [
         f"outer {outer[0]}", f"outer {outer[1]}", "inlined calls.c:3", "outer", "outer calls.c:8", "", ""
@@ -195,6 +195,6 @@ def test_calls_in_one_function_are_told_apart(tmp_path):
     assert [offset for _, offset in found[3:]] == [
         outer[0], f"lines+{lines[1][1]:#x}", "?+0x7", "(others)"
     ]  # fmt: skip
-    assert profile_sites.words(profile, table("call_sites", rows), n_looked_up=0) == [
+    assert profile_sites.site_words(profile, table("call_sites", rows), n_looked_up=0) == [
         ("", name) for _, name in found
     ]
