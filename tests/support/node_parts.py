@@ -37,8 +37,8 @@ def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
 WRITE = """
 import sys
 from mpicoloc.profile import assemble
-from mpicoloc.profile.bundle import unpack
-assemble.write([unpack(open(sys.argv[1], "rb").read())])
+from mpicoloc.profile.bundle import unpack_part
+assemble.write([unpack_part(open(sys.argv[1], "rb").read())])
 print(*sys.modules)
 """
 
