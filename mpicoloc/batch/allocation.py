@@ -119,7 +119,9 @@ def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -
     return np.sort(np.concatenate(filled))
 
 
-SMALL_JOB, BIG_JOB = 1, 2
+SMALL, BIG, REM, GUEST = 1, 2, 3, 4
+"""Uses of nodes: a small job; a big one. Of virtual blocks only: the rest of a big job beside its whole
+switches, and a small job for which its block had no room, and which is in the big jobs' one."""
 _N_USES_EXCLUSIVE = 3
 
 
@@ -135,7 +137,7 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """
     if n_nodes <= machine.switch_size:
         room = np.flatnonzero(_free_for_small(machine, uses.tobytes()) >= n_nodes)
-        return (free_at(machine, uses, int(room[0]), n_nodes), SMALL_JOB) if len(room) else None
+        return (free_at(machine, uses, int(room[0]), n_nodes), SMALL) if len(room) else None
     n_free = _free_for_big(machine, uses.tobytes())
     trees = _subtrees(n_free, n_nodes)
     if trees is None:
@@ -143,7 +145,7 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     is_ours = np.zeros(len(n_free), bool)
     is_ours[trees] = True
     nodes = np.flatnonzero(is_ours[machine.subtree[machine.top_level - 1]] & (uses == FREE))[:n_nodes]
-    return nodes, BIG_JOB
+    return nodes, BIG
 
 
 @functools.lru_cache(maxsize=64)
@@ -168,7 +170,7 @@ def _free_for_big(machine: Machine, uses: bytes) -> Ints:
     first_use, n_trees = _trees_of(machine)
     numbers = first_use + np.frombuffer(uses, np.uint8)
     counts = np.bincount(numbers, minlength=n_trees * _N_USES_EXCLUSIVE).reshape(n_trees, _N_USES_EXCLUSIVE)
-    return counts[:, FREE] * (counts[:, BIG_JOB] == 0)
+    return counts[:, FREE] * (counts[:, BIG] == 0)
 
 
 def _subtrees(n_free: Ints, n_nodes: int) -> Ints | None:
@@ -202,15 +204,7 @@ def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
 # *rem* switch, follow from the uses of its nodes, so that nothing else has to be remembered.
 
 
-SMALL, BIG, REM, GUEST = 1, 2, 3, 4
-"""A small job in its block; a big job's virtual or whole switch; the rest of a big job; a small job for
-which its block had no room, and which is in the big jobs' one."""
 _N_USES = 5
-
-
-def virtual_switch_size(switch_size: int) -> int:
-    """Nodes of the larger part of a switch: the largest power of two in it."""
-    return 1 << (switch_size.bit_length() - 1)
 
 
 def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
@@ -218,9 +212,9 @@ def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     blocks = _blocks_of(machine, uses.tobytes())
     if n_nodes <= machine.switch_size:
         return _small(blocks, n_nodes)
-    part = virtual_switch_size(machine.switch_size)
-    if n_nodes % part == 0 and n_nodes // part <= blocks.n_with_part:
-        return _virtual_switches(blocks, n_nodes // part)
+    n_parts, n_over = divmod(n_nodes, blocks.part)
+    if not n_over and n_parts <= blocks.n_with_part:
+        return _virtual_switches(blocks, n_parts)
     return _physical_switches(blocks, n_nodes)
 
 
@@ -229,7 +223,8 @@ class _Layout:
 
     def __init__(self, machine: Machine) -> None:
         self.n = machine.n_switches
-        self.part = virtual_switch_size(machine.switch_size)
+        # Nodes of the larger part of a switch: the largest power of two in it.
+        self.part = 1 << (machine.switch_size.bit_length() - 1)
         # For each node the first of the numbers of uses of its part of its switch.
         self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
         self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))

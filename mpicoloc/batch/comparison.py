@@ -186,7 +186,7 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
         schedule = simulation.run()
         busy_s, shared_s = simulation.busy_node_s, simulation.shared_node_s
     costs = metrics.of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
-    outcome = metrics.outcome(work, machine, schedule, links, costs.utilisation_frac)
+    outcome = metrics.outcome(work, machine, schedule, links, costs)
     lost = metrics.lost_node_hours(work, delayed[0].lost_s) if delayed else None
     return SharedRun(name, case.seed, schedule, outcome, costs, record, links, lost)
 

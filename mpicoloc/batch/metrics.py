@@ -63,7 +63,7 @@ class Outcome:
 
 
 def outcome(
-    workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks, utilisation_frac: float
+    workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks, costs: SharingCosts
 ) -> Outcome:
     """The figures of a schedule."""
     wait_s, run_s = schedule.start_s - schedule.arrival_s, schedule.end_s - schedule.start_s
@@ -72,7 +72,7 @@ def outcome(
     return Outcome(
         n_jobs=len(workload),
         completion_s=schedule.completion_s,
-        utilisation_frac=utilisation_frac,
+        utilisation_frac=costs.busy_node_hours / costs.machine_node_hours,
         wait_mean_s=_mean(wait_s),
         wait_median_s=float(np.median(wait_s)),
         wait_p95_s=float(np.quantile(wait_s, 0.95)),
@@ -114,11 +114,6 @@ class SharingCosts:
     shared_node_hours: float
     machine_node_hours: float
     slowdown_mean: float
-
-    @property
-    def utilisation_frac(self) -> float:
-        """Part of the machine's node hours with any job."""
-        return self.busy_node_hours / self.machine_node_hours
 
 
 def lost_node_hours(workload: Workload, lost_s: Floats) -> float:

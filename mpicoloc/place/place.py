@@ -177,7 +177,9 @@ def place(
         )
     value = abs(cost_of(found.slowdown, objective))
     # Constraints make the best placement worse than the bound, which knows none of them.
-    bound = value if exact is not None else _rounded(lower_bound(problem, objective), value)
+    bound = value if exact is not None else lower_bound(problem, objective)
+    if math.isclose(bound, value, rel_tol=ROUNDING_FRAC):
+        bound = value
     return Placed(
         problem,
         objective,
@@ -187,11 +189,6 @@ def place(
         bound,
         "annealing" if exact is None else "exhaustive",
     )
-
-
-def _rounded(bound: float, value: float) -> float:
-    """The bound, or the value that it equals within what a linear program can tell."""
-    return value if math.isclose(bound, value, rel_tol=ROUNDING_FRAC) else bound
 
 
 def _estimates(problem_of: Callable[[str], Problem], found: SlotPlacement) -> tuple[Estimate, ...]:

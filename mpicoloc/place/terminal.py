@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +33,7 @@ def placement(placed: Placed, hosts: Sequence[str]) -> Figure:
         if job >= 0
     )
 
-    def draw(picture: Picture) -> None:
-        _draw(picture, placed, hosts, names, slowdowns)
-
+    draw = functools.partial(_draw, placed=placed, hosts=hosts, names=names, slowdowns=slowdowns)
     size = (min(4.0 + 0.25 * len(hosts), 16.0), 1.6 + 0.6 * placed.problem.n_slots)
     text = (
         "Which job is in which slot of each node; darker jobs are slowed down more. "
