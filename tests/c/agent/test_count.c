@@ -151,8 +151,6 @@ static void test_moved(void)
     close_lab(&a);
 }
 
-#ifdef __x86_64__
-
 /* Waits until a number is not 0, by an instruction that could be a place. It is never called. */
 extern const char before_waiting[], waiting_place[];
 __asm__(".text\n\t.balign 16\n\t.globl before_waiting\nbefore_waiting:\n\txorl %eax, %eax\n\t"
@@ -240,8 +238,6 @@ static void test_waiting(void)
     close_search(&all);
 }
 
-#endif
-
 #include "../support/count_safety.h"
 
 static uint64_t n_counted(const mc_node *node)
@@ -308,10 +304,8 @@ int main(int argc, char **argv)
         {"hot", test_hot},
         {"thin", test_thin},
         {"choice", test_choice},
-#ifdef __x86_64__
         {"waiting", test_waiting},
         {"outer", test_outer},
-#endif
         {"kept", test_kept},
         {"taken_page", test_taken_page},
         {"jobs", test_jobs},

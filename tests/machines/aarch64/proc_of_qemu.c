@@ -1,17 +1,14 @@
 /* Linked into programs that qemu-aarch64 runs, so that they see of /proc what they would on a machine of their own.
    QEMU makes up a process's own `stat`, with a start time that other processes do not see; and as it has no host
-   signals 32 and 33, those of the program from 32 on are two numbers higher in `status`. It maps programs without the
-   right to execute them, and has no process_vm_readv. */
+   signals 32 and 33, those of the program from 32 on are two numbers higher in `status`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum { N_TEXT = 8192, FIRST_SHIFTED = 32, SHIFT = 2 };
@@ -69,49 +66,11 @@ int open(const char *path, int flags, ...)
     return path == real && is_status ? status_of_program(fd) : fd;
 }
 
-/* Of what a file holds, all that may be read may be executed. */
-static FILE *maps_of_program(const char *path)
-{
-    static const char rights[] = " r--p ";
-    char line[N_TEXT];
-    int from = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    FILE *all = from < 0 ? NULL : fdopen(from, "re"), *to = all ? tmpfile() : NULL;
-    while (to && fgets(line, sizeof line, all)) {
-        char *right = strchr(line, '/') ? strstr(line, rights) : NULL;
-        if (right)
-            right[3] = 'x';
-        fputs(line, to);
-    }
-    if (all)
-        fclose(all);
-    if (to)
-        rewind(to);
-    return to;
-}
-
 FILE *fopen(const char *path, const char *mode)
 {
-    if (strncmp(path, "/proc/", 6) == 0 && ends_with(path, "/maps"))
-        return maps_of_program(path);
     int is_read = mode[0] == 'r', is_both = strchr(mode, '+') != NULL;
     int flags = (is_both ? O_RDWR : is_read ? O_RDONLY : O_WRONLY) | (strchr(mode, 'e') ? O_CLOEXEC : 0);
     flags |= is_read ? 0 : mode[0] == 'w' ? O_CREAT | O_TRUNC : O_CREAT | O_APPEND;
     int fd = open(path, flags, 0666);
     return fd < 0 ? NULL : fdopen(fd, mode);
-}
-
-/* Addresses of emulated programs are those of the processes in which they run. */
-ssize_t process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n_local, const struct iovec *remote,
-                         unsigned long n_remote, unsigned long flags)
-{
-    char path[64];
-    ssize_t n_read = 0;
-    (void)n_local, (void)flags;
-    snprintf(path, sizeof path, "/proc/./%d/mem", (int)pid);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    for (unsigned long i = 0; fd >= 0 && i < n_remote; i++) /* as many of both, of the same sizes */
-        n_read += pread(fd, local[i].iov_base, local[i].iov_len, (off_t)(uintptr_t)remote[i].iov_base);
-    if (fd >= 0)
-        close(fd);
-    return fd < 0 ? -1 : n_read;
 }

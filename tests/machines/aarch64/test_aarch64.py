@@ -14,6 +14,7 @@ import once
 import pytest
 
 from mpicoloc.pmpi import build_shim
+from mpicoloc.profile import hdf5
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -141,6 +142,7 @@ def test_two_jobs_stand_still_for_each_other(mpich, library, program, tmp_path):
         found = shown(out)["interference"]
         assert len(found["co_runners"]) == 1
         assert found["shutters"]["n_taken"] > 0
+        assert b"code is changed on x86-64 only" in hdf5.read(out).tables["nodes"]["meter_reason"][0]
     assert not list(tmp_path.glob("mpicoloc.*"))
 
 

@@ -38,6 +38,8 @@ def _run(program, folder, *words):
 
 SCENARIOS = (
     "near",
+    "choice",
+    "outer",
     "moved",
     "exact",
     "threads",
