@@ -1,6 +1,11 @@
-"""The meter count in real jobs: a program's results stay what they are, and its passes are in the profile."""
+"""The meter count in real jobs: a program's results stay what they are, and its passes are in the profile.
+
+Also of programs that are hard on whoever changes their code, while it is changed a hundred times a second.
+"""
 
 import os
+import re
+import shutil
 import subprocess
 
 import jobs
@@ -65,3 +70,68 @@ def test_code_stays_as_it_is_where_that_is_wished(loops, tmp_path, started):
         profile = job.profile()
         assert len(profile.tables["counts"]) == 0
         assert b"option patching is 0" in profile.tables["nodes"]["meter_reason"][0]
+
+
+FOLDER = jobs.PROGRAMS.parents[1] / "mpi" / "programs" / "counted"
+SALTS = {"a": "0x11000000u", "b": "0x23000000u"}
+CASES = {
+    "exceptions.cpp": 5,
+    "timers.c": 0,
+    "children.c": 0,
+    "unload.c": 0,
+    "leaps.c": 9,
+    "teams.c": 0,
+    "fields.f90": 0,
+}
+"""Sources, and how the programs exit."""
+
+
+def compiled(mpicc, source, folder):
+    """The command that runs the program of this source."""
+    name = {".c": "mpicc", ".cpp": "mpicxx", ".f90": "mpif90"}[(FOLDER / source).suffix]
+    compiler = mpicc.replace("mpicc", name)
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    program = str(folder / "program")
+    flags = ["-O2", "-fopenmp", "-o", program, str(FOLDER / source), "-ldl", "-lm"]
+    subprocess.run([compiler, *flags], check=True, cwd=folder, timeout=jobs.LIMIT_S)
+    if source != "unload.c":
+        return [program]
+    for library, salt in SALTS.items():
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", f"-DSALT={salt}", "-o", f"{folder}/{library}.so",
+                        str(FOLDER / "hot_library.c")], check=True, timeout=jobs.LIMIT_S)  # fmt: skip
+    return [program, *(f"{folder}/{library}.so" for library in SALTS)]
+
+
+@pytest.fixture
+def openmpi_commands():
+    found = jobs.commands("openmpi")
+    if found is None or jobs.paths.find_shim("openmpi") is None:
+        pytest.skip("no Open MPI here, or no shim for it")
+    return found
+
+
+def run(mpirun, command, folder, **options):
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", **options}
+    command = [mpirun, *jobs.FAMILIES["openmpi"], "-n", "1", *command]
+    done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=jobs.LIMIT_S)  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("how", ["change", "stay"])
+@pytest.mark.parametrize("source", CASES)
+def test_results_are_those_of_a_bare_run(openmpi_commands, tmp_path, source, how):
+    mpicc, mpirun = openmpi_commands
+    command = compiled(mpicc, source, tmp_path)
+    bare = run(mpirun, command, tmp_path)
+    assert bare[0] == CASES[source], bare
+    profile = tmp_path / "counted.h5"
+    counted = run(mpirun, command, tmp_path, LD_PRELOAD=str(jobs.paths.find_shim("openmpi")),
+                  MPICOLOC_OUT=str(profile), MPICOLOC_METER="count", MPICOLOC_COUNT_ALWAYS=how)  # fmt: skip
+    assert counted == bare
+    jobs.wait_until(profile.exists, f"{profile} to appear")
+    told = jobs.hdf5.read(profile).tables["nodes"]["meter_reason"][0].decode()
+    found = re.match(r"counted always: (\d+) changes", told)
+    if found is None or found[1] == "0":
+        pytest.skip(f"its threads were never found together, or may not be sampled: {told}")

@@ -26,20 +26,8 @@ def run(folder, source, trace, *arguments, family="openmpi"):
     subprocess.run([found[0], "-O1", source, "-o", program, "-lm"], check=True, timeout=jobs.LIMIT_S)
     as_root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
     env = os.environ | as_root | {"MPICOLOC_SHM_DIR": str(folder), "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "mpicoloc",
-        "run",
-        "-n",
-        N_RANKS,
-        "--trace",
-        trace,
-        "--out",
-        profile,
-        "--",
-    ]
-    command += [program, *arguments]
+    mpicoloc = [sys.executable, "-m", "mpicoloc", "run", "-n", N_RANKS, "--trace", trace, "--out", profile]
+    command = [*mpicoloc, "--", program, *arguments]
     subprocess.run([*map(str, command)], env=env, check=True, timeout=jobs.LIMIT_S, stdin=subprocess.DEVNULL)
     return profile
 

@@ -39,12 +39,9 @@ def test_an_announcement_ends_the_wait(announcement, clock, monkeypatch):
     assert wait(announcement, clock, [1, 2], False, monkeypatch, announce)
 
 
-def test_ranks_that_ended_without_mpi(announcement, clock, monkeypatch):
-    assert not wait(announcement, clock, [1, 2, 2, 1, 0], False, monkeypatch)
-
-
-def test_ranks_that_never_came(announcement, clock, monkeypatch):
-    assert not wait(announcement, clock, [0], False, monkeypatch)
+@pytest.mark.parametrize("counts", [[1, 2, 2, 1, 0], [0]], ids=["ended without MPI", "never came"])
+def test_ranks_that_are_not_there(announcement, clock, monkeypatch, counts):
+    assert not wait(announcement, clock, counts, False, monkeypatch)
 
 
 def test_a_slow_start_is_waited_for(announcement, clock, monkeypatch):

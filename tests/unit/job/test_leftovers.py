@@ -51,26 +51,19 @@ def write_board(path, owner, heartbeat=1):
     path.write_bytes(board.tobytes()[:4096].ljust(4096, b"\0") + slots.tobytes())
 
 
-def test_a_board_stays_while_a_job_on_it_may_live(folder):
-    path = folder / "mpicoloc.abi3.board"
+@pytest.mark.parametrize("name", ["mpicoloc.abi3.board", "mpicoloc.board"])
+def test_a_board_stays_while_a_job_on_it_may_live(folder, name):
+    """Of versions that gave it no number, any word may name a living process, or a moment just past."""
+    path = folder / name
     write_board(path, 1 << 32 | 1, heartbeat=time.monotonic_ns())  # perhaps out of sight, in a container
     assert leftovers.boards(str(folder)) == []
+    if name == "mpicoloc.board":
+        write_board(path, own_owner())
+        assert leftovers.boards(str(folder)) == []
     path.write_bytes(b"whatever")  # of nobody knows what
     assert leftovers.boards(str(folder)) == []
-    write_board(path, 0)
-    assert [one.paths for one in leftovers.boards(str(folder))] == [(str(path),)]
-
-
-def test_a_board_of_versions_that_gave_it_no_number(folder):
-    """Wherever its slots begin: a word that names a living process, or a moment just past, may be a job's."""
-    path = folder / "mpicoloc.board"
-    for owner, heartbeat in ((own_owner(), 1), (1 << 32 | 1, time.monotonic_ns())):
-        write_board(path, owner, heartbeat)
-        assert leftovers.boards(str(folder)) == []
-    path.write_bytes(b"whatever")
-    assert leftovers.boards(str(folder)) == []
     write_board(path, 1 << 32 | 1)
-    assert check.left_behind(remove=True).text == "removed 1 files of dead jobs: mpicoloc.board"
+    assert check.left_behind(remove=True).text == f"removed 1 files of dead jobs: {name}"
     assert not path.exists()
 
 
@@ -154,21 +147,13 @@ def test_looking_takes_no_memory(shm_dir):
     assert os.stat(path).st_blocks == before
 
 
-def test_another_version_is_left_alone(folder):
+def test_other_versions_users_and_jobs_are_left_alone(folder, monkeypatch):
     dead_job(folder, abi_version=contract.MC_ABI_VERSION + 1)
     assert found(folder) == []
-
-
-def test_another_users_files_are_left_alone(folder, monkeypatch):
     dead_job(folder)
+    assert found(folder, key=KEY[:-1]) == [] and found(folder, key=KEY) == [KEY]
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert found(folder) == []
-
-
-def test_only_the_job_that_was_asked_for(folder):
-    dead_job(folder)
-    assert found(folder, key=KEY[:-1]) == []
-    assert found(folder, key=KEY) == [KEY]
 
 
 @pytest.mark.parametrize("what", ["init", "0.seg"])
