@@ -1,5 +1,5 @@
 /* A note in the spool for each step that will get a record, from the step's begin until the record exists. It holds
-   what is known without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/slurm/step_note.py). */
+   what is known without asking anybody. `mpicoloc slurm close` and `settle` read it (mpicoloc/slurm/records.py). */
 #ifndef MPICOLOC_SPANK_NOTES_H
 #define MPICOLOC_SPANK_NOTES_H
 

@@ -10,8 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from mpicoloc.bill.db import CHARGES, GRANTS, accounts, claims, entries, transactions
-from mpicoloc.bill.ledger import Ledger
-from mpicoloc.bill.posts import RELEASED
+from mpicoloc.bill.ledger import RELEASED, Ledger
 from mpicoloc.core.service_units import su_text
 
 SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1), "refund": (CHARGES, -1)}

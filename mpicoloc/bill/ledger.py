@@ -6,17 +6,36 @@ always 0. Amounts are whole micro-SU. A transaction is in the database whole or 
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from mpicoloc.bill import posts
-from mpicoloc.bill.db import CHARGES, GRANTS, Database, accounts, entries, transactions
-from mpicoloc.errors import MpicolocError, Refused, UsageError
+from mpicoloc.bill.db import (
+    CHARGES,
+    FAR_USU,
+    GRANTS,
+    NAME_LENGTH,
+    Database,
+    accounts,
+    claims,
+    entries,
+    transactions,
+)
+from mpicoloc.core.service_units import su_text
+from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
+
+if TYPE_CHECKING:
+    pass
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -69,12 +88,12 @@ class Charge:
     @property
     def claims(self) -> list[str]:
         """What this charge takes for itself."""
-        found = [posts.content_claim(self.digest)]
+        found = [content_claim(self.digest)]
         if self.run:
-            found.append(posts.run_claim(self.run))
+            found.append(run_claim(self.run))
         elif self.start_unix_s > 0:
-            found.append(posts.run_claim(json.dumps([self.job_id, self.start_unix_s])))
-        return [*found, posts.spool_claim(self.spooled)] if self.spooled else found
+            found.append(run_claim(json.dumps([self.job_id, self.start_unix_s])))
+        return [*found, spool_claim(self.spooled)] if self.spooled else found
 
 
 class Overtaken(MpicolocError):
@@ -160,7 +179,7 @@ class Ledger:
                 raise Refused(f"account {name} exists already; `mpicoloc ledger grant` adds units to it")
             row = {"name": name, "balance_usu": 0, "floor_usu": -overdraft_usu}
             connection.execute(accounts.insert().values(**row, opened_unix_s=stamp.at_unix_s))
-            number = posts.post(connection, "open", (GRANTS, name), grant_usu, stamp)
+            number = post_transfer(connection, "open", (GRANTS, name), grant_usu, stamp)
             return posted(connection, number, is_new=True)
 
         return self.database.write(work)
@@ -176,11 +195,11 @@ class Ledger:
         claim = _claim("grant", name, reference)
 
         def work(connection: sa.Connection) -> Posting:
-            posts.users_account(connection, name)
-            done = posts.claimed(connection, claim)
+            users_account(connection, name)
+            done = claimed(connection, claim)
             if done:
                 return posted(connection, done[0])
-            number = posts.post(connection, "grant", (GRANTS, name), amount_usu, stamp, claim, note=note)
+            number = post_transfer(connection, "grant", (GRANTS, name), amount_usu, stamp, claim, note=note)
             return posted(connection, number, is_new=True)
 
         return self.database.write(work)
@@ -200,12 +219,12 @@ class Ledger:
         """
 
         def work(connection: sa.Connection) -> Posting:
-            posts.users_account(connection, name)
-            turn = posts.turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
+            users_account(connection, name)
+            turn = turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
             # All in one question: between two another call may post the same charge.
-            held = posts.holders(connection, [*charge.claims, *turn])
+            held = holders(connection, [*charge.claims, *turn])
             if charge.claims[0] in held:
-                return _standing(connection, held[charge.claims[0]], name, charge)
+                return _earlier_posting(connection, held[charge.claims[0]], name, charge)
             if held.keys() & set(turn):
                 raise Overtaken(f"job {charge.job_id} was charged meanwhile")
             if held:
@@ -215,7 +234,7 @@ class Ledger:
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             taken = [*charge.claims, *turn]
-            number = posts.post(
+            number = post_transfer(
                 connection, "charge", (name, CHARGES), charge.amount_usu, stamp, taken, facts=facts
             )
             return posted(connection, number, is_new=True)
@@ -260,17 +279,17 @@ class Ledger:
         claim = _claim("refund", str(transaction), reference)
 
         def work(connection: sa.Connection) -> Posting:
-            row = posts.transaction(connection, transaction, keep_others_off=True)
+            row = transaction_row(connection, transaction, keep_others_off=True)
             if row.kind != "charge":
                 raise Refused(
                     f"transaction {transaction} is no charge but kind {row.kind}: nothing to refund"
                 )
-            done = posts.claimed(connection, claim)
+            done = claimed(connection, claim)
             if done:
                 return posted(connection, done[0])
-            given = posts.take_back(connection, row, amount_usu, release)
-            name = posts.payer(connection, transaction)
-            number = posts.post(connection, "refund", (CHARGES, name), given, stamp, claim, note=note,
+            given = take_back(connection, row, amount_usu, release)
+            name = payer(connection, transaction)
+            number = post_transfer(connection, "refund", (CHARGES, name), given, stamp, claim, note=note,
                                 refers_to=transaction)  # fmt: skip
             return posted(connection, number, is_new=True)
 
@@ -291,7 +310,7 @@ class Ledger:
             If there is no such account.
         """
         with self.database.reading() as connection:
-            account = posts.account(connection, name)
+            account = account_row(connection, name)
             rows = connection.execute(
                 sa.select(entries.c.amount_usu.label("moved_usu"), transactions)
                 .join(transactions, transactions.c.id == entries.c.transaction_id)
@@ -307,20 +326,18 @@ class Ledger:
 
 
 def _claim(kind: str, of: str, reference: str) -> list[str]:
-    return [f"{kind}:{posts.hashed(json.dumps([of, reference]))}"] if reference else []
+    return [f"{kind}:{hashed(json.dumps([of, reference]))}"] if reference else []
 
 
 def posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> Posting:
     """A transaction as it is answered; part of one database transaction."""
-    row, name = posts.transaction(connection, number), posts.payer(connection, number)
-    return Posting(
-        number, row.kind, name, row.amount_usu, posts.account(connection, name).balance_usu, is_new
-    )
+    row, name = transaction_row(connection, number), payer(connection, number)
+    return Posting(number, row.kind, name, row.amount_usu, account_row(connection, name).balance_usu, is_new)
 
 
-def _standing(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
+def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
     """The charge of the same profile, if it is one to that account and still holds."""
-    posting, charge = posted(connection, number), posts.transaction(connection, number)
+    posting, charge = posted(connection, number), transaction_row(connection, number)
     before = json.loads(charge.facts).get("run", wanted.run)
     if wanted.run and before != wanted.run:
         raise Refused(f"this profile was charged for run {before}, as transaction {number}: one is a copy")
@@ -332,6 +349,273 @@ def _standing(connection: sa.Connection, number: int, name: str, wanted: Charge)
     refund = sa.select(transactions.c.id).where(transactions.c.refers_to == number).limit(1)
     if charge.refunded_usu == charge.amount_usu and connection.scalar(refund) is not None:
         raise Refused(f"this profile was charged as transaction {number} and given back; {remedy}")
-    free = [claim for claim in wanted.claims[1:] if not posts.claimed(connection, [claim])]
-    posts.claim(connection, number, free if wanted.run else [])
+    free = [claim for claim in wanted.claims[1:] if not claimed(connection, [claim])]
+    take_claims(connection, number, free if wanted.run else [])
     return posting
+
+
+RELEASED = "released:"
+"""What a claim on a profile is called when the profile was released."""
+SPOOLED = "spool:"
+"""What a claim on a file of a spool begins with; that file needs no further look while the claim stands."""
+
+
+def hashed(text: str) -> str:
+    """A text of any length and content, as a name."""
+    # Names of files may have any bytes.
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def content_claim(digest: str) -> str:
+    """The claim on what is charged, by its content."""
+    return f"profile:{digest}"
+
+
+def run_claim(run: str) -> str:
+    """The claim on a run, by its name."""
+    return f"job:{hashed(run)}"
+
+
+def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
+    """The claims to be these charges of a job, counted from 0; they stay, whatever is refunded."""
+    name = hashed(job)
+    return [f"turn:{name}:{number}" for number in numbers]
+
+
+def spool_claim(name: str) -> str:
+    """The claim on a file of a spool."""
+    claim = f"{SPOOLED}{name}"
+    return claim if len(claim) <= NAME_LENGTH and claim.isascii() else f"{SPOOLED}#{hashed(name)}"
+
+
+def account_row(connection: sa.Connection, name: str) -> Any:
+    """The row of an account."""
+    row = connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
+    if row is None:
+        raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all")
+    return row
+
+
+def users_account(connection: sa.Connection, name: str) -> Any:
+    """An account that units can be given to or charged to, which the site's own are not."""
+    if name in (GRANTS, CHARGES):
+        raise UsageError(
+            f"account {name} is the site's own, the other side of each post: name a user's account"
+        )
+    return account_row(connection, name)
+
+
+def transaction_row(connection: sa.Connection, number: int, *, keep_others_off: bool = False) -> Any:
+    """The row of a transaction."""
+    wanted = sa.select(transactions).where(transactions.c.id == number)
+    # So "what is left" is not refused for nothing; databases that leave it out are as right.
+    row = connection.execute(wanted.with_for_update() if keep_others_off else wanted).first()
+    if row is None:
+        raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows their numbers")
+    return row
+
+
+def claimed(connection: sa.Connection, wanted: Sequence[str]) -> list[int]:
+    """Transactions that hold one of the claims."""
+    return sorted(set(holders(connection, wanted).values()))
+
+
+def holders(connection: sa.Connection, wanted: Sequence[str]) -> dict[str, int]:
+    """Those of the claims that are held, with their transactions."""
+    rows = connection.execute(sa.select(claims).where(claims.c.claim.in_(wanted)))
+    return {row.claim: row.transaction_id for row in rows}
+
+
+def take_claims(connection: sa.Connection, number: int, wanted: Sequence[str]) -> None:
+    """Let a transaction hold these claims."""
+    if wanted:
+        connection.execute(claims.insert(), [{"claim": one, "transaction_id": number} for one in wanted])
+
+
+def payer(connection: sa.Connection, transaction: int) -> str:
+    """The account that a transaction concerns, which is none of the site's."""
+    return str(connection.scalar(
+        sa.select(accounts.c.name).join(entries, entries.c.account_id == accounts.c.id)
+        .where(entries.c.transaction_id == transaction, accounts.c.name.not_in((GRANTS, CHARGES)))
+    ))  # fmt: skip
+
+
+def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, release: bool) -> int:
+    """Note on the charge how much of it is refunded, looking and changing in one step."""
+    given = int(charge.amount_usu - charge.refunded_usu) if amount_usu is None else amount_usu
+    after = transactions.c.refunded_usu + given
+    changed = connection.execute(
+        transactions.update()
+        .where(transactions.c.id == charge.id, after <= transactions.c.amount_usu)
+        .values(refunded_usu=after)
+    )
+    now = transaction_row(connection, charge.id)
+    left_usu = int(now.amount_usu - now.refunded_usu)
+    n_freed = 0 if left_usu else _free(connection, charge.id, release)
+    if changed.rowcount != 1 or not (given or n_freed):
+        raise Refused(f"transaction {charge.id}: {su_text(left_usu)} SU of it are left to refund")
+    return given
+
+
+def _free(connection: sa.Connection, number: int, release: bool) -> int:
+    """Let the job of a charge, and its profile if it is released, be charged again; how many claims fell."""
+    of_charge = claims.c.transaction_id == number
+    job = claims.delete().where(of_charge, claims.c.claim.like("job:%"))
+    n_freed = connection.execute(job).rowcount
+    if release:
+        # The row stays under another name: the audit misses none.
+        profile = claims.update().where(of_charge, claims.c.claim.like("profile:%"))
+        n_freed += connection.execute(profile.values(claim=f"{RELEASED}{number}")).rowcount
+        connection.execute(claims.delete().where(of_charge, claims.c.claim.like(f"{SPOOLED}%")))
+    return n_freed
+
+
+def post_transfer(
+    connection: sa.Connection,
+    kind: str,
+    way: tuple[str, str],
+    amount_usu: int,
+    stamp: Stamp,
+    claimed: Sequence[str] = (),
+    *,
+    note: str = "",
+    refers_to: int | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> int:
+    """Move an amount from the first account to the second, and write down that; the transaction's number."""
+    if way[0] == way[1]:
+        raise UsageError(f"account {way[0]} cannot pay itself: name another one")
+    row = {"kind": kind, "amount_usu": amount_usu, "refunded_usu": 0, "refers_to": refers_to, "note": note}
+    row |= {"at_unix_s": stamp.at_unix_s, "posted_by": stamp.by, "facts": json.dumps(dict(facts or {}))}
+    inserted = connection.execute(transactions.insert().values(**row)).inserted_primary_key
+    number = int(inserted[0]) if inserted is not None else 0
+    take_claims(connection, number, claimed)
+    moves = [(account_row(connection, way[0]), -amount_usu), (account_row(connection, way[1]), amount_usu)]
+    # In one order for everybody, or two posts could wait for each other.
+    for moved, moved_usu in sorted(moves, key=lambda move: move[0].id):
+        _move(connection, moved, moved_usu)
+        row = {"transaction_id": number, "account_id": moved.id, "amount_usu": moved_usu}
+        connection.execute(entries.insert().values(**row))
+    return number
+
+
+def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
+    """Change a balance if it may have the new value, looking and changing in one step."""
+    after = accounts.c.balance_usu + amount_usu
+    lowest = accounts.c.floor_usu if amount_usu < 0 else -FAR_USU
+    changed = connection.execute(
+        accounts.update()
+        .where(accounts.c.id == account.id, after >= lowest, after <= FAR_USU)
+        .values(balance_usu=after)
+    )
+    if changed.rowcount != 1:
+        floor = f", and may go down to {su_text(account.floor_usu)} SU" if account.floor_usu else ""
+        raise Refused(
+            f"account {account.name} has not enough units: {su_text(account.balance_usu)} SU{floor}, "
+            f"needed are {su_text(abs(amount_usu))} SU"
+        )
+
+
+_N_ASKED = 500
+"""Claims in one question; databases take no statement of any length."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A charge that holds a claim, how much of it was given back, and how its price came about."""
+
+    posting: Posting
+    refunded_usu: int
+    facts: Mapping[str, Any]
+
+
+def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
+    """Which of these files were charged, and not released since."""
+    by_claim = {spool_claim(name): name for name in names}
+    wanted, found = list(by_claim), set[str]()
+    # One statement for all questions, and its answers in one go: a spool has 100,000 of them.
+    is_asked = claims.c.claim.in_(sa.bindparam("asked", expanding=True))
+    with ledger.database.reading() as connection:
+        for at in range(0, len(wanted), _N_ASKED):
+            some = {"asked": wanted[at : at + _N_ASKED]}
+            found.update(connection.scalars(sa.select(claims.c.claim).where(is_asked), some).all())
+    return {by_claim[claim] for claim in found}
+
+
+def standing(
+    ledger: Ledger, *, runs: Sequence[str] = (), files: Sequence[str] = (), digests: Sequence[str] = ()
+) -> list[Standing]:
+    """Charges that hold the claim on one of these (`Charge.run`, `spooled`, `digest`), oldest first.
+
+    That on a run ends when all of the charge is given back, the others when it is released.
+    """
+    wanted = [
+        *map(run_claim, runs),
+        *map(spool_claim, files),
+        *map(content_claim, digests),
+    ]
+    with ledger.database.reading() as connection:
+        return [_standing(connection, number) for number in claimed(connection, wanted)]
+
+
+def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
+    """Charges that settle files whose names begin with this and a dot, by these names; oldest first."""
+    first = f"{SPOOLED}{start}."
+    is_of_start = claims.c.claim.startswith(first, autoescape=True)
+    if ledger.database.is_sqlite:  # whose LIKE uses no index; "/" follows "."
+        is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
+    with ledger.database.reading() as connection:
+        asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)
+        rows = connection.execute(asked).all()
+        return {row.claim.removeprefix(SPOOLED): _standing(connection, row.transaction_id) for row in rows}
+
+
+def cover(ledger: Ledger, run: str, name: str) -> None:
+    """Let the charge of a run settle one more file, as long as it holds the claim on the run."""
+
+    def work(connection: sa.Connection) -> None:
+        if not claimed(connection, [spool_claim(name)]):
+            for number in claimed(connection, [run_claim(run)]):
+                take_claims(connection, number, [spool_claim(name)])
+
+    ledger.database.write(work)
+
+
+def _standing(connection: sa.Connection, number: int) -> Standing:
+    row = transaction_row(connection, number)
+    return Standing(posted(connection, number), row.refunded_usu, json.loads(row.facts))
+
+
+def open_ledger(where: object, *, create: bool) -> Ledger:
+    """The ledger of a file or URL; None: the user's own, in a folder that is made with `create`."""
+    if where is None:
+        where = default_file()
+        if create:
+            _make_folder(os.path.dirname(where))
+    return Ledger(str(where), create=create)
+
+
+def default_file() -> str:
+    """The ledger of a user who names none."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(base, "mpicoloc", "ledger.sqlite")
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
+        ) from None
+
+
+def stamp_now() -> Stamp:
+    """Time, user and host of this call."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = str(os.getuid())
+    # Either name may have any bytes.
+    by = f"{user}@{socket.gethostname()}".encode("utf-8", "replace").decode()
+    return Stamp(time.time(), by[:190])

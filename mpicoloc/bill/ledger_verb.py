@@ -137,13 +137,13 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _ledger(args: argparse.Namespace, *, create: bool = False) -> Ledger:
-    from mpicoloc.bill import default_ledger
+    from mpicoloc.bill import ledger as default_ledger
 
     return default_ledger.open_ledger(args.ledger or config.get("ledger"), create=create)
 
 
 def _stamp() -> Stamp:
-    from mpicoloc.bill import default_ledger
+    from mpicoloc.bill import ledger as default_ledger
 
     return default_ledger.stamp_now()
 
@@ -188,7 +188,7 @@ def _charge(args: argparse.Namespace) -> int:
 def _collect(args: argparse.Namespace) -> int:
     from mpicoloc.bill import charges
     from mpicoloc.profile.signature import KeyFile
-    from mpicoloc.slurm.collect_charges import CollectSettings, collect
+    from mpicoloc.slurm.collect import CollectSettings, collect
 
     ledger, stamp = _ledger(args), _stamp()
     path = args.key_file or config.get("sign_key_file")

@@ -7,14 +7,60 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.lab import agent, begin, plan
+from mpicoloc.lab import agent, plan
+
+
+def check_tools(what: str, tools: Mapping[str, str]) -> None:
+    """See to it that such a lab can be made here.
+
+    Raises `EnvironmentFault` if a tool is missing, or the caller is not root.
+    """
+    if os.geteuid() != 0:
+        raise EnvironmentFault(f"only root makes and ends a {what}: use sudo; then any user runs jobs in it")
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        packages = sorted({tools[tool] for tool in missing})
+        raise EnvironmentFault(f"a {what} needs {', '.join(missing)}: install {', '.join(packages)}")
+
+
+def begin_lab(what: str, module: str, *arguments: str) -> None:
+    """Start the first process of a lab, ``python -m MODULE ARGUMENTS``, and wait until it is ready.
+
+    It is process 1 of a PID namespace: when it ends the kernel ends all others of the lab.
+
+    Raises `EnvironmentFault` if it says something else: why no lab could be made.
+    """
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
+    process = subprocess.Popen(
+        [*command, module, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd="/",
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    if said.strip() != "ready":
+        process.kill()
+        lines = (said + process.stdout.read()).strip().splitlines()
+        process.wait()
+        raise EnvironmentFault(f"no {what} could be made: {lines[-1] if lines else 'it was killed'}")
+    # It stays; nobody waits for it.
+    process.returncode = 0
+
 
 TOOLS = {
     "unshare": "util-linux",
@@ -30,7 +76,7 @@ _END_S = 10.0
 
 def check_machine() -> None:
     """See to it that a lab can be made here; errors as of `begin.check_machine`."""
-    begin.check_machine("lab", TOOLS)
+    check_tools("lab", TOOLS)
 
 
 def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
@@ -42,7 +88,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     _checked(name)
     plan.topology(notation, rates)
     check_machine()
-    begin.begin("lab", "mpicoloc.lab.server", name, notation, rates, str(clock_step_s))
+    begin_lab("lab", "mpicoloc.lab.server", name, notation, rates, str(clock_step_s))
 
 
 def _checked(name: str) -> str:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.lab import agent, begin, slurm_files, slurm_server
+from mpicoloc.lab import agent, control, slurm_server
 
 TOOLS = {
     "unshare": "util-linux",
@@ -33,34 +33,34 @@ _END_S = 15.0
 
 def check_machine() -> None:
     """See to it that a Slurm lab can be made here; errors as of `begin.check_machine`."""
-    begin.check_machine("Slurm lab", TOOLS)
+    control.check_tools("Slurm lab", TOOLS)
 
 
 def start(
     name: str,
     n_nodes: int,
-    n_cpus: int = slurm_files.CPUS,
+    n_cpus: int = slurm_server.CPUS,
     spank: str | None = None,
     *,
     is_guarded: bool = False,
     memory_mib: int | None = None,
-) -> slurm_files.Plan:
+) -> slurm_server.Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
     Result: what was made; ``slurm.conf`` lies in its `folder`. Raises `UsageError` if an argument makes no
     sense. Raises `EnvironmentFault` if there is such a lab, or the machine does not allow one.
     """
     checked(name)
-    if not 1 <= n_nodes <= slurm_files.MAX_NODES:
-        raise UsageError(f"{n_nodes} nodes: give 1 to {slurm_files.MAX_NODES}")
+    if not 1 <= n_nodes <= slurm_server.MAX_NODES:
+        raise UsageError(f"{n_nodes} nodes: give 1 to {slurm_server.MAX_NODES}")
     if not 1 <= n_cpus <= 1024:
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
         raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
     check_machine()
     port = _free_ports(name, n_nodes + 1)
-    plan = slurm_files.Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
-    begin.begin("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
+    plan = slurm_server.Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
+    control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
     return plan
 
 
@@ -98,7 +98,7 @@ def conf(name: str) -> str:
             raise EnvironmentFault(
                 f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up --name {name}`"
             )
-    return f"{slurm_files.ROOT}/{name}/slurm.conf"
+    return f"{slurm_server.ROOT}/{name}/slurm.conf"
 
 
 @contextlib.contextmanager
@@ -140,5 +140,5 @@ def stop(name: str) -> bool:
                     )
             finally:
                 os.close(fd)
-    shutil.rmtree(f"{slurm_files.ROOT}/{name}", ignore_errors=True)
+    shutil.rmtree(f"{slurm_server.ROOT}/{name}", ignore_errors=True)
     return first is not None

@@ -14,7 +14,7 @@ from typing import Any
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.pairing import assignment, sharing_plan
-from mpicoloc.slurm import client, command
+from mpicoloc.slurm import client
 
 
 @dataclass
@@ -60,7 +60,7 @@ def apply_action(
     """
     try:
         change_jobs(action, now, partitions, pauses_s)
-    except command.ControllerAway as error:
+    except client.ControllerAway as error:
         audit.add(now.now_s, "not said", **action_fields(action), error=str(error))
         raise
     except UpdateRefused as error:
@@ -121,7 +121,7 @@ def _minutes(limit_s: float) -> str:
 def _update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float]) -> None:
     try:
         client.update(job, changes, pauses_s)
-    except command.ControllerAway:
+    except client.ControllerAway:
         raise
     except EnvironmentFault as error:
         raise UpdateRefused(job, error) from None
@@ -168,7 +168,7 @@ def release_jobs(
     if missing := _missing_partitions(now, partitions):
         raise UsageError(missing[0])
     given = [
-        (action, apply_action(action, now, partitions, audit, command.PAUSES_S))
+        (action, apply_action(action, now, partitions, audit, client.PAUSES_S))
         for action in sharing_plan.released(now, names)
     ]
     if refused := [str(job) for _, job in given if job is not None]:

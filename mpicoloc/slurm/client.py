@@ -2,18 +2,84 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpicoloc.core.batch_system import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
 from mpicoloc.core.units import slurm_seconds
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.network.topology.hostlist import expand
-from mpicoloc.slurm import command as slurm_command
+
+LIMIT_S = 20.0
+"""Limit of one command, s; one that takes longer waits for a controller that is down."""
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses between attempts, s: a restart of slurmctld takes a second or two."""
+_AWAY_MESSAGES = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Socket timed out",
+    "Zero Bytes",
+    "standby",
+)
+
+
+class ControllerAway(EnvironmentFault):
+    """The controller does not answer now; it may later."""
+
+
+def run_program(
+    command: Sequence[str],
+    pauses_s: Sequence[float] = PAUSES_S,
+    sleep: Callable[[float], None] = time.sleep,
+    more: Mapping[str, str] | None = None,
+    *,
+    limit_s: float = LIMIT_S,
+    errors: str = "replace",
+) -> str:
+    """What a program of Slurm prints.
+
+    Result: its standard output. Raises `EnvironmentFault` if there is no such program, the controller stays
+    away, or refuses.
+    """
+    # SQUEUE_ variables of the user may leave jobs out.
+    env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")} | dict(
+        more or {}
+    )
+    for pause_s in pauses_s:
+        with contextlib.suppress(ControllerAway):
+            return _run_once(command, env, limit_s, errors)
+        sleep(pause_s)
+    return _run_once(command, env, limit_s, errors)
+
+
+def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, errors: str) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors=errors, check=False, timeout=limit_s,
+            stdin=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
+    except subprocess.TimeoutExpired:
+        raise _controller_away(f"no answer in {limit_s:g} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+    if any(word in words for word in _AWAY_MESSAGES):
+        raise _controller_away(words)
+    raise EnvironmentFault(f"{' '.join(command[:3])}: {words.splitlines()[-1]}")
+
+
+def _controller_away(words: str) -> ControllerAway:
+    return ControllerAway(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+
 
 _DOWN = {"down", "unknown", "error", "future", "invalid"}
 _NOT_FOR_JOBS = {
@@ -35,9 +101,7 @@ _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
 
-def snapshot(
-    clock: Callable[[], float] = time.time, pauses_s: Sequence[float] = slurm_command.PAUSES_S
-) -> Snapshot:
+def snapshot(clock: Callable[[], float] = time.time, pauses_s: Sequence[float] = PAUSES_S) -> Snapshot:
     """The jobs, the nodes and the partitions now.
 
     Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer. Raises `DataError` if
@@ -48,7 +112,7 @@ def snapshot(
     if isinstance(nodes, dict) and "nodes" not in nodes:
         # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
         nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
-    queues = partitions(slurm_command.run(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
+    queues = partitions(run_program(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
 
 
@@ -75,12 +139,12 @@ def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
     return "MEMORY" in settings_text.get("SelectTypeParameters", "").upper()
 
 
-def settings(pauses_s: Sequence[float] = slurm_command.PAUSES_S) -> dict[str, str]:
+def settings(pauses_s: Sequence[float] = PAUSES_S) -> dict[str, str]:
     """What ``scontrol show config`` says, by name.
 
     Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer.
     """
-    lines = slurm_command.run(["scontrol", "show", "config"], pauses_s).splitlines()
+    lines = run_program(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
     return {name.strip(): value.strip() for name, _, value in words}
 
@@ -116,7 +180,7 @@ def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ())
     Raises `slurm_command.ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if
     Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
-    slurm_command.run(
+    run_program(
         ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],
         pauses_s,
     )
@@ -124,7 +188,7 @@ def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ())
 
 def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
     more = ["--states=all"] if command == "squeue" else words
-    text = slurm_command.run([command, "--json", *more], pauses_s)
+    text = run_program([command, "--json", *more], pauses_s)
     try:
         return json.loads(text)
     except ValueError:

@@ -180,8 +180,8 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
 
 def _close(args: argparse.Namespace) -> int:
     from mpicoloc.profile import signature
+    from mpicoloc.slurm import close as close_job
     from mpicoloc.slurm import close as slurm_close
-    from mpicoloc.slurm import close_job
 
     slurm_close.check_pattern(args.out)
     key = key_of(args)
@@ -190,21 +190,24 @@ def _close(args: argparse.Namespace) -> int:
     is_now = args.step is None or args.ended is None
     ended_s = time.time() if is_now else config.parse_positive("--ended", args.ended)
     shm_dir = str(config.get("shm_dir"))
-    return close_job.close(start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s)
+    return close_job.close_job(
+        start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s
+    )
 
 
 def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.profile import signature
+    from mpicoloc.slurm import close as close_job
     from mpicoloc.slurm import close as slurm_close
-    from mpicoloc.slurm import close_job, step_note
-    from mpicoloc.slurm import settle as slurm_settle
+    from mpicoloc.slurm import records
+    from mpicoloc.slurm import records as slurm_settle
 
     if not os.path.isdir(args.spool):
         raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
     key = key_of(args)
     signature.key_id(key)  # what is wrong with it is said once
-    slurm_close.sweep(args.spool, time.time())
-    step_note.sweep(args.spool, time.time())
+    slurm_close.sweep_spool(args.spool, time.time())
+    records.sweep_marks(args.spool, time.time())
     if args.job is None:
         return close_job.print_results(slurm_settle.settle_all(args.spool, key))
     return close_job.print_results(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
@@ -212,7 +215,7 @@ def _settle(args: argparse.Namespace) -> int:
 
 def _statement(args: argparse.Namespace) -> Any:
     from mpicoloc.slurm import client
-    from mpicoloc.slurm.settle import OperatorStatement
+    from mpicoloc.slurm.records import OperatorStatement
 
     if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
         raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")

@@ -43,9 +43,12 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     interval_s = config.parse_positive("--interval-s", args.interval_s)
     from mpicoloc.pairing.plan_table import show_action
-    from mpicoloc.slurm import apply, service_loop
+    from mpicoloc.slurm import apply
+    from mpicoloc.slurm import service as service_loop
 
-    how = service_loop.settings(service_loop.partitions(args.alone, args.shared), rules, args.model)
+    how = service_loop.service_settings(
+        service_loop.named_partitions(args.alone, args.shared), rules, args.model
+    )
     audit = apply.AuditLog(args.audit, messages.trouble)
     service = service_loop.PairingService(
         args.profiles, args.model, how, audit, show_action, is_dry=args.dry_run
@@ -58,10 +61,11 @@ def release(args: argparse.Namespace) -> int:
     """Give back the waiting jobs that the service has sent to nodes."""
     from mpicoloc.network.topology.hostlist import expand
     from mpicoloc.pairing.plan_table import show_action
-    from mpicoloc.slurm import apply, service_loop
+    from mpicoloc.slurm import apply
+    from mpicoloc.slurm import service as service_loop
 
     names = expand(args.release, "--release") if args.release else ()
     audit = apply.AuditLog(args.audit, messages.trouble)
-    for action in apply.release_jobs(service_loop.partitions(args.alone, args.shared), audit, names):
+    for action in apply.release_jobs(service_loop.named_partitions(args.alone, args.shared), audit, names):
         show_action(action)
     return 0

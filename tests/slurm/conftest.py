@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slurm_jobs import Cluster, is_possible, jobs
 
-from mpicoloc.lab import slurm_cluster, slurm_files
+from mpicoloc.lab import slurm_cluster, slurm_server
 from mpicoloc.pmpi import build_spank, paths
 from mpicoloc.slurm import client
 
@@ -33,7 +33,7 @@ def lab():
     plugin, _ = build_spank.build(paths.lib_dir(), sys.executable)
     name = f"test-{os.getpid()}"
     plan = slurm_cluster.start(name, 4, spank=str(plugin))
-    assert plan.folder == f"{slurm_files.ROOT}/{name}"
+    assert plan.folder == f"{slurm_server.ROOT}/{name}"
     with tempfile.TemporaryDirectory(prefix="mpicoloc-slurm-") as folder:
         try:
             for family in ("openmpi", "mpich"):

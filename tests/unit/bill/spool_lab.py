@@ -9,7 +9,7 @@ from ledger_lab import write
 
 from mpicoloc.core.step_record import StepRecord
 from mpicoloc.profile import signature
-from mpicoloc.slurm import step_record
+from mpicoloc.slurm import records
 
 KEY = b"0123456789abcdef0123456789abcdef"
 BEGAN_S = 1_700_000_000
@@ -54,8 +54,8 @@ class Spool:
     def put(self, record, facts=None):
         """The step of this record."""
         path = self.profile(self.folder, record, facts)
-        record_path = step_record.path_of(path)
-        assert step_record.write(record_path, replace(record, profile=path.name), KEY)
+        record_path = records.record_path(path)
+        assert records.write_sealed(record_path, replace(record, profile=path.name), KEY)
         return path
 
     def profile(self, folder, record, facts=None):

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_lab import STAMP, SU, assert_right, balances, charge
 
-from mpicoloc.bill import posts, spool
+from mpicoloc.bill import ledger as posts
+from mpicoloc.bill import ledger as spool
 from mpicoloc.bill.audit import audit
 from mpicoloc.bill.db import CHARGES, GRANTS
 from mpicoloc.bill.ledger import Ledger
@@ -154,7 +155,9 @@ def test_the_sites_own_accounts_are_no_users(ledger, where, name):
 def test_no_account_pays_itself(ledger, where, name):
     ledger.open_account("lab", SU, 0, STAMP)
     with pytest.raises(UsageError, match=f"{name} cannot pay itself"):
-        ledger.database.write(lambda connection: posts.post(connection, "grant", (name, name), SU, STAMP))
+        ledger.database.write(
+            lambda connection: posts.post_transfer(connection, "grant", (name, name), SU, STAMP)
+        )
     assert assert_right(where)["lab"] == SU
 
 

@@ -6,7 +6,7 @@ import pytest
 import spool_lab
 from ledger_lab import SU, assert_right, write
 
-from mpicoloc.bill import job_charges
+from mpicoloc.bill import charges
 
 NAMES = [
     "1'; DROP TABLE mpicoloc_accounts; --",
@@ -79,5 +79,5 @@ def test_an_account_of_slurms_is_text_and_no_command(call, tmp_path, where):
 
 @pytest.mark.parametrize("job_id", [*NAMES, "7-nested-12", "7-spawn-3", "7-nested-1-spawn-2", "a-nested-b"])
 def test_the_number_of_a_job_is_what_stands_before_its_inner_jobs(job_id):
-    found = job_charges.number_of(job_id)
+    found = charges.job_number(job_id)
     assert found == ("7" if job_id[:2] == "7-" else job_id)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from ledger_lab import STAMP, SU, assert_right, charge, charged, write
 
-from mpicoloc.bill import posts
+from mpicoloc.bill import ledger as posts
 from mpicoloc.errors import Refused, UsageError
 
 
@@ -91,9 +91,9 @@ def test_a_refund_trusts_nothing_that_it_read_before(two, where, monkeypatch, am
     """Not every database keeps others off a row that was read."""
     number = two.charge("lab", charge(1, 4 * SU), STAMP).transaction
     with two.database.reading() as connection:
-        before = posts.transaction(connection, number)
+        before = posts.transaction_row(connection, number)
     two.refund(number, 3 * SU, STAMP)
-    read = posts.transaction
+    read = posts.transaction_row
 
     def late(*args, keep_others_off=False):
         return before if keep_others_off else read(*args)

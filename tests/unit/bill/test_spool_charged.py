@@ -13,7 +13,7 @@ from spool_lab import BEGAN_S, KEY, RECORD, collected, script
 
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.profile import signature
-from mpicoloc.slurm import step_record
+from mpicoloc.slurm import records
 
 
 def test_cores_and_time_are_slurms_and_the_slowdown_is_the_profiles(books, spool):
@@ -55,7 +55,7 @@ def test_two_clusters_may_have_the_same_job(books, spool, tmp_path):
     path = write(other, "p.h5", job_id="7", start_unix_s=float(BEGAN_S), wall_s=1700.0)
     signature.sign(path, KEY, 1.0)
     record = replace(RECORD, profile="p.h5", cluster="other")
-    step_record.write(step_record.path_of(path), record, KEY)
+    records.write_sealed(records.record_path(path), record, KEY)
     assert collected(books, spool.folder)[0] == collected(books, other)[0] == 0
     assert len(Ledger("ledger.sqlite").statement("lab")) == 3
 
@@ -105,14 +105,14 @@ def test_what_was_charged_before_is_subtracted_later(books, spool):
 
 def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool):
     good = spool()
-    os.unlink(step_record.path_of(spool(job=8)))
+    os.unlink(records.record_path(spool(job=8)))
     spool(job=9, user="nobody")
-    changed = Path(step_record.path_of(spool(job=11)))
+    changed = Path(records.record_path(spool(job=11)))
     changed.write_text(changed.read_text().replace('"n_cpus": 8', '"n_cpus": 1'))
-    Path(step_record.path_of(spool(job=12))).write_text("{}")
+    Path(records.record_path(spool(job=12))).write_text("{}")
     moved = spool(job=16)
     moved.rename(spool.folder / f"6.{BEGAN_S}.0.h5")
-    os.rename(step_record.path_of(moved), spool.folder / f"6.{BEGAN_S}.0.json")
+    os.rename(records.record_path(moved), spool.folder / f"6.{BEGAN_S}.0.json")
     code, found = collected(books, spool.folder)
     said = {Path(entry["file"]).name.split(".")[0]: entry["reason"] for entry in found["charges"]}
     words = {
@@ -196,8 +196,8 @@ def test_a_file_whose_name_may_come_again_is_looked_at_again(books, spool):
     path = spool()
     plain = spool.folder / "7.0.h5"
     path.rename(plain)
-    os.unlink(step_record.path_of(path))
-    step_record.write(step_record.path_of(plain), replace(RECORD, profile="7.0.h5"), KEY)
+    os.unlink(records.record_path(path))
+    records.write_sealed(records.record_path(plain), replace(RECORD, profile="7.0.h5"), KEY)
     assert collected(books, spool.folder)[1]["charges"][0]["status"] == "charged"
     assert collected(books, spool.folder)[1]["charges"][0]["status"] == "already charged"
     assert assert_right("ledger.sqlite")["lab"] == 9 * SU
@@ -239,7 +239,7 @@ def test_the_documented_keys_are_those_of_the_command(books, spool):
     page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "json.md").read_text()
     documented = json.loads(re.search(r"keys of ledger collect --json -->\n```json\n(.*?)```", page, re.S)[1])
     path = spool()
-    record = json.loads(Path(step_record.path_of(path)).read_text())
+    record = json.loads(Path(records.record_path(path)).read_text())
     found = collected(books, spool.folder)[1]
     assert list(found) == list(documented) and list(found["charges"][0]) == list(documented["charges"][0])
     told = json.loads(re.search(r"keys of a record -->\n```json\n(.*?)```", page, re.S)[1])

@@ -17,7 +17,7 @@ from spool_lab import RECORD
 
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
-from mpicoloc.slurm import step_record
+from mpicoloc.slurm import records
 
 JOB_CPU_S = 8 * 3600.0
 STEPS = [
@@ -41,7 +41,7 @@ def files(tmp_path_factory):
     spool = spool_lab.Spool(tmp_path_factory.mktemp("files") / "spool")
     paths = [spool.put(record) for record in STEPS]
     Path(paths[1]).write_bytes(b"damaged")
-    return [(path, Path(step_record.path_of(path))) for path in paths]
+    return [(path, Path(records.record_path(path))) for path in paths]
 
 
 class Centre:

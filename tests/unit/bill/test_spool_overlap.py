@@ -16,7 +16,7 @@ from spool_lab import RECORD, collected
 from mpicoloc.bill import charges
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
-from mpicoloc.slurm import charged_job
+from mpicoloc.slurm import collect as charged_job
 
 LIMIT_S = 120
 

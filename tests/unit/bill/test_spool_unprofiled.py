@@ -12,7 +12,7 @@ from spool_lab import BEGAN_S, collected, script
 
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.profile import signature
-from mpicoloc.slurm import step_record
+from mpicoloc.slurm import records
 
 NOTHING = {"n_waiting": 0, "charges": []}
 REFUSED = {
@@ -35,7 +35,7 @@ def lines(account="lab"):
 
 def test_who_leaves_no_profile_pays_in_full_when_none_can_come_any_more(books, spool):
     """8 CPUs for half an hour are 4 SU; a profile would have made them 1."""
-    record = step_record.path_of(spool.bare())
+    record = records.record_path(spool.bare())
     code, out, err = books("collect", spool.folder, "--key-file", "site.key")
     assert (code, out) == (0, "")
     assert "1 waiting (a step without a good profile until its record is 3600 s old, --grace-s;" in err
@@ -196,7 +196,7 @@ def test_a_profile_that_is_refused_makes_nothing_cheaper(books, spool, what):
     assert collected(books, spool.folder) == (0, {"n_known": 1, **NOTHING}), "told once"
     facts = lines()[0].facts
     assert (facts["profile"], facts["lacks"], facts["measured_slowdown"]) == ("refused", told["reason"], None)
-    assert facts["file"] == step_record.path_of(path)
+    assert facts["file"] == records.record_path(path)
     assert "profile refused" in " ".join(books("statement", "lab")[1].split())
 
 
@@ -218,7 +218,7 @@ def test_files_of_what_was_charged_may_be_moved_away(books, spool):
     path.unlink()
     spool.age()
     assert collected(books, spool.folder) == (0, {"n_known": 1, **NOTHING})
-    os.unlink(step_record.path_of(path))
+    os.unlink(records.record_path(path))
     script(spool)
     found = collected(books, spool.folder)[1]["charges"]
     assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]
@@ -242,9 +242,9 @@ def test_only_what_the_plugin_calls_a_record_is_one(books, spool):
 
 
 def test_a_record_that_is_not_the_sites_charges_nobody(books, spool):
-    changed = Path(step_record.path_of(spool.bare()))
+    changed = Path(records.record_path(spool.bare()))
     changed.write_text(changed.read_text().replace('"user": "lab"', '"user": "eve"'))
-    moved = Path(step_record.path_of(spool.bare(job=8)))
+    moved = Path(records.record_path(spool.bare(job=8)))
     moved.rename(spool.folder / f"9.{BEGAN_S}.0.json")
     spool.age()
     code, found = collected(books, spool.folder)

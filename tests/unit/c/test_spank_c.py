@@ -11,7 +11,7 @@ import once
 import pytest
 from objects import CSRC, SANITIZED
 
-from mpicoloc.slurm import step_note
+from mpicoloc.slurm import records
 
 pytestmark = pytest.mark.skipif(
     not Path("/usr/include/slurm/spank.h").exists(), reason="no headers of Slurm here"
@@ -39,20 +39,20 @@ def run(name, parts, spool, factory, *flags):
 
 def test_names_and_waiting(spool, tmp_path_factory):
     before_s = time.time()
-    step_note.mark(str(spool), 30)
+    records.mark_job(str(spool), 30)
     run("test_spank", PARTS, spool, tmp_path_factory, "-DCLOSING_LIMIT_S=4", "-DNOTE_LIMIT_MS=30000")
-    step_note.unmark(str(spool), 30)
+    records.unmark_job(str(spool), 30)
     the_notes_are_read_as_they_were_meant(spool, before_s)
 
 
 def the_notes_are_read_as_they_were_meant(spool, before_s):
-    paths = step_note.paths(str(spool))
+    paths = records.note_paths(str(spool))
     assert sorted(os.listdir(spool / ".steps")) == [os.path.basename(path) for path in paths]
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (spool / ".steps", *paths)] == [
         0o700,
         *[0o600] * 2,
     ]
-    script, step = map(step_note.read, paths)
+    script, step = map(records.read_note, paths)
     assert (script.name, script.uid, script.n_nodes, script.n_cpus_here) == ("20.batch", 1000, 2, 4)
     assert script.ended_unix_s is None
     assert step.name == "21.3"

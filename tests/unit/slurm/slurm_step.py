@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 
 from mpicoloc.slurm import close
-from mpicoloc.slurm import record as slurm_record
+from mpicoloc.slurm import records as slurm_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
 JOB = {

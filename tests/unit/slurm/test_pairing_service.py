@@ -15,12 +15,12 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.errors import UsageError
-from mpicoloc.lab import slurm_files
+from mpicoloc.lab import slurm_server
 from mpicoloc.pairing.assignment import Assignment
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, command, service
+from mpicoloc.slurm import apply, client, service
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
@@ -203,7 +203,7 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
     audit = apply.AuditLog(None, pytest.fail)
-    with pytest.raises(command.ControllerAway):
+    with pytest.raises(client.ControllerAway):
         apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
     assert not (slurm / "said").exists()
     assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
@@ -302,4 +302,4 @@ def test_nodes_that_take_no_jobs_have_no_room():
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():
     page = Path(__file__).parents[3] / "docs/howto/decide/slurm-pairing.md"
-    assert f"```lua\n{slurm_files.JOB_SUBMIT}```" in page.read_text()
+    assert f"```lua\n{slurm_server.JOB_SUBMIT}```" in page.read_text()

@@ -24,8 +24,8 @@ from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
 from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, job_history, service, service_loop
-from mpicoloc.slurm import command as slurm_command
+from mpicoloc.slurm import apply, job_history, service
+from mpicoloc.slurm import client as slurm_command
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")
@@ -47,7 +47,7 @@ def watch(tmp_path, monkeypatch):
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         tables = dict(profile.tables) | {"nodes": table("nodes", nodes)}
         hdf5.write(dataclasses.replace(profile, job=job, tables=tables), folder / f"{name}.h5")
-    ask = slurm_command.run
+    ask = slurm_command.run_program
     monkeypatch.setattr(slurm_command, "run", lambda command, pauses_s=(): ask(command, ()))
 
     def watch(*words, update=UPDATE, n_looks=3, between=lambda i: None):
@@ -59,7 +59,7 @@ def watch(tmp_path, monkeypatch):
             if look == n_looks:
                 raise End
 
-        monkeypatch.setattr(service_loop, "time", types.SimpleNamespace(sleep=sleep, time=time.time))
+        monkeypatch.setattr(service, "time", types.SimpleNamespace(sleep=sleep, time=time.time))
         given = ("pair", "--watch", "--profiles", str(folder), "--audit", str(tmp_path / "log"))
         with contextlib.suppress(End):
             main.main([*given, *(words or ("--prior-slowdown", "1.3"))])
@@ -146,11 +146,11 @@ def test_a_model_that_is_fitted_anew_is_read_and_a_damaged_one_is_not(watch, cap
 
 def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(watch.folder / "cache"))
-    with service_loop.hold_lock(Partitions("whole", "shared")):
+    with service.hold_lock(Partitions("whole", "shared")):
         assert watch(n_looks=1) == []
         assert "another `mpicoloc pair --watch` steers whole and shared" in capsys.readouterr().err
         assert watch("--prior-slowdown", "1.3", "--dry-run", n_looks=1)
-        with service_loop.hold_lock(Partitions("others", "shared")):
+        with service.hold_lock(Partitions("others", "shared")):
             pass
     assert len(watch(n_looks=1)) == 4
 
@@ -158,17 +158,17 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
 def test_a_reader_that_outlives_its_service_keeps_no_new_one_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     both = Partitions("whole", "shared")
-    with service_loop.hold_lock(both):
+    with service.hold_lock(both):
         begun, begins = os.pipe()
         reader = os.fork()
         if reader == 0:
             os.write(begins, b"x")
             signal.pause()
         os.read(begun, 1)
-        with pytest.raises(EnvironmentFault), service_loop.hold_lock(both):
+        with pytest.raises(EnvironmentFault), service.hold_lock(both):
             pass
     try:
-        with service_loop.hold_lock(both):
+        with service.hold_lock(both):
             assert os.waitpid(reader, os.WNOHANG) == (0, 0), "it lives"
     finally:
         os.kill(reader, signal.SIGKILL)

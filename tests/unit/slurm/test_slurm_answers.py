@@ -11,7 +11,7 @@ from slurm_programs import stand_in
 
 from mpicoloc.core.batch_system import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.slurm import client, command
+from mpicoloc.slurm import client
 
 ANSWERS = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
 
@@ -203,17 +203,17 @@ AWAY = "import sys; sys.exit('slurm_load_jobs error: Unable to contact slurm con
 def test_a_controller_that_is_away_is_asked_again_until_patience_ends():
     slept = []
     with pytest.raises(EnvironmentFault, match="scontrol ping"):
-        command.run([sys.executable, "-c", AWAY], (0.5, 1.0), slept.append)
+        client.run_program([sys.executable, "-c", AWAY], (0.5, 1.0), slept.append)
     assert slept == [0.5, 1.0]
 
 
 def test_an_answer_after_a_restart_counts(tmp_path):
     up = tmp_path / "up"
     code = f"import os, sys\nif os.path.exists({str(up)!r}): sys.exit(print('there'))\n{AWAY}"
-    assert command.run([sys.executable, "-c", code], (0.5,), lambda _: up.touch()) == "there\n"
+    assert client.run_program([sys.executable, "-c", code], (0.5,), lambda _: up.touch()) == "there\n"
 
 
 def test_a_refusal_is_told_at_once():
     code = "import sys; sys.exit('slurm_update error: Access/permission denied')"
     with pytest.raises(EnvironmentFault, match="permission denied"):
-        command.run([sys.executable, "-c", code], (9.0,), pytest.fail)
+        client.run_program([sys.executable, "-c", code], (9.0,), pytest.fail)

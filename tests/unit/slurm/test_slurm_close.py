@@ -15,7 +15,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import hdf5, signature
-from mpicoloc.slurm import close, close_job
+from mpicoloc.slurm import close
 
 KEY = b"0123456789abcdef0123456789abcdef"
 UID = os.getuid()
@@ -90,7 +90,7 @@ def test_each_profile_is_signed_once_and_told_together(job):
     assert [os.path.basename(path) for path in close.signed_profiles(spool, START)] == [
         f"7.{SUBMITTED_S}.{step}.h5" for step in ("0", "batch")
     ]
-    told = close_job.price_so_far(spool, START)
+    told = close.price_so_far(spool, START)
     assert told["n_profiles"] == 2
     assert told["profile_runtime_su"] == pytest.approx(2 * profile().price.runtime_su)
     assert told["slowdown"][0] == profile().interference.slowdown.value
@@ -101,7 +101,7 @@ def test_a_job_that_starts_again_or_has_an_old_number_is_another(job):
     for start in (START, again, replace(START, submitted_unix_s=SUBMITTED_S * 10)):
         assert sign(job, start) is not None
         write_anew(job)
-        assert close_job.price_so_far(str(job / "spool"), start)["n_profiles"] == 1
+        assert close.price_so_far(str(job / "spool"), start)["n_profiles"] == 1
     assert len(list((job / "spool").glob("*.h5"))) == 3
 
 
@@ -181,7 +181,7 @@ def test_what_unfolds_to_more_memory_than_there_is_is_not_signed(job, monkeypatc
     assert sign(job)
     monkeypatch.undo()
     assert sign(job, name="7.1.h5")
-    assert close_job.price_so_far(str(job / "spool"), START)["n_profiles"] == 2
+    assert close.price_so_far(str(job / "spool"), START)["n_profiles"] == 2
 
 
 DAY_S = 86400.0
@@ -200,7 +200,7 @@ def test_what_was_half_written_is_removed_later(job):
     for name, age_s in ages_s.items():
         (spool / name).touch()
         os.utime(spool / name, (now_s - age_s,) * 2)
-    close.sweep(str(spool), now_s)
+    close.sweep_spool(str(spool), now_s)
     gone = {".mpicoloc-a.h5.part", ".mpicoloc-prices-7.1.json"}
     assert {path.name for path in spool.iterdir()} == ages_s.keys() - gone, "a step may run for weeks"
 
@@ -215,17 +215,17 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
 
     def so_far():
         read.clear()
-        return close_job.price_so_far(str(spool), START), list(read)
+        return close.price_so_far(str(spool), START), list(read)
 
     monkeypatch.setattr(close, "read_signed", counted)
     assert so_far() == (None, [])
     sign(job)
     first = os.path.basename(close.signed_profiles(str(spool), START)[0])
-    one = close_job.sum_prices([close_job.price_of_profile(profile())])
+    one = close.sum_prices([close.price_of_profile(profile())])
     assert so_far() == (one, [first])
     assert so_far() == (one, []), "a step without a profile"
     sign(job, name="7.batch.h5")
-    both = close_job.sum_prices([close_job.price_of_profile(profile())] * 2)
+    both = close.sum_prices([close.price_of_profile(profile())] * 2)
     second = os.path.basename(close.signed_profiles(str(spool), START)[1])
     assert so_far() == (both, [second])
     os.utime(spool / first, (4e9, 4e9))
@@ -235,7 +235,7 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
         assert so_far() == (both, [first, second])
     (spool / second).write_bytes(b"no profile")
     assert so_far()[0] == one
-    close_job.remove_cache(str(spool), START)
+    close.remove_cache(str(spool), START)
     assert not list(spool.glob(".mpicoloc-prices-*"))
 
 
@@ -246,7 +246,7 @@ def test_a_price_that_slurm_has_is_not_told_again(monkeypatch, tmp_path):
 
 def test_what_was_not_measured_in_every_step_is_unknown(job):
     found = [profile(), replace(profile(), price=None)]
-    assert close_job.sum_prices(list(map(close_job.price_of_profile, found)))["profile_fair_su"] is None
+    assert close.sum_prices(list(map(close.price_of_profile, found)))["profile_fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):
@@ -314,7 +314,7 @@ def told(monkeypatch, folder, comment, **changes):
     scontrol.write_text(f"#!/bin/sh\nprintf '%s' \"$3\" > {folder}/told\n")
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
-    assert close_job.write_admin_comment(started(squeue(comment, **changes)), {"n_profiles": 2})
+    assert close.write_admin_comment(started(squeue(comment, **changes)), {"n_profiles": 2})
     return (folder / "told").read_text().removeprefix("AdminComment=")
 
 
@@ -343,7 +343,7 @@ def test_a_comment_that_may_be_cut_is_not_written_back(monkeypatch, tmp_path):
 
 @given(st.text(alphabet='ab {}":,1\n'), st.text(alphabet='ab {}":,1\n'))
 def test_the_last_price_is_the_only_one_and_all_else_stays(before, after):
-    once = close_job.with_price(f"{before} {PRICE} {after}", PRICE)
+    once = close.with_price(f"{before} {PRICE} {after}", PRICE)
     assert once == " ".join(filter(None, (before.strip(), PRICE, after.strip())))
     new = json.dumps({"mpicoloc": {"n_profiles": 2}})
-    assert close_job.with_price(once, new) == once.replace(PRICE, new)
+    assert close.with_price(once, new) == once.replace(PRICE, new)

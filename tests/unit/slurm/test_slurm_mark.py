@@ -10,8 +10,8 @@ from slurm_step import STEP, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.slurm import step_note
-from mpicoloc.slurm.step_note import StepNote
+from mpicoloc.slurm import records
+from mpicoloc.slurm.records import StepNote
 
 NOTE = StepNote(11, "0", os.getuid(), 1, 2, 1795377524.5, None)
 
@@ -44,7 +44,7 @@ def test_it_stays_from_the_first_end_of_a_step_to_the_epilog(site, tmp_path, mon
     spool, close = site
     told(tmp_path, monkeypatch)
     assert main([*close, "--step", "0", "--ended", "1795377604"]) == 0
-    assert noted(spool) == ["11.allocation"] and step_note.paths(str(spool)) == []
+    assert noted(spool) == ["11.allocation"] and records.note_paths(str(spool)) == []
     assert stat.S_IMODE(os.stat(spool / ".steps" / "11.allocation").st_mode) == 0o600
     assert main(["slurm", "settle", *close[7:]]) == 0 and noted(spool) == ["11.allocation"], "it is no note"
     write_note(spool, replace(NOTE, step="1"))
@@ -70,14 +70,14 @@ def test_a_job_with_a_script_has_none(site, tmp_path, monkeypatch):
 
 def test_one_without_an_epilog_goes_when_it_is_old(tmp_path):
     spool = tmp_path / "br[1]"
-    step_note.mark(str(spool), 11)
-    step_note.mark(str(spool), 12)
+    records.mark_job(str(spool), 11)
+    records.mark_job(str(spool), 12)
     mark = spool / ".steps" / "11.allocation"
     day_s = 86400.0
     os.utime(mark, (1e9, 1e9))
-    step_note.sweep(str(spool), 1e9 + 300 * day_s)
+    records.sweep_marks(str(spool), 1e9 + 300 * day_s)
     assert mark.exists()
-    step_note.sweep(str(spool), 1e9 + 500 * day_s)
+    records.sweep_marks(str(spool), 1e9 + 500 * day_s)
     assert noted(spool) == ["12.allocation"]
     assert stat.S_IMODE(os.stat(spool / ".steps").st_mode) == 0o700
 
@@ -86,5 +86,5 @@ def test_through_a_link_nothing_is_written(tmp_path):
     (tmp_path / ".steps").mkdir()
     os.symlink(tmp_path / "other", tmp_path / ".steps" / "11.allocation")
     with pytest.raises(EnvironmentFault, match="cannot be written"):
-        step_note.mark(str(tmp_path), 11)
+        records.mark_job(str(tmp_path), 11)
     assert not (tmp_path / "other").exists()

@@ -12,10 +12,10 @@ from slurm_programs import stand_in
 from slurm_step import JOB, KEY, STEP, record, squeue, write_note
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.slurm import close, step_record
-from mpicoloc.slurm import record as slurm_record
+from mpicoloc.slurm import close, records
+from mpicoloc.slurm import records as slurm_record
 from mpicoloc.slurm.close import Start
-from mpicoloc.slurm.step_note import StepNote
+from mpicoloc.slurm.records import StepNote
 
 
 def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():
@@ -75,7 +75,7 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
     assert path == f"{spool}/11.1795377520.0.json"
     assert [note.step for note in slurm_record.read_notes(str(spool), start).values()] == ["1"], "others stay"
     assert slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1.0) is None
-    return step_record.read(path).record
+    return records.read_record(path).record
 
 
 def test_a_step_has_a_record_whether_it_left_a_profile_or_not(tmp_path, monkeypatch):
@@ -120,27 +120,25 @@ def test_without_note_and_answer_there_is_no_record(tmp_path, monkeypatch):
 
 def test_a_record_is_written_once_for_its_owner_only(tmp_path):
     path = str(tmp_path / "11.1.0.json")
-    assert step_record.write(path, record(), KEY)
-    assert not step_record.write(path, replace(record(), ran_s=1.0), KEY)
+    assert records.write_sealed(path, record(), KEY)
+    assert not records.write_sealed(path, replace(record(), ran_s=1.0), KEY)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(tmp_path) == ["11.1.0.json"]
-    found = step_record.read(path)
+    found = records.read_record(path)
     assert found.record == record() and found.reason(KEY) == ""
     assert "another key" in found.reason(b"k" * 32)
-    assert step_record.read(str(tmp_path / "none.json")) is None
+    assert records.read_record(str(tmp_path / "none.json")) is None
     with pytest.raises(EnvironmentFault, match="cannot be written"):
-        step_record.write(str(tmp_path / "none" / "a.json"), record(), KEY)
+        records.write_sealed(str(tmp_path / "none" / "a.json"), record(), KEY)
 
 
-@given(
-    st.sampled_from(sorted(step_record.sealed(record(), KEY))), st.one_of(st.none(), st.integers(), st.text())
-)
+@given(st.sampled_from(sorted(records.seal(record(), KEY))), st.one_of(st.none(), st.integers(), st.text()))
 def test_no_value_of_a_record_can_be_changed(tmp_path_factory, name, value):
-    values = step_record.sealed(record(), KEY)
+    values = records.seal(record(), KEY)
     path = tmp_path_factory.mktemp("record") / "a.json"
     path.write_text(json.dumps(values | {name: value}))
     try:
-        found = step_record.read(str(path))
+        found = records.read_record(str(path))
     except DataError:
         return
     assert found.reason(KEY) or values[name] == value
@@ -150,4 +148,4 @@ def test_no_value_of_a_record_can_be_changed(tmp_path_factory, name, value):
 def test_what_is_no_record_is_told(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match="damaged"):
-        step_record.read(str(tmp_path / "a.json"))
+        records.read_record(str(tmp_path / "a.json"))

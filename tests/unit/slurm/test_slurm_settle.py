@@ -10,8 +10,11 @@ from slurm_step import KEY, record, squeue, squeue_script, write_note
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
 from mpicoloc.profile import signature
-from mpicoloc.slurm import close, settle, step_note, step_record
-from mpicoloc.slurm.step_note import StepNote
+from mpicoloc.slurm import close
+from mpicoloc.slurm import records as settle
+from mpicoloc.slurm import records as step_note
+from mpicoloc.slurm import records as step_record
+from mpicoloc.slurm.records import StepNote
 
 STEP = StepNote(11, "0", 1000, 2, 4, 1795377530.0, None)
 SCRIPT = replace(STEP, step="batch", n_nodes=1, begun_unix_s=1795377523.5)
@@ -41,7 +44,7 @@ def left(spool, key):
 
 
 def records(spool):
-    found = [step_record.read(str(path)) for path in sorted(spool.glob("*.json"))]
+    found = [step_record.read_record(str(path)) for path in sorted(spool.glob("*.json"))]
     return {sealed.record.step: sealed.record for sealed in found}
 
 
@@ -51,7 +54,7 @@ def test_a_job_that_has_ended_has_records_of_its_steps_once(spool, key, tmp_path
         write_note(spool, note)
     names = [f"{spool}/11.1795377520.{step}.json" for step in ("batch", "0")]
     assert left(spool, key) == names
-    assert left(spool, key) == [] and step_note.paths(str(spool)) == []
+    assert left(spool, key) == [] and step_note.note_paths(str(spool)) == []
     found = records(spool)
     assert (found["0"].n_cpus, found["0"].n_nodes, found["0"].ran_s) == (8, 2, 598.0), "to the end of the job"
     assert (found["batch"].n_cpus, found["batch"].ran_s) == (8, 605.0)
@@ -69,9 +72,9 @@ def test_a_record_that_was_made_in_time_stays(spool, key, tmp_path, monkeypatch)
     told(tmp_path, monkeypatch, StateCompact="CD", BatchFlag="1")
     write_note(spool, STEP)
     path = spool / "11.1795377520.0.json"
-    assert step_record.write(str(path), record(), KEY)
+    assert step_record.write_sealed(str(path), record(), KEY)
     before = path.read_bytes()
-    assert left(spool, key) == [] and step_note.paths(str(spool)) == []
+    assert left(spool, key) == [] and step_note.note_paths(str(spool)) == []
     assert path.read_bytes() == before
 
 
@@ -98,8 +101,8 @@ def test_the_first_start_of_a_job_that_was_requeued_has_records_of_its_own(
     made = {os.path.basename(path) for path in left(spool, key)}
     first = {"11.1795377523.batch.json", "11.1795377523.0.json"}
     assert made == (first | {"11.1795377600.0.json"} if state == "CD" else first)
-    found = step_record.read(str(spool / "11.1795377523.0.json")).record
-    script = step_record.read(str(spool / "11.1795377523.batch.json")).record
+    found = step_record.read_record(str(spool / "11.1795377523.0.json")).record
+    script = step_record.read_record(str(spool / "11.1795377523.batch.json")).record
     assert (found.restarts, found.n_cpus, found.ran_s) == (0, 8, 70.0) and found.run_of("") == script.run_of(
         ""
     )
@@ -114,7 +117,7 @@ def test_a_job_that_waits_has_no_steps_of_this_start(spool, key, tmp_path, monke
 
 def test_it_has_the_name_that_records_made_in_time_have(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="PD", SubmitTime="1795377600", RestartCnt="1")
-    step_record.write(str(spool / "11.1795377520.5.json"), replace(record(), step="5"), key)
+    step_record.write_sealed(str(spool / "11.1795377520.5.json"), replace(record(), step="5"), key)
     write_note(spool, STEP)
     assert left(spool, key) == [f"{spool}/11.1795377520.0.json"]
     assert records(spool)["0"].run_of("") == records(spool)["5"].run_of("")
@@ -154,7 +157,9 @@ def test_of_a_forgotten_job_the_site_tells(spool, key, tmp_path, monkeypatch, ca
     found = records(spool)
     assert (found["0"].n_cpus, found["0"].ran_s, found["0"].account) == (8, 70.0, "chem")
     assert found["batch"].ran_s == 67.5 and found["batch"].run_of("") == found["0"].run_of("")
-    assert [step_note.read(path) for path in step_note.paths(str(spool))] == [later], "of the next start"
+    assert [step_note.read_note(path) for path in step_note.note_paths(str(spool))] == [later], (
+        "of the next start"
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,14 +189,14 @@ def test_a_note_that_comes_late_goes_where_its_step_has_a_record(spool, key, tmp
             write_note(spool, note)
         made = left(spool, key)
         told(tmp_path, monkeypatch, script, StateCompact="R")
-    assert made == [] and step_note.paths(str(spool)) == []
+    assert made == [] and step_note.note_paths(str(spool)) == []
     before = records(spool)
     stand_in(tmp_path, monkeypatch, {"scontrol": "echo ClusterName = lab"})
     other = write_note(spool, replace(STEP, begun_unix_s=1795379000.0))
     write_note(spool, STEP)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path, "--job", "11"]
     assert main([*command, "--submitted", "1795377520", "--ended", "1795378999"]) == 2
-    assert step_note.paths(str(spool)) == [str(other)] and records(spool) == before
+    assert step_note.note_paths(str(spool)) == [str(other)] and records(spool) == before
 
 
 def test_a_record_that_is_not_the_sites_settles_nothing(spool, key, tmp_path, monkeypatch):
@@ -199,7 +204,9 @@ def test_a_record_that_is_not_the_sites_settles_nothing(spool, key, tmp_path, mo
     path = write_note(spool, STEP)
     (spool / "11.1795377520.1.json").write_text("damaged")
     other = replace(record(), uid=1000, step="0", step_start_unix_s=STEP.begun_unix_s)
-    assert step_record.write(str(spool / "11.1795377520.0.json"), other, b"another key of 32 bytes or more.")
+    assert step_record.write_sealed(
+        str(spool / "11.1795377520.0.json"), other, b"another key of 32 bytes or more."
+    )
     assert [type(found) for found in left(spool, key)] == [Refused] and path.exists()
 
 
@@ -226,7 +233,7 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
         f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")
     ]
     assert (records(spool)["0"].ran_s, records(spool)["allocation"].ran_s) == (55.0, 61.0)
-    assert len(step_note.paths(str(spool))) == len(others)
+    assert len(step_note.note_paths(str(spool))) == len(others)
 
 
 def closed(spool, key):
@@ -263,7 +270,7 @@ def test_a_job_whose_script_is_not_measured_pays_for_its_steps_alone(spool, key,
 def test_records_of_an_earlier_job_of_that_number_make_none(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="CG")
     path = spool / "11.1795300000.0.json"
-    assert step_record.write(str(path), record(), KEY) and closed(spool, key) == []
+    assert step_record.write_sealed(str(path), record(), KEY) and closed(spool, key) == []
 
 
 def test_a_job_whose_end_slurm_does_not_tell_has_no_wrong_one(spool, key, tmp_path, monkeypatch):
@@ -275,8 +282,10 @@ def test_a_job_whose_end_slurm_does_not_tell_has_no_wrong_one(spool, key, tmp_pa
 
 def kept(spool, step="0", job=11):
     """The record of a step that was made when it ended, of a job that has no script."""
-    assert step_record.write(f"{spool}/{job}.1795377520.{step}.json", replace(record(), step=step), KEY)
-    step_note.mark(str(spool), job)
+    assert step_record.write_sealed(
+        f"{spool}/{job}.1795377520.{step}.json", replace(record(), step=step), KEY
+    )
+    step_note.mark_job(str(spool), job)
 
 
 def test_a_job_whose_epilog_got_no_answer_has_its_own_record_later(spool, key, tmp_path, monkeypatch):

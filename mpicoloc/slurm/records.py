@@ -1,0 +1,754 @@
+"""What Slurm said of a step when it ended: a JSON file beside its signed profile, with the site's code on it.
+
+The profile tells how much the step was slowed down, as its user's programs measured it; the record tells who
+ran it, on how many cores and for how long, as Slurm gave them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hmac
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mpicoloc.core.plain_values import dataclass_from
+from mpicoloc.core.step_record import ALLOCATION, SCRIPTS, StepRecord, step_record_of
+from mpicoloc.core.tables import printable
+from mpicoloc.core.units import slurm_seconds
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.profile import signature
+from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
+from mpicoloc.slurm import close
+from mpicoloc.slurm.client import ControllerAway
+from mpicoloc.slurm.close import STEP, Start
+
+# The Slurm plugin's note of a step that has begun: a JSON file in the spool until the step has its record.
+#
+# The plugin writes it as root in C (``csrc/spank/notes.c``), without a query to Slurm. Beside the notes lie
+# marks: a mark says that steps of a job of `srun` or `salloc` alone have records, so the job itself needs one
+# too.
+
+
+NOTES_FOLDER = ".steps"
+"""In the spool; root's only."""
+NOTE_MAX_BYTES = 1 << 12
+_MARK_KEPT_S = 400 * 86400.0
+"""Age at which a mark is removed, s: no job lasts so long after its last step."""
+
+
+@dataclass(frozen=True)
+class StepNote:
+    """One step as its first node saw it.
+
+    Attributes
+    ----------
+    job, step : int, str
+        Slurm's number of the job; that of the step, or ``batch`` for the script and ``interactive``.
+    uid : int
+        Who runs it.
+    n_nodes, n_cpus_here : int
+        Nodes of the step, and CPUs that it has on the first one.
+    begun_unix_s, ended_unix_s : float, float or None
+        When its tasks began, and when the last one on the first node ended, s; None: they run, or the end was
+        not seen.
+    """
+
+    job: int
+    step: str
+    uid: int
+    n_nodes: int
+    n_cpus_here: int
+    begun_unix_s: float
+    ended_unix_s: float | None
+
+    @property
+    def name(self) -> str:
+        """Job and step, as Slurm writes them."""
+        return f"{self.job}.{self.step}"
+
+
+def note_paths(spool: str, job: int | None = None) -> list[str]:
+    """Files of the notes in a spool, of one job or of all, in the order of their names."""
+    start = "[0-9]" if job is None else f"{job}."
+    return sorted(glob.glob(os.path.join(glob.escape(spool), NOTES_FOLDER, f"{start}*.json")))
+
+
+def read_note(path: str) -> StepNote | None:
+    """The note in a file; None: it is gone, as its record was made.
+
+    Raises `DataError` if it is no note, or one of another version, or not root's. Raises `EnvironmentFault`
+    if it cannot be read.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(NOTE_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+        raise DataError(f"{path} is not root's, so the plugin did not write it: remove it")
+    try:
+        values = json.loads(content) if len(content) <= NOTE_MAX_BYTES else {}
+        version = values["schema_version"]
+        if version != VERSION:
+            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+        found = dataclass_from(StepNote, values)
+        if not (found.step.isdecimal() or found.step in SCRIPTS):
+            raise ValueError(found.step)
+        return found
+    except (AttributeError, *MALFORMED) as error:
+        raise DataError(
+            f"{path} is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
+        ) from error
+
+
+def mark_job(spool: str, job: int) -> None:
+    """Mark a job for its epilog (``mn_has`` in C), which writes the record of the job itself.
+
+    Raises `EnvironmentFault` if the folder refuses.
+    """
+    path = mark_path(spool, job)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(handle, "wb"):
+            os.utime(handle)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}") from error
+
+
+def unmark_job(spool: str, job: int) -> None:
+    """Remove the mark of a job that has its records, if there is one; errors as of `remove`."""
+    remove_note(mark_path(spool, job))
+
+
+def sweep_marks(spool: str, now_unix_s: float) -> None:
+    """Remove marks of jobs that have had no epilog, as their first node died."""
+    for path in glob.glob(mark_path(glob.escape(spool), "*")):
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_mtime < now_unix_s - _MARK_KEPT_S:
+                os.unlink(path)
+
+
+def marked_jobs(spool: str) -> list[int]:
+    """Jobs that have a mark."""
+    names = map(os.path.basename, glob.glob(mark_path(glob.escape(spool), "*")))
+    return sorted(int(job) for job in (name.partition(".")[0] for name in names) if job.isdecimal())
+
+
+def mark_path(spool: str, job: int | str) -> str:
+    """Path of a job's mark; its ending is not ``.json``, so it is not read as a note."""
+    return os.path.join(spool, NOTES_FOLDER, f"{job}.allocation")
+
+
+def remove_note(path: str) -> None:
+    """Remove a note whose step has its record.
+
+    Raises `EnvironmentFault` if the folder refuses.
+    """
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be removed: {error.strerror}") from error
+
+
+VERSION = 1
+MAX_BYTES = 1 << 16
+SKEW_S = 60.0
+"""By how much the clocks of a node and of slurmctld may differ, s."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A record as its file has it; nothing of it is checked before `reason`."""
+
+    record: StepRecord
+    covered: bytes
+    key_id: str
+    code: str
+
+    def reason(self, key: Key) -> str:
+        """Why this is not as the holder of `key` wrote it; empty: it is."""
+        # In constant time, so that no caller can find the code byte by byte.
+        if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
+            return ""
+        if self.key_id != key_id(key):
+            return f"Slurm's record has the code of another key ({printable(self.key_id)[:32]})"
+        return "Slurm's record was changed after it was written"
+
+
+def record_path(profile: str) -> str:
+    """Where the record of a profile in a spool is."""
+    return os.path.splitext(profile)[0] + ".json"
+
+
+def record_paths(spool: str, job: int) -> list[str]:
+    """Records of a job's steps in a spool, of all of its starts, in the order of their names."""
+    return sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*.json")))
+
+
+def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
+    """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
+
+    Raises `EnvironmentFault` if the folder or disk refuses.
+    """
+    text = json.dumps(seal(record, key), indent=1, allow_nan=False) + "\n"
+    try:
+        handle, new = tempfile.mkstemp(
+            prefix=".mpicoloc-", suffix=".part", dir=os.path.dirname(os.path.abspath(path))
+        )
+        try:
+            with open(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(handle)
+            os.link(new, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be written: {error.strerror}") from error
+    return True
+
+
+def seal(record: StepRecord, key: Key) -> dict[str, Any]:
+    """The record as plain values, with its code."""
+    values = {"schema_version": VERSION, **asdict(record)}
+    code = mac(key, _covered(values))
+    return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
+
+
+def read_record(path: str) -> Sealed | None:
+    """The record in a file; None: there is no such file.
+
+    Raises `DataError` if it is no record, or one of another version. Raises `EnvironmentFault` if it cannot
+    be read.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        values = json.loads(content) if len(content) <= MAX_BYTES else {}
+        signature = values.pop("signature")
+        version = values.pop("schema_version")
+        if version != VERSION:
+            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+        record = step_record_of(values)
+        covered = _covered({"schema_version": version, **values})
+        return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
+    except (AttributeError, *MALFORMED) as error:
+        raise DataError(f"{path} is no record of Slurm's: it is damaged") from error
+
+
+def _covered(values: dict[str, Any]) -> bytes:
+    """One text for the same values, however the file is laid out."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+# Slurm's record of a step that ends: root queries it on the step's first node before slurmctld forgets it.
+#
+# Users cannot forge it: texts that a user chooses could look like other fields, so they are not read or stand
+# last. Fields that slurmctld has forgotten are taken from the plugin's note of the step.
+
+
+_STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
+
+
+def record_ended_step(
+    ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float
+) -> str | None:
+    """Write the record of a step that ends now into the spool, beside the place of its profile.
+
+    The profile of a killed step comes later, when Slurm has forgotten the step. The step's note is removed. A
+    job without a script gets a mark: its epilog then writes the record of the job itself.
+
+    Result: where the record is; None: there is one of that name. Raises `EnvironmentFault` if slurmctld does
+    not answer, or knows the step no more and there is no note of it, or the spool cannot be written. Raises
+    `DataError` if its answer is not understood: another version of Slurm.
+    """
+    start, step = ended
+    if not STEP.fullmatch(step):
+        raise UsageError(f"step {step!r}: give its number, batch or interactive")
+    notes = {path: note for path, note in read_notes(spool, start).items() if note.step == step}
+    note = next(iter(notes.values()), None)
+    name = start.name(step)
+    written = None
+    if not os.path.lexists(_path(spool, name)):
+        written = write_record(spool, name, _record_of_ended(ended, note, ended_unix_s), key)
+    if start.fields["BatchFlag"] == "0":
+        mark_job(spool, start.job)  # before the note goes, so that there is always one of them
+    for path in notes:
+        remove_note(path)
+    return written
+
+
+def _path(spool: str, name: str) -> str:
+    return record_path(os.path.join(spool, name))
+
+
+def write_record(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
+    """Write a record beside where the profile of this name is or will be.
+
+    Result: its path; None: there is one, which stays. Raises `EnvironmentFault` if the spool cannot be
+    written.
+    """
+    path = _path(spool, name)
+    return path if write_sealed(path, replace(record, profile=name), key) else None
+
+
+def read_notes(spool: str, start: Start) -> dict[str, StepNote]:
+    """Notes of the steps of this start of a job, by their files; those that cannot be read are left out."""
+    found = {}
+    for path in note_paths(spool, start.job):
+        with contextlib.suppress(DataError, EnvironmentFault):
+            note = read_note(path)
+            if note is not None and is_note_of(start, note):
+                found[path] = note
+    return found
+
+
+def recorded_steps(spool: str, start: Start) -> set[str]:
+    """Steps of this start of a job that have a record."""
+    names = (os.path.basename(path) for path in record_paths(spool, start.job))
+    return {name.split(".")[-2] for name in names if name.startswith(f"{start.stem}.")}
+
+
+def split_by_known_steps(
+    found: Sequence[tuple[str, str]], spool: str, start: Start
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Profiles of steps that Slurm has begun, and all others, which a user may lay there."""
+    steps = recorded_steps(spool, start) | {note.step for note in read_notes(spool, start).values()}
+    known = {start.name(step) for step in steps}
+    return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
+
+
+def is_note_of(start: Start, note: StepNote) -> bool:
+    """Whether a note belongs to this start of the job, not to an earlier one or a job of the same number."""
+    if start.fields.get("StateCompact") == "PD":
+        return False
+    # A job that was not requeued has no earlier start, so clocks may differ.
+    early_s = 1.0 if _restarts(start.fields) else SKEW_S
+    return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
+
+
+def _restarts(row: Mapping[str, str]) -> int:
+    text = row.get("RestartCnt", "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _record_of_ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
+    """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
+    start, step = ended
+    if note is None:
+        return query_step(start, step, ended_unix_s)
+    if not is_leaving(start, note):
+        try:
+            return query_step(start, step, ended_unix_s)
+        except ControllerAway:
+            raise
+        except (EnvironmentFault, DataError):
+            pass
+    return record_from_note(start, note, ended_unix_s)
+
+
+def is_leaving(start: Start, note: StepNote) -> bool:
+    """Whether a requeued job is leaving its nodes; Slurm then no longer has its start and run time."""
+    begun = start.fields.get("StartTime", "")
+    is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
+    return not start.is_running and is_later and _restarts(start.fields) > 0
+
+
+def query_step(start: Start, step: str, ended_unix_s: float) -> StepRecord:
+    """Record of a step that ends now, from Slurm; errors as of `record_ended_step`."""
+    text = ""
+    if step not in SCRIPTS:  # of those scontrol shows nothing, or all steps, with names that look like others
+        text = close.run_slurm(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
+    return parse_step(start, (step, text), close.user_name(start.uid), ended_unix_s)
+
+
+def parse_step(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
+    """Record from Slurm's answers; errors as of `record_ended_step`."""
+    step, text = ended
+    found = _STEP.match(text)
+    if step in SCRIPTS:
+        return _make_record(start, step, None, user, ended_unix_s)
+    if found is None:
+        raise _not_understood(start, step, ValueError(f"no step: {text[:80]!r}"))
+    begun, n_nodes, n_cpus = map(int, found.groups())
+    return _make_record(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
+
+
+def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
+    """Record of a step that Slurm has forgotten: the step's fields from its note, the job's from Slurm.
+
+    Raises `DataError` if Slurm's answer about the job is not understood.
+    """
+    row = dict(start.fields)
+    if is_leaving(start, note):
+        row |= {
+            "StartTime": str(int(note.begun_unix_s)),
+            "RestartCnt": str(_restarts(row) - 1),
+            "TimeUsed": "",
+        }
+    ended_s = ended_unix_s if note.ended_unix_s is None else note.ended_unix_s
+    own = None
+    if note.step not in SCRIPTS:
+        most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
+        own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
+    return _make_record(replace(start, fields=row), note.step, own, close.user_name(start.uid), ended_s)
+
+
+def _make_record(
+    start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
+) -> StepRecord:
+    """The record; `own` has start, nodes and CPUs of the step, None: they are the job's."""
+    row = start.fields
+    try:
+        job_start = float(row["StartTime"])
+        step_start, n_nodes, n_cpus = own or (job_start, int(row["NumNodes"]), int(row["NumCPUs"]))
+        is_array = row["ArrayTaskID"].isdecimal()
+        of_job = row.get("JobCPUs", row["NumCPUs"])
+        return StepRecord(
+            profile="",
+            cluster=row["Cluster"],
+            job=start.job,
+            step=step,
+            restarts=int(row["RestartCnt"]),
+            array_job=int(row["ArrayJobID"]) if is_array else None,
+            array_task=int(row["ArrayTaskID"]) if is_array else None,
+            uid=start.uid,
+            user=user,
+            account=None if row["Account"] in ("", "(null)") else row["Account"],
+            partition=row["Partition"],
+            n_nodes=n_nodes,
+            n_cpus=n_cpus,
+            job_submit_unix_s=float(row["SubmitTime"]),
+            job_start_unix_s=job_start,
+            step_start_unix_s=step_start,
+            ran_s=_ran_s(step_start, ended_unix_s, row["TimeUsed"]),
+            job_n_cpus=int(of_job) if of_job else None,
+            job_ran_s=_ran_s(job_start, ended_unix_s, row["TimeUsed"]),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _not_understood(start, step, error) from None
+
+
+def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
+    """Run time of the step, s; at most the job's own (`used`), which stops while the job is suspended."""
+    ran_s = max(0.0, ended_unix_s - step_start_unix_s)
+    if used:
+        used_s = slurm_seconds(used)
+        if used_s is None:
+            raise ValueError(f"no time: {used!r}")
+        ran_s = min(ran_s, used_s + 1.0)  # whole seconds, rounded down
+    return round(ran_s, 3)
+
+
+def _not_understood(start: Start, step: str, error: Exception) -> DataError:
+    return DataError(
+        f"Slurm's answer about step {start.job}.{step} is not understood "
+        f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
+    )
+
+
+_ENDED_STATES = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
+"""States of jobs that have ended, epilogs included."""
+
+
+def settle_job(
+    spool: str, start: Start, key: signature.Key, now_unix_s: float
+) -> Iterator[str | MpicolocError]:
+    """Write the missing records of a job in its epilog, and remove its notes.
+
+    A job without a script whose steps have records gets a record of its own, which pays for the rest of its
+    time.
+
+    Result: path of a record that was made, or what keeps one from being made.
+    """
+    for path, note in read_notes(spool, start).items():
+        try:
+            yield from _write_from_note(spool, (path, note), (start, now_unix_s), key)
+        except MpicolocError as error:
+            yield error
+    try:
+        yield from _write_allocation(spool, start, key)
+    except MpicolocError as error:
+        yield error
+
+
+def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
+    """Write the record of a job of `srun` or `salloc` alone, whose steps may not fill its time."""
+    if start.fields["BatchFlag"] != "0":
+        return  # its script pays, unless its user had that not measured
+    known = recorded_steps(spool, start)
+    noted = {note.step for note in read_notes(spool, start).values()}
+    # Slurm requeues scripts only, and tells the start of one that it requeues no more.
+    if not known or (known | noted).intersection(SCRIPTS) or start.fields["RestartCnt"] != "0":
+        return
+    user, ended = close.user_name(start.uid), start.fields["EndTime"]
+    if not ended.isdecimal():
+        raise DataError(f"Slurm has no end of job {start.job} ({ended!r}): it has no record")
+    record = parse_step(start, (ALLOCATION, ""), user, float(ended))
+    made = write_record(spool, start.name(ALLOCATION), record, key)
+    yield from [made] if made else []
+
+
+def settle_all(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Write the missing records of all jobs without an epilog.
+
+    Their first node has died, or slurmctld did not answer there. Jobs that run, or whose epilog may still
+    come, are left out.
+
+    Result: as of `settle_job`. Raises `EnvironmentFault` if slurmctld does not answer, or the spool cannot be
+    read.
+    """
+    yield from _settle_notes(spool, key)
+    # After the notes, because a job gets its own record only if one of its steps has one.
+    yield from _settle_allocations(spool, key)
+
+
+def _settle_notes(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Write the records of steps that have a note."""
+    notes: list[tuple[str, StepNote]] = []
+    for path in note_paths(spool):
+        try:
+            note = read_note(path)
+            notes += [(path, note)] if note and not _has_record_already(spool, (path, note), key) else []
+        except MpicolocError as error:
+            yield error
+    jobs: dict[tuple[int, int], Start | None] = {}
+    for path, note in notes:
+        job = note.job, note.uid
+        if job not in jobs:
+            jobs[job] = _query_start(*job)
+        same = [other for _, other in notes if (other.job, other.uid) == job]
+        try:
+            ended = _start_and_end(spool, (path, note), jobs[job], same, key)
+            yield from _write_from_note(spool, (path, note), ended, key) if ended else ()
+        except MpicolocError as error:
+            yield error
+
+
+def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
+    """Write the records of marked jobs that have ended."""
+    marked = marked_jobs(spool)  # read first: a job marked later may be unknown to the answer
+    known = _jobs_without_script() if marked else {}
+    for job in marked:
+        uid, state = known.get(job, (0, ""))
+        try:
+            if job not in known:
+                raise Refused(_forgotten_job(spool, job))
+            start = _query_start(job, uid) if state in _ENDED_STATES else None
+            if start is not None:
+                yield from _write_allocation(spool, start, key)
+                unmark_job(spool, job)
+        except ControllerAway:
+            raise
+        except MpicolocError as error:
+            yield error
+
+
+def _jobs_without_script() -> dict[int, tuple[int, str]]:
+    """User and state of all jobs without a script, by number: one query for thousands of jobs."""
+    # No field is a user's text, so none can look like another job's line.
+    fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
+    wanted = ",".join(f"{name}:24" for name in fields)
+    answer = close.run_slurm(["squeue", "--noheader", "--all", "--states=all", "--Format", wanted])
+    rows = [row for row in map(str.split, answer.splitlines()) if len(row) == len(fields)]
+    return {int(job): (int(uid), state) for job, uid, state, batch_flag in rows if batch_flag == "0"}
+
+
+def _forgotten_job(spool: str, job: int) -> str:
+    return (
+        f"no record of job {job} itself, which had no script, as Slurm no longer has it: only its steps are "
+        f"charged. See `sacct -D -j {job} -o JobID,Submit,Start,End,NCPUS,Account` for what it had, and "
+        f"remove {mark_path(spool, job)}"
+    )
+
+
+@dataclass(frozen=True)
+class OperatorStatement:
+    """Fields of a job that Slurm has forgotten, stated by the site from `sacct`; times in s since 1970.
+
+    `submitted_unix_s` is of the start in question: a requeued job has one for each. `account` None: it had
+    none; `ended_unix_s` None: the notes of all of its steps have their end.
+    """
+
+    job: int
+    submitted_unix_s: int
+    ended_unix_s: float | None
+    account: str | None
+    cluster: str
+
+
+def settle_stated_job(
+    spool: str, key: signature.Key, statement: OperatorStatement
+) -> Iterator[str | MpicolocError]:
+    """Write the records of one start of a job from the site's statement; yields as `settle_all`.
+
+    Raises `UsageError` if there is no note of it.
+    """
+    start = Start(
+        statement.job, 0, statement.submitted_unix_s, statement.submitted_unix_s, False, str(statement.job)
+    )
+    found = {}
+    for path in note_paths(spool, statement.job):
+        note = read_note(path)
+        if note is None or not is_note_of(replace(start, uid=note.uid), note):
+            continue
+        if _has_record_already(spool, (path, note), key):
+            continue
+        if (
+            statement.ended_unix_s is None or note.begun_unix_s <= statement.ended_unix_s
+        ):  # else of a later start
+            found[path] = note
+    if not found:
+        raise UsageError(
+            f"no step of job {statement.job} that was submitted at {statement.submitted_unix_s} "
+            "waits for its record"
+        )
+    row = _squeue_row(statement, list(found.values()))
+    for path, note in found.items():
+        ended_s = note.ended_unix_s if statement.ended_unix_s is None else statement.ended_unix_s
+        if ended_s is None:
+            yield UsageError(f"the end of step {note.name} is unknown: give that of its job with --ended")
+        else:
+            of_note = replace(start, uid=note.uid, fields=row)
+            yield from _write_from_note(spool, (path, note), (of_note, ended_s), key)
+
+
+def _squeue_row(statement: OperatorStatement, notes: Sequence[StepNote]) -> dict[str, str]:
+    """Fields as squeue would have printed them; unknown ones are empty."""
+    values = {
+        "SubmitTime": statement.submitted_unix_s,
+        "StartTime": int(min(note.begun_unix_s for note in notes)),
+        "NumNodes": max(note.n_nodes for note in notes),
+        "NumCPUs": max(note.n_cpus_here * note.n_nodes for note in notes),
+        "JobCPUs": "",  # it may have had more than each of these steps
+        "Account": statement.account or "",
+        "Cluster": statement.cluster,
+        "RestartCnt": 0,
+        "ArrayTaskID": "N/A",
+        "Partition": "",
+        "TimeUsed": "",
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def _has_record_already(spool: str, noted: tuple[str, StepNote], key: signature.Key) -> bool:
+    """Remove a note whose step has a record already (a hung writer leaves one); whether it was removed."""
+    path, note = noted
+    sealed = None
+    for other in record_paths(spool, note.job):
+        with contextlib.suppress(MpicolocError):
+            sealed = read_record(other)
+        if sealed and not sealed.reason(key) and _is_record_of(note, sealed.record):
+            remove_note(path)
+            return True
+    return False
+
+
+def _is_record_of(note: StepNote, record: StepRecord) -> bool:
+    """Whether note and record are of one step. Slurm tells whole seconds only."""
+    after_s = note.begun_unix_s - record.step_start_unix_s
+    return (record.uid, record.step) == (note.uid, note.step) and -1.0 <= after_s <= record.ran_s
+
+
+def _write_from_note(
+    spool: str, noted: tuple[str, StepNote], ended: tuple[Start, float], key: signature.Key
+) -> Iterator[str]:
+    """Write the record of a note; `ended` is the start of its job and its latest end, s."""
+    (path, note), (start, ended_unix_s) = noted, ended
+    record = record_from_note(start, note, ended_unix_s)
+    made = write_record(spool, start.name(note.step), record, key)
+    if start.fields.get("BatchFlag") == "0":
+        mark_job(spool, start.job)  # as at the end of a step that was seen
+    remove_note(path)
+    yield from [made] if made else []
+
+
+def _query_start(job: int, uid: int) -> Start | None:
+    try:
+        return close.query_start(job, uid)
+    except ControllerAway:
+        raise
+    except EnvironmentFault:
+        return None
+
+
+def _start_and_end(
+    spool: str, noted: tuple[str, StepNote], start: Start | None, same: Sequence[StepNote], key: signature.Key
+) -> tuple[Start, float] | None:
+    """The start of the job that a note belongs to, and its end, s; None if it may still run.
+
+    Raises `Refused` if Slurm does not know it any more.
+    """
+    (path, note), row = noted, start.fields if start else {}
+    state = row.get("StateCompact")
+    if start and is_note_of(start, note):
+        return (start, float(row["EndTime"])) if state in _ENDED_STATES else None
+    if start and state == "CG":
+        return None
+    if start and row["RestartCnt"] == "1":
+        earlier = [other for other in same if not is_note_of(start, other)]
+        return _first_start(spool, start, earlier, key), float(start.submitted_unix_s)
+    raise Refused(_forgotten_step(path, note))
+
+
+def _first_start(spool: str, start: Start, notes: Sequence[StepNote], key: signature.Key) -> Start:
+    """The first start of a job that was requeued since, so that SubmitTime is now the second start's.
+
+    The first start's submit time is taken from its records, else the begin of its first step stands for it:
+    no other start of the job can have that time.
+    """
+    began_s = min(note.begun_unix_s for note in notes)
+    submitted_s = int(began_s)
+    for path in record_paths(spool, start.job):
+        sealed = read_record(path)
+        if sealed and not sealed.reason(key):
+            record = sealed.record
+            if (record.uid, record.restarts) == (start.uid, 0) and record.job_submit_unix_s <= began_s + 1.0:
+                submitted_s = int(record.job_submit_unix_s)
+    n_cpus = max(int(start.fields["NumCPUs"]), *(note.n_cpus_here * note.n_nodes for note in notes))
+    changed = {
+        "SubmitTime": submitted_s,
+        "StartTime": int(began_s),
+        "RestartCnt": 0,
+        "NumCPUs": n_cpus,
+        "TimeUsed": "",
+    }
+    row = {**start.fields, **{name: str(value) for name, value in changed.items()}}
+    return replace(start, submitted_unix_s=submitted_s, is_running=False, fields=row)
+
+
+def _forgotten_step(path: str, note: StepNote) -> str:
+    begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
+    return (
+        f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
+        f"{note.n_nodes}, from {begun} to {ended}, as Slurm no longer has its job: look it up with "
+        f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and give "
+        f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {path}"
+    )
+
+
+def _time(time_s: float | None) -> str:
+    return (
+        "an unknown end" if time_s is None else f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S UTC}"
+    )
