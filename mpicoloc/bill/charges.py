@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -13,9 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from mpicoloc import config, messages
-from mpicoloc.bill import ledger as posts
 from mpicoloc.bill.db import claims, transactions
-from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp
+from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp, is_given_back, turn_claims
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.core import service_units
 from mpicoloc.core.estimate import estimate_json
@@ -51,47 +51,31 @@ class JobCharge:
     record: StepRecord | None
 
 
-@dataclass(frozen=True)
-class JobCharges:
-    """Charges of a job, oldest first; `n_turns` took a turn (`Charge.turn`), refunded ones too."""
-
-    n_turns: int
-    charges: list[JobCharge]
-
-
 def job_number(job_id: str) -> str:
     """The batch system's number of the job in which a job ran."""
     return _INNER.split(job_id)[0]
 
 
-def charges_of_job(ledger: Ledger, number: str) -> JobCharges:
-    """All charges of the jobs of this number.
+def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
+    """How many charges of jobs of this number took a turn, and those not given back whole, oldest first.
 
     A charge that rests on them is posted only if they are still all (`Charge.turn`).
     """
     n_turns, n_asked, found = 0, _N_FIRST, list[JobCharge]()
     with ledger.database.reading() as connection:
         while True:
-            asked = posts.turn_claims(number, range(n_turns, n_turns + n_asked))
+            asked = turn_claims(number, range(n_turns, n_turns + n_asked))
             rows = connection.execute(
                 sa.select(transactions)
                 .join(claims, claims.c.transaction_id == transactions.c.id)
                 .where(claims.c.claim.in_(asked))
                 .order_by(transactions.c.id)
             ).all()
-            found += [_job_charge(row) for row in rows if _stands(connection, row)]
+            found += [_job_charge(row) for row in rows if not is_given_back(connection, row)]
             n_turns += len(rows)
             if len(rows) < n_asked:
-                return JobCharges(n_turns, found)
+                return n_turns, found
             n_asked = min(8 * n_asked, _N_MOST)
-
-
-def _stands(connection: sa.Connection, row: Any) -> bool:
-    """Whether a charge was not given back whole; one of 0 SU can be, too."""
-    if row.refunded_usu < row.amount_usu:
-        return True
-    refund = sa.select(transactions.c.id).where(transactions.c.refers_to == row.id).limit(1)
-    return connection.scalar(refund) is None
 
 
 def _job_charge(row: Any) -> JobCharge:
@@ -133,49 +117,39 @@ def is_within(start_unix_s: float, record: StepRecord) -> bool:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the keeper of the ledger says; None: as the profile says, or any."""
+    """Account and price by the keeper of the ledger; None: as the profile says, or any."""
 
+    account: str
     tariff: Tariff
     n_cores: int | None
     wall_s: float | None
     job_id: str | None
-    key: bytes | None
 
 
 def post_all(
-    case: tuple[Ledger, str],
-    files: Sequence[str],
-    terms: Terms,
-    stamp: Stamp,
-    *,
-    key_file: str | None,
-    is_json: bool,
+    ledger: Ledger, files: Sequence[str], terms: Terms, stamp: Stamp, *, key_file: str | None, is_json: bool
 ) -> int:
-    """Charge every profile and print what became of each, at once.
+    """Charge every profile and print the outcome of each, at once; returns the highest exit code.
 
     A profile that cannot be charged does not stop the others.
-
-    Result: the highest exit code of all.
     """
-    ledger, account = case
     found = [read(file) for file in steps(files, "reading", unit="profiles")]
-    if key_file is not None:
-        # Not before: the processes that parse the files have no key in their memory.
-        terms = replace(terms, key=signature.read_key(key_file))
+    # Not before: the processes that parse the files have no key in their memory.
+    key = None if key_file is None else signature.read_key(key_file)
     results: list[dict[str, Any]] = []
     worst = 0
     try:
         cases = list(zip(files, found, strict=True))
-        # Else the lines printed are the progress.
-        for file, taken in steps(cases, "charging", unit="profiles") if is_json else cases:
-            result, code = _post(ledger, account, (file, taken), terms, stamp)
+        # Without --json the printed lines show the progress.
+        for case in steps(cases, "charging", unit="profiles") if is_json else cases:
+            result, code = _post_profile(ledger, case, terms, key, stamp)
             results.append(result)
             worst = max(worst, code)
-            print_outcome(account, result, quiet=is_json)
+            print_outcome(terms.account, result, quiet=is_json)
     finally:
         # Also when the ledger fails half way.
         if is_json and results:
-            print(json.dumps({"account": account, "charges": results}, indent=2, allow_nan=False))
+            print(json.dumps({"account": terms.account, "charges": results}, indent=2, allow_nan=False))
     return worst
 
 
@@ -188,18 +162,17 @@ def read(file: str) -> Snapshot | MpicolocError:
     return replace(taken, content=b"", profile=replace(taken.profile, tables={}))
 
 
-def _charge(file: str, taken: Snapshot, terms: Terms) -> Charge:
+def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Charge:
     job = taken.profile.job
     n_cores = job.n_cores if terms.n_cores is None else terms.n_cores
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
         raise DataError(f"{n_cores} cores and {wall_s} s cannot be charged: neither may be negative")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
-    key_id = None if terms.key is None else signature.key_id(terms.key)
     facts = {
         "file": file,
         "job": printable(job.id),
-        "key_id": key_id,
+        "key_id": None if key is None else signature.key_id(key),
         "digest": taken.digest,
         "partial": taken.profile.partial,
         "start_unix_s": job.start_unix_s or None,
@@ -222,44 +195,53 @@ def facts_of(prices: Bill) -> dict[str, Any]:
     }
 
 
-def _check(taken: Snapshot, terms: Terms) -> None:
+def _check(taken: Snapshot, terms: Terms, key: bytes | None) -> None:
     """Refuse a profile that is not the one that the keeper of the ledger wants to charge."""
-    if terms.key is not None:
-        verdict = signature.verify(taken, terms.key)
-        if not verdict.is_good:
-            raise Refused(verdict.reason)
+    if key is not None:
+        verify(taken, key)
     job_id = taken.profile.job.id
     if terms.job_id not in (None, job_id):
         raise Refused(f"it is the profile of job {printable(job_id)}, not of job {terms.job_id}")
 
 
-def tariff_of(rate_su: str | None, pricing: str | None) -> Tariff:
+def verify(taken: Snapshot, key: signature.Key) -> None:
+    """Refuse a profile that is not as the holder of the key signed it."""
+    verdict = signature.verify(taken, key)
+    if not verdict.is_good:
+        raise Refused(verdict.reason)
+
+
+def tariff_of(args: argparse.Namespace) -> Tariff:
     """The site's tariff: what flags say, else the options.
 
     What the profile says was chosen by whoever ran the job.
     """
-    given = {"price.rate_su": rate_su, "price.pricing": pricing}
+    given = {key: getattr(args, key) for key in ("price.rate_su", "price.pricing")}
     config.flags_to_env(given)
     rate, name = (config.get(key) if text is None else text for key, text in given.items())
     return tariff(float(rate or 0.0), str(name))
 
 
-def _post(
-    ledger: Ledger, account: str, case: tuple[str, Snapshot | MpicolocError], terms: Terms, stamp: Stamp
+def _post_profile(
+    ledger: Ledger,
+    case: tuple[str, Snapshot | MpicolocError],
+    terms: Terms,
+    key: bytes | None,
+    stamp: Stamp,
 ) -> tuple[dict[str, Any], int]:
-    """What became of one profile, and its exit code. What is wrong with the ledger ends it all."""
+    """Outcome of one profile, and its exit code. An error of the ledger is raised and ends the call."""
     file, taken = case
     charge = None
     try:
         if isinstance(taken, MpicolocError):
             raise taken
-        charge = _charge(file, taken, terms)
-        _check(taken, terms)
+        charge = _charge(file, taken, terms, key)
+        _check(taken, terms, key)
     except MpicolocError as error:
         return refused(file, charge, error)
     while True:
         try:
-            return post(ledger, account, (file, _in_turn(ledger, charge)), stamp)
+            return post(ledger, terms.account, (file, _in_turn(ledger, charge)), stamp)
         except Refused as error:
             return refused(file, charge, error)
         except Overtaken:  # as often as another call charges this job
@@ -272,16 +254,16 @@ def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
     Raises `Refused` if Slurm's record has been charged for the same run.
     """
     number = job_number(charge.job_id)
-    before = charges_of_job(ledger, number)
+    n_turns, before = charges_of_job(ledger, number)
     new = JobCharge(0, charge.job_id, charge.start_unix_s, charge.digest, 0.0, None)
-    is_known = any(paid.digest == charge.digest for paid in before.charges)
-    for paid in () if is_known else before.charges:
+    is_known = any(paid.digest == charge.digest for paid in before)
+    for paid in () if is_known else before:
         if paid.record is not None and is_paid(new, paid):
             raise Refused(
                 f"step {paid.record.name} was charged by Slurm's record as transaction {paid.transaction}, "
                 "which paid for this: refund that first"
             )
-    return replace(charge, turn=(number, before.n_turns))
+    return replace(charge, turn=(number, n_turns))
 
 
 def post(ledger: Ledger, account: str, case: tuple[str, Charge], stamp: Stamp) -> tuple[dict[str, Any], int]:
@@ -300,21 +282,19 @@ def refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dic
 
 
 def entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
-    """One result; `price_su` is what this call would charge, `amount_su` what was charged, now or before."""
-    amount_usu = None if posting is None else posting.amount_usu
-    balance_usu = None if posting is None else posting.balance_usu
-    return {
+    """One result; `price_usu` is what this call would charge, `amount_su` what was charged, now or before."""
+    result = {
         "file": file,
         "job": None if charge is None else charge.job_id,
         "status": status,
         "reason": None,
         "transaction": None if posting is None else posting.transaction,
         "price_usu": None if charge is None else charge.amount_usu,
-        "amount_su": None if amount_usu is None else amount_usu / 10**service_units.PLACES,
-        "amount_usu": amount_usu,
-        "balance_su": None if balance_usu is None else balance_usu / 10**service_units.PLACES,
-        "balance_usu": balance_usu,
     }
+    for name in ("amount", "balance"):
+        usu = None if posting is None else getattr(posting, f"{name}_usu")
+        result |= {f"{name}_su": None if usu is None else usu / 10**service_units.PLACES, f"{name}_usu": usu}
+    return result
 
 
 def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:

@@ -179,8 +179,7 @@ class Ledger:
                 raise Refused(f"account {name} exists already; `mpicoloc ledger grant` adds units to it")
             row = {"name": name, "balance_usu": 0, "floor_usu": -overdraft_usu}
             connection.execute(accounts.insert().values(**row, opened_unix_s=stamp.at_unix_s))
-            number = post_transfer(connection, "open", (GRANTS, name), grant_usu, stamp)
-            return posted(connection, number, is_new=True)
+            return post_transfer(connection, "open", (GRANTS, name), grant_usu, stamp)
 
         return self.database.write(work)
 
@@ -196,11 +195,9 @@ class Ledger:
 
         def work(connection: sa.Connection) -> Posting:
             users_account(connection, name)
-            done = claimed(connection, claim)
-            if done:
+            if done := claimed(connection, claim):
                 return posted(connection, done[0])
-            number = post_transfer(connection, "grant", (GRANTS, name), amount_usu, stamp, claim, note=note)
-            return posted(connection, number, is_new=True)
+            return post_transfer(connection, "grant", (GRANTS, name), amount_usu, stamp, claim, note=note)
 
         return self.database.write(work)
 
@@ -234,10 +231,9 @@ class Ledger:
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             taken = [*charge.claims, *turn]
-            number = post_transfer(
+            return post_transfer(
                 connection, "charge", (name, CHARGES), charge.amount_usu, stamp, taken, facts=facts
             )
-            return posted(connection, number, is_new=True)
 
         return self.database.write(work)
 
@@ -284,14 +280,13 @@ class Ledger:
                 raise Refused(
                     f"transaction {transaction} is no charge but kind {row.kind}: nothing to refund"
                 )
-            done = claimed(connection, claim)
-            if done:
+            if done := claimed(connection, claim):
                 return posted(connection, done[0])
             given = take_back(connection, row, amount_usu, release)
-            name = payer(connection, transaction)
-            number = post_transfer(connection, "refund", (CHARGES, name), given, stamp, claim, note=note,
-                                refers_to=transaction)  # fmt: skip
-            return posted(connection, number, is_new=True)
+            way = CHARGES, payer(connection, transaction)
+            return post_transfer(
+                connection, "refund", way, given, stamp, claim, note=note, refers_to=transaction
+            )
 
         return self.database.write(work)
 
@@ -346,12 +341,17 @@ def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: 
         raise Refused(
             f"this profile was charged to account {posting.account}, as transaction {number}; {remedy}"
         )
-    refund = sa.select(transactions.c.id).where(transactions.c.refers_to == number).limit(1)
-    if charge.refunded_usu == charge.amount_usu and connection.scalar(refund) is not None:
+    if is_given_back(connection, charge):
         raise Refused(f"this profile was charged as transaction {number} and given back; {remedy}")
     free = [claim for claim in wanted.claims[1:] if not claimed(connection, [claim])]
     take_claims(connection, number, free if wanted.run else [])
     return posting
+
+
+def is_given_back(connection: sa.Connection, charge: Any) -> bool:
+    """Whether all of a charge was given back; one of 0 SU can be, too."""
+    refund = sa.select(transactions.c.id).where(transactions.c.refers_to == charge.id).limit(1)
+    return charge.refunded_usu == charge.amount_usu and connection.scalar(refund) is not None
 
 
 RELEASED = "released:"
@@ -481,8 +481,8 @@ def post_transfer(
     note: str = "",
     refers_to: int | None = None,
     facts: Mapping[str, Any] | None = None,
-) -> int:
-    """Move an amount from the first account to the second, and write down that; the transaction's number."""
+) -> Posting:
+    """Move an amount from the first account to the second, and write down that."""
     if way[0] == way[1]:
         raise UsageError(f"account {way[0]} cannot pay itself: name another one")
     row = {"kind": kind, "amount_usu": amount_usu, "refunded_usu": 0, "refers_to": refers_to, "note": note}
@@ -496,7 +496,7 @@ def post_transfer(
         _move(connection, moved, moved_usu)
         row = {"transaction_id": number, "account_id": moved.id, "amount_usu": moved_usu}
         connection.execute(entries.insert().values(**row))
-    return number
+    return posted(connection, number, is_new=True)
 
 
 def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
@@ -589,25 +589,17 @@ def _standing(connection: sa.Connection, number: int) -> Standing:
 def open_ledger(where: object, *, create: bool) -> Ledger:
     """The ledger of a file or URL; None: the user's own, in a folder that is made with `create`."""
     if where is None:
-        where = default_file()
-        if create:
-            _make_folder(os.path.dirname(where))
+        base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        folder = os.path.join(base, "mpicoloc")
+        where = os.path.join(folder, "ledger.sqlite")
+        try:
+            if create:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
+            ) from None
     return Ledger(str(where), create=create)
-
-
-def default_file() -> str:
-    """The ledger of a user who names none."""
-    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(base, "mpicoloc", "ledger.sqlite")
-
-
-def _make_folder(folder: str) -> None:
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(
-            f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
-        ) from None
 
 
 def stamp_now() -> Stamp:

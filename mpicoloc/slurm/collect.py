@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import bisect
 import contextlib
 import hashlib
@@ -9,31 +10,33 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mpicoloc import messages
-from mpicoloc.bill import charges
+from mpicoloc import config, messages
 from mpicoloc.bill import charges as bill_charges
-from mpicoloc.bill import charges as job_charges
 from mpicoloc.bill import ledger as ledger_spool
-from mpicoloc.bill import ledger as spool
-from mpicoloc.bill.charges import JobCharge
+from mpicoloc.bill.charges import JobCharge, is_paid, is_same_run, is_within
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_name
+from mpicoloc.bill.ledger_actions import ledger_of
 from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
 from mpicoloc.core import service_units
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.profile import signature
-from mpicoloc.profile.signature import KeyFile, Snapshot
 from mpicoloc.slurm import records
 from mpicoloc.slurm.records import SKEW_S, Sealed
 
 PROFILE, RECORD = ".h5", ".json"
+BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of the spool"
+Result = dict[str, Any]
+_WAITS, _KNOWN = "waits", "known"
+_NEW = ("charged", "would be charged")
+_STATUS = (*_NEW, "already charged", "late", "refused")
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
 """Names that the plugin gives; a record of another name counts only beside a profile."""
 
@@ -45,8 +48,7 @@ class Step:
     folder: str
     stem: str
     has_profile: bool
-    has_record: bool
-    is_charged: bool
+    is_charged: bool = False
 
     @property
     def profile(self) -> str:
@@ -59,17 +61,6 @@ class Step:
         return os.path.join(self.folder, self.stem + RECORD)
 
     @property
-    def file(self) -> str:
-        """The file that stands for the step in messages."""
-        return self.profile if self.has_profile else self.record
-
-    @property
-    def job(self) -> str:
-        """Job and step, as Slurm writes them."""
-        parts = self.stem.split(".")
-        return f"{parts[0]}.{parts[-1]}"
-
-    @property
     def start(self) -> str:
         """The start of its job, with which the names of all its steps begin."""
         return ".".join(self.stem.split(".")[:2])
@@ -80,31 +71,24 @@ class Step:
         return self.stem.rpartition(".")[2] in SCRIPTS
 
 
-@dataclass(frozen=True)
-class Spool:
-    """Number of settled steps, and all others: scripts last, because they pay for what their steps do not."""
+def scan(folder: str, ledger: Ledger) -> tuple[int, list[Step]]:
+    """Number of settled steps in a spool, and all others, by the names of their files.
 
-    n_settled: int
-    steps: list[Step]
-
-
-def scan(folder: str, ledger: Ledger) -> Spool:
-    """List the steps in a spool.
-
-    Raises `EnvironmentFault` if it cannot be read.
+    Scripts are last, because they pay for what their steps do not. Raises `EnvironmentFault` if the folder
+    cannot be read.
     """
     profiles, records = _stems(folder)
     stems = list(profiles | records)
-    paid = spool.settled(ledger, [stem + PROFILE for stem in stems])
+    paid = ledger_spool.settled(ledger, [stem + PROFILE for stem in stems])
     rest = [stem for stem in stems if stem + PROFILE not in paid]
-    in_full = spool.settled(ledger, [stem + RECORD for stem in rest if stem in records])
-    steps = [
-        Step(folder, stem, stem in profiles, stem in records, stem + RECORD in in_full)
+    in_full = ledger_spool.settled(ledger, [stem + RECORD for stem in rest if stem in records])
+    found = [
+        Step(folder, stem, stem in profiles, stem + RECORD in in_full)
         for stem in rest
         # What was charged in full is settled, unless a profile came after all.
         if stem in profiles or stem + RECORD not in in_full
     ]
-    return Spool(len(stems) - len(steps), sorted(steps, key=lambda step: (step.is_script, step.stem)))
+    return len(stems) - len(found), sorted(found, key=lambda step: (step.is_script, step.stem))
 
 
 def _stems(folder: str) -> tuple[set[str], set[str]]:
@@ -120,24 +104,6 @@ def _stems(folder: str) -> tuple[set[str], set[str]]:
         {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
     )
     return profiles, {stem for stem in records if stem in profiles or _OF_PLUGIN.fullmatch(stem)}
-
-
-@dataclass(frozen=True)
-class PaidByOthers:
-    """CPU seconds of a step that others of its job pay.
-
-    For a script: `by_step` for each of its steps, `by_hand` for each transaction. `overlap_cpu_s`: times at
-    which the steps together had more CPUs than the job.
-    """
-
-    by_step: Mapping[str, float]
-    by_hand: Mapping[str, float]
-    overlap_cpu_s: float
-
-    @property
-    def cpu_s(self) -> float:
-        """Sum of all."""
-        return sum(self.by_step.values()) + sum(self.by_hand.values()) + self.overlap_cpu_s
 
 
 @dataclass
@@ -175,11 +141,11 @@ class CpuTimeline:
 
 @dataclass
 class ChargedJob:
-    """Charges of one run of a job.
+    """Charges of the steps of one run of a job: no CPU second is charged twice.
 
-    `n_turns` is of `ledger_job.JobCharges`. `by_hand` has charges by hand of the job's number without a known
-    step. `paid_cpu_s` is for each step but scripts. `unpaid_cpu_s` were used by those steps and nobody has
-    paid them, because a charge that overlaps others was refunded.
+    `n_turns` is of `charges.charges_of_job`. `by_hand` has charges by hand of the job's number without a
+    known step. `paid_cpu_s` is for each step but scripts. `unpaid_cpu_s` were used by those steps and nobody
+    has paid them, because a charge that overlaps others was refunded.
     """
 
     n_turns: int
@@ -197,15 +163,19 @@ class ChargedJob:
         if cpu_s is not None and record.job_ran_s is not None:
             self.unpaid_cpu_s += given_cpu_s - cpu_s
 
-    def paid_by_others(self, record: StepRecord) -> PaidByOthers:
-        """CPU seconds that the charge of a step leaves out."""
+    def paid_by_others(self, record: StepRecord) -> tuple[dict[str, float], dict[str, float], float]:
+        """CPU seconds that the charge of a step leaves out, because others of its job pay them.
+
+        Result: for a script, those of each step and of each transaction by hand; and those of times at which
+        the steps together had more CPUs than the job.
+        """
         if record.is_script:
             by_step = {step: round(cpu_s, 3) for step, cpu_s in self.paid_cpu_s.items()}
-            return PaidByOthers(by_step, self._by_hand_cpu_s(record), 0.0)
+            return by_step, self._by_hand_cpu_s(record), 0.0
         own_cpu_s = self.load.given_cpu_s(record, is_added=False)
         if record.job_ran_s is not None:
             own_cpu_s = min(max(own_cpu_s + self.unpaid_cpu_s, 0.0), record.cpu_s)
-        return PaidByOthers({}, {}, round(record.cpu_s - own_cpu_s, 3))
+        return {}, {}, round(record.cpu_s - own_cpu_s, 3)
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
         """CPU seconds of a script's job charged by hand, each at most what the job had from that run on."""
@@ -215,62 +185,155 @@ class ChargedJob:
                 min(paid.cpu_s, script.n_cpus * max(end_s - paid.start_unix_s, 0.0)), 3
             )
             for paid in self.by_hand
-            if charges.is_within(paid.start_unix_s, script)
+            if is_within(paid.start_unix_s, script)
         }
-
-
-BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of the spool"
 
 
 @dataclass(frozen=True)
 class Terms:
     """Settings of the ledger's keeper.
 
-    Attributes
-    ----------
-    key, key_id : KeyFile, str
-        The site's.
-    tariff : Tariff
-        Price of CPU time.
-    by : str
-        Whose account pays: ``user`` or ``account`` of Slurm.
-    accounts : frozenset of str
-        Names of all accounts.
-    grace_s : float
-        Age of a record, s, at which its step is charged without a profile.
-    now_unix_s : float
-        Time of the call, s.
+    `by` says whose account pays: ``user`` or ``account`` of Slurm. `grace_s` is the age of a record, s, at
+    which its step is charged without a profile.
     """
 
-    key: KeyFile
-    key_id: str
+    key: signature.KeyFile
     tariff: Tariff
     by: str
-    accounts: frozenset[str]
     grace_s: float
-    now_unix_s: float
+
+    def payer(self, record: StepRecord) -> str | None:
+        """Name of the account that pays for a step."""
+        return record.account if self.by == "account" else record.user
 
 
 @dataclass(frozen=True)
-class _Evidence:
-    """Evidence of a step's slowdown; without a usable profile `lacks` says why.
+class _Books:
+    """Where charges go, by which terms, and what this call did so far.
 
-    `digest`, `partial` and `start_unix_s` are of the profile or the record. `profile` is ``used``, ``none``
-    or ``refused``. `settles` is the file whose name marks the step as charged.
+    `accounts` has the names of all accounts, `key_id` that of the site's key. `jobs` has the charges of jobs
+    by their runs: of all jobs in a dry run, else of the last one. `held` has starts of jobs with a step that
+    is not charged yet, so the script's share is not known.
     """
 
-    file: str
-    digest: str
-    partial: bool | None
-    slowdown: Estimate | None
-    measured_s: float
-    start_unix_s: float
-    profile: str
-    lacks: str | None
-    settles: str
+    ledger: Ledger
+    terms: Terms
+    stamp: Stamp
+    is_dry: bool
+    accounts: frozenset[str]
+    key_id: str
+    jobs: dict[str, ChargedJob] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
 
 
-def record_of(step: Step, terms: Terms) -> Sealed:
+def run(args: argparse.Namespace) -> int:
+    """Charge every step of the spool that the ledger does not have, and print the outcome of each.
+
+    One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
+    """
+    ledger, stamp = ledger_of(args), ledger_spool.stamp_now()
+    path = args.key_file or config.get("sign_key_file")
+    if path is None:
+        raise UsageError(
+            "--key-file is missing: what is in a spool is charged only if the site has signed it"
+        )
+    terms = Terms(signature.KeyFile(str(path)), bill_charges.tariff_of(args), args.by, args.grace_s)
+    accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
+    books = _Books(ledger, terms, stamp, args.dry_run, accounts, signature.key_id(terms.key))
+    n_known, found = scan(args.spool, ledger)
+    n_waiting, worst, results = 0, 0, list[Result]()
+    try:
+        # Without --json the printed lines show the progress.
+        for step in steps(found, "charging", unit="steps") if args.json else found:
+            outcome, code = _collect_step(step, books)
+            worst = max(worst, code)
+            n_known += outcome == _KNOWN
+            n_waiting += outcome == _WAITS
+            if not isinstance(outcome, str):
+                results.append(outcome)
+                _print_outcome(outcome, quiet=args.json)
+    finally:
+        # The summary is printed also if the ledger fails half way.
+        if args.json:
+            summary = {"n_known": n_known, "n_waiting": n_waiting, "charges": results}
+            print(json.dumps(summary, indent=2, allow_nan=False))
+        else:
+            messages.note(_summary(results, n_waiting, n_known, terms))
+    return worst
+
+
+def _summary(results: list[Result], n_waiting: int, n_known: int, terms: Terms) -> str:
+    """One line of all counts."""
+    counts = []
+    for name in _STATUS:
+        found = [one for one in results if one["status"] == name]
+        amount = (
+            f", {service_units.su_text(sum(one['price_usu'] for one in found))} SU" if name in _NEW else ""
+        )
+        if found or name in ("charged", "refused"):
+            counts.append(f"{len(found)} {name}{amount}")
+    waits = (
+        f" (a step without a good profile until its record is {terms.grace_s:g} s old, --grace-s; "
+        "a script until all steps of its job are charged)"
+    )
+    return "; ".join([*counts, f"{n_waiting} waiting{waits if n_waiting else ''}", f"{n_known} known before"])
+
+
+def _collect_step(step: Step, books: _Books) -> tuple[Result | str, int]:
+    """Outcome of one step and its exit code; a dry run posts nothing."""
+    if step.is_charged:
+        paid = ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])
+        return _late_profile(step, paid), 0
+    if step.is_script and step.start in books.held:
+        return _WAITS, 0
+    if not step.has_profile and _is_young(step, books):
+        books.held.add(step.start)
+        return _WAITS, 0
+    while True:
+        try:
+            return _try_charge(step, books)
+        except Overtaken:
+            # Another call has charged a step of this job meanwhile: look again.
+            books.jobs.clear()
+
+
+def _is_young(step: Step, books: _Books) -> bool:
+    """Whether a profile of the step may still come."""
+    grace_s = books.terms.grace_s
+    try:
+        return grace_s > 0 and os.stat(step.record).st_mtime + grace_s > books.stamp.at_unix_s
+    except OSError:  # told when it is read
+        return False
+
+
+def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
+    """As `_collect_step`, for a step that does not wait for others."""
+    sealed = None
+    try:
+        sealed = _record_of(step, books.terms.key)
+        record, job = sealed.record, _charges_of_job(step, sealed.record, books)
+        script = _script_of(record, books.ledger)
+        if script is not None:
+            return _covered_by_script(step, script, books), 0
+        account = _account(record, books)
+        charge = _charge(step, sealed, job, books)
+        if charge is None:
+            books.held.add(step.start)
+            return _WAITS, 0
+        _check_by_hand(charge, record, job)
+    except MpicolocError as error:
+        file = step.profile if step.has_profile else step.record
+        result, code = bill_charges.refused(file, None, error)
+        if sealed or isinstance(error, EnvironmentFault):
+            books.held.add(step.start)
+    else:
+        result, code = _post(step, (account, charge), record, books)
+    # Nothing of an unchecked record is shown.
+    known = {"job": sealed.record.name, "account": books.terms.payer(sealed.record)} if sealed else {}
+    return result | {"job": None, "account": None} | known, code
+
+
+def _record_of(step: Step, key: signature.Key) -> Sealed:
     """Slurm's record of a step, checked.
 
     Raises `Refused`, `DataError`, `EnvironmentFault` if there is none, it is not the site's or of another
@@ -279,7 +342,7 @@ def record_of(step: Step, terms: Terms) -> Sealed:
     found = records.read_record(step.record)
     if found is None:
         raise Refused(f"Slurm's record of its step, {step.record}, is not there: {BY_HAND}")
-    reason = found.reason(terms.key)
+    reason = found.reason(key)
     if reason:
         raise Refused(reason)
     if found.record.profile != step.stem + PROFILE:
@@ -287,17 +350,7 @@ def record_of(step: Step, terms: Terms) -> Sealed:
     return found
 
 
-def is_young(step: Step, terms: Terms) -> bool:
-    """Whether a profile of the step may still come."""
-    try:
-        return terms.grace_s > 0 and os.stat(step.record).st_mtime + terms.grace_s > terms.now_unix_s
-    except OSError:  # told when it is read
-        return False
-
-
-def charge_of_step(
-    step: Step, sealed: Sealed, job: ChargedJob, terms: Terms, ledger: Ledger
-) -> Charge | None:
+def _charge(step: Step, sealed: Sealed, job: ChargedJob, books: _Books) -> Charge | None:
     """The charge of a step; None: it may still get a good profile.
 
     Raises `UsageError`, `EnvironmentFault` if the site's price function fails, or the profile cannot be read.
@@ -305,42 +358,47 @@ def charge_of_step(
     profile, lacks = "none", "it left no profile"
     if os.path.lexists(step.profile):
         try:
-            return _charge_of(_by_profile(step, sealed.record, terms, ledger), sealed.record, job, terms)
+            return _charge_by_profile(step, sealed.record, job, books)
         except (Refused, DataError) as error:
             # A bad profile must not make the job free of charge.
             profile, lacks = "refused", f"its profile was refused: {error}"
-    if is_young(step, terms):
+    if _is_young(step, books):
         return None
-    digest = hashlib.sha256(sealed.covered).hexdigest()
+    evidence = {
+        "file": step.record,
+        "digest": hashlib.sha256(sealed.covered).hexdigest(),
+        "partial": None,
+        "start_unix_s": None,
+        "measured_s": 0.0,
+        "profile": profile,
+        "lacks": lacks,
+    }
     settles = step.stem + (RECORD if profile == "none" else PROFILE)
-    evidence = _Evidence(step.record, digest, None, None, 0.0, 0.0, profile, lacks, settles)
-    return _charge_of(evidence, sealed.record, job, terms)
+    return _charge_by(evidence, None, settles, sealed.record, job, books)
 
 
-def _by_profile(step: Step, record: StepRecord, terms: Terms, ledger: Ledger) -> _Evidence:
-    taken = charges.read(step.profile)
+def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _Books) -> Charge:
+    """The charge by a step's profile, which must be the site's and of this run."""
+    taken = bill_charges.read(step.profile)
     if isinstance(taken, MpicolocError):
         raise taken
-    verdict = signature.verify(taken, terms.key)
-    if not verdict.is_good:
-        raise Refused(verdict.reason)
-    _check_run(taken, record, ledger)
+    bill_charges.verify(taken, books.terms.key)
+    _check_run(taken, record, books.ledger)
     profile = taken.profile
-    slowdown, measured_s = profile.interference.slowdown, profile.job.wall_s
-    return _Evidence(
-        step.profile,
-        taken.digest,
-        profile.partial,
-        slowdown,
-        measured_s,
-        profile.job.start_unix_s,
-        "used",
-        None,
-        step.stem + PROFILE,
-    )
+    evidence = {
+        "file": step.profile,
+        "digest": taken.digest,
+        "partial": profile.partial,
+        "start_unix_s": profile.job.start_unix_s or None,
+        "measured_s": profile.job.wall_s,
+        "profile": "used",
+        "lacks": None,
+    }
+    slowdown = profile.interference.slowdown
+    return _charge_by(evidence, slowdown, step.stem + PROFILE, record, job, books)
 
 
-def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
+def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) -> None:
     """Refuse the profile of another job or of another run."""
     job = taken.profile.job
     if job.id != str(record.job):
@@ -351,225 +409,73 @@ def _check_run(taken: Snapshot, record: StepRecord, ledger: Ledger) -> None:
             f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
             "it is of another run"
         )
-    for before in spool.standing(ledger, digests=[taken.digest]):
+    for before in ledger_spool.standing(ledger, digests=[taken.digest]):
         run, number = before.facts.get("run", record.run), before.posting.transaction
         if run != record.run:
             raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
 
 
-def _charge_of(evidence: _Evidence, record: StepRecord, job: ChargedJob, terms: Terms) -> Charge:
-    """The charge for Slurm's CPUs and time, less what other steps of the job pay."""
-    others = job.paid_by_others(record)
-    charged_s = record.charged_s(others.cpu_s)
-    whole = slowdown_of_run(evidence.slowdown, evidence.measured_s, charged_s)
-    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=terms.tariff)
-    facts: dict[str, Any] = {
-        "file": evidence.file,
+def _charge_by(
+    evidence: Result,
+    slowdown: Estimate | None,
+    settles: str,
+    record: StepRecord,
+    job: ChargedJob,
+    books: _Books,
+) -> Charge:
+    """The charge for Slurm's CPUs and time, less what other steps of the job pay.
+
+    `settles` is the file whose name marks the step as charged.
+    """
+    by_step, by_hand, overlap_cpu_s = job.paid_by_others(record)
+    charged_s = record.charged_s(sum(by_step.values()) + sum(by_hand.values()) + overlap_cpu_s)
+    whole = slowdown_of_run(slowdown, evidence["measured_s"], charged_s)
+    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=books.terms.tariff)
+    facts = {
+        **evidence,
         "job": record.name,
-        "key_id": terms.key_id,
-        "digest": evidence.digest,
-        "partial": evidence.partial,
-        **charges.facts_of(prices),
-        "start_unix_s": evidence.start_unix_s or None,
-        "measured_s": evidence.measured_s,
-        "measured_slowdown": estimate_json(evidence.slowdown),
-        "profile": evidence.profile,
-        "lacks": evidence.lacks,
+        "key_id": books.key_id,
+        **bill_charges.facts_of(prices),
+        "measured_slowdown": estimate_json(slowdown),
         "slurm": asdict(record),
-        "others_cpu_s": others.by_step,
-        "by_hand_cpu_s": others.by_hand,
-        "overlap_cpu_s": others.overlap_cpu_s,
+        "others_cpu_s": by_step,
+        "by_hand_cpu_s": by_hand,
+        "overlap_cpu_s": overlap_cpu_s,
     }
-    usu = service_units.usu_of_su(prices.charged_su)
-    spooled = evidence.settles if _names_run(evidence.settles, record) else ""
+    # A name that is unique to this run, also after Slurm's job numbers have started again.
+    names_run = str(int(record.job_submit_unix_s)) in settles.split(".")
     return Charge(
-        evidence.digest,
+        evidence["digest"],
         record.name,
         record.job_start_unix_s,
-        usu,
+        service_units.usu_of_su(prices.charged_su),
         facts,
         record.run,
-        spooled,
+        settles if names_run else "",
         (str(record.job), job.n_turns),
     )
 
 
-def check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
+def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
     """Refuse to charge a step that was charged by hand, from other content than that of `charge`.
 
     A script pays for what was not.
-
-    Raises `Refused` if it was.
     """
     start_s = charge.facts["start_unix_s"] or 0.0
     step = JobCharge(0, str(record.job), start_s, charge.digest, record.cpu_s, record)
     for paid in job.by_hand:
-        is_new = paid.start_unix_s and record.is_script and not charges.is_same_run(paid, step)
-        if charges.is_paid(paid, step) and not is_new:
+        is_new = paid.start_unix_s and record.is_script and not is_same_run(paid, step)
+        if is_paid(paid, step) and not is_new:
             raise Refused(
                 f"step {record.name} was charged by hand as transaction {paid.transaction}: refund that, or "
                 "move the step's files out of the spool"
             )
 
 
-def _names_run(name: str, record: StepRecord) -> bool:
-    """Whether the name is unique to this run, also after Slurm's job numbers have started again."""
-    return str(int(record.job_submit_unix_s)) in name.split(".")
-
-
-Result = dict[str, Any]
-_WAITS, _KNOWN = "waits", "known"
-_NEW = ("charged", "would be charged")
-_STATUS = (*_NEW, "already charged", "late", "refused")
-
-
-@dataclass(frozen=True)
-class CollectSettings:
-    """What the keeper of the ledger says: the site's key, its tariff, who pays, and the age of a record, s,
-    at which its step is charged without a profile.
-    """
-
-    key: KeyFile
-    tariff: Tariff
-    by: str
-    grace_s: float
-
-
-@dataclass(frozen=True)
-class _Books:
-    """Where charges go, and what this call did so far.
-
-    `jobs` has the charges of jobs by their runs: of all jobs in a dry run, else of the last one. `held` has
-    starts of jobs with a step that is not charged yet, so the script's share is not known.
-    """
-
-    ledger: Ledger
-    stamp: Stamp
-    is_dry: bool
-    jobs: dict[str, ChargedJob] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)
-
-
-@dataclass
-class _Summary:
-    """Counts for the end of the call."""
-
-    n_known: int
-    n_waiting: int = 0
-    worst: int = 0
-    charges: list[Result] = field(default_factory=list)
-
-    def add(self, outcome: Result | str, code: int, *, quiet: bool) -> None:
-        """Count the outcome of one more step."""
-        self.worst = max(self.worst, code)
-        self.n_known += outcome == _KNOWN
-        self.n_waiting += outcome == _WAITS
-        if not isinstance(outcome, str):
-            self.charges.append(outcome)
-            _print_outcome(outcome, quiet=quiet)
-
-    def text(self, terms: Terms) -> str:
-        """One line of all counts."""
-        by_status = {name: [one for one in self.charges if one["status"] == name] for name in _STATUS}
-        counts = []
-        for name, found in by_status.items():
-            amount = (
-                f", {service_units.su_text(sum(one['price_usu'] for one in found))} SU"
-                if name in _NEW
-                else ""
-            )
-            if found or name in ("charged", "refused"):
-                counts.append(f"{len(found)} {name}{amount}")
-        waits = (
-            f" (a step without a good profile until its record is {terms.grace_s:g} s old, --grace-s; "
-            "a script until all steps of its job are charged)"
-        )
-        counts += [
-            f"{self.n_waiting} waiting{waits if self.n_waiting else ''}",
-            f"{self.n_known} known before",
-        ]
-        return "; ".join(counts)
-
-
-def collect(
-    spool: str, ledger: Ledger, settings: CollectSettings, stamp: Stamp, *, is_dry: bool, is_json: bool
-) -> int:
-    """Charge every step of the spool that the ledger does not have, and print the outcome of each.
-
-    One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
-    """
-    accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
-    key_id = signature.key_id(settings.key)
-    terms = Terms(
-        settings.key, key_id, settings.tariff, settings.by, accounts, settings.grace_s, stamp.at_unix_s
-    )
-    found = scan(spool, ledger)
-    books = _Books(ledger, stamp, is_dry)
-    summary = _Summary(found.n_settled)
-    try:
-        # Without --json the printed lines show the progress.
-        for step in steps(found.steps, "charging", unit="steps") if is_json else found.steps:
-            summary.add(*_collect_step(step, terms, books), quiet=is_json)
-    finally:
-        # The summary is printed also if the ledger fails half way.
-        if is_json:
-            names = ("n_known", "n_waiting", "charges")
-            print(json.dumps({name: getattr(summary, name) for name in names}, indent=2, allow_nan=False))
-        else:
-            messages.note(summary.text(terms))
-    return summary.worst
-
-
-def _collect_step(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
-    """Outcome of one step and its exit code; a dry run posts nothing."""
-    if step.is_charged:
-        return _late_profile(
-            step, ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])
-        ), 0
-    if step.is_script and step.start in books.held:
-        return _WAITS, 0
-    if not step.has_profile and is_young(step, terms):
-        books.held.add(step.start)
-        return _WAITS, 0
-    while True:
-        try:
-            return _try_charge(step, terms, books)
-        except Overtaken:
-            # Another call has charged a step of this job meanwhile: look again.
-            books.jobs.clear()
-
-
-def _try_charge(step: Step, terms: Terms, books: _Books) -> tuple[Result | str, int]:
-    """As `_collect_step`, for a step that does not wait for others."""
-    sealed = None
-    try:
-        sealed = record_of(step, terms)
-        job = _charges_of_job(step, sealed.record, terms, books)
-        script = _script_of(sealed.record, books.ledger)
-        if script is not None:
-            return _covered_by_script(step, script, books), 0
-        account = _account(sealed.record, terms)
-        charge = charge_of_step(step, sealed, job, terms, books.ledger)
-        if charge is not None:
-            check_by_hand(charge, sealed.record, job)
-    except MpicolocError as error:
-        result, code = bill_charges.refused(step.file, None, error)
-        if sealed or isinstance(error, EnvironmentFault):
-            books.held.add(step.start)
-    else:
-        if charge is None:
-            books.held.add(step.start)
-            return _WAITS, 0
-        result, code = _post(step, (account, charge), sealed.record, books)
-    # Nothing of an unchecked record is shown.
-    known = (sealed.record.name, _payer(sealed.record, terms)) if sealed else (None, None)
-    return result | dict(zip(("job", "account"), known, strict=True)), code
-
-
 def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Books) -> tuple[Result, int]:
     """Charge a step to an account; a dry run only returns the price."""
     account, charge = case
-    file = str(charge.facts["file"])
+    file = charge.facts["file"]
     if books.is_dry:
         result, code = bill_charges.entry(file, charge, "would be charged", None), 0
     else:
@@ -596,7 +502,8 @@ def _late_profile(step: Step, found: list[Standing]) -> Result | str:
                 f"it came after its step was charged {'without it' if is_own else 'with the script'}, as "
                 f"transaction {number}: after `mpicoloc ledger refund {number} --release` it is charged by it"
             )
-            late = {"reason": reason, "job": step.job, "account": paid.posting.account}
+            job = f"{step.start.partition('.')[0]}.{step.stem.rpartition('.')[2]}"
+            late = {"reason": reason, "job": job, "account": paid.posting.account}
             return bill_charges.entry(step.profile, None, "late", paid.posting) | late
     return _KNOWN
 
@@ -617,60 +524,55 @@ def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | 
     return _late_profile(step, [script]) if step.has_profile else _KNOWN
 
 
-def _payer(record: StepRecord, terms: Terms) -> str | None:
-    return record.account if terms.by == "account" else record.user
-
-
-def _account(record: StepRecord, terms: Terms) -> str:
+def _account(record: StepRecord, books: _Books) -> str:
     """The account that pays; it is checked before the profile is read, which takes longer."""
-    name = _payer(record, terms)
+    name = books.terms.payer(record)
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
-    if name not in terms.accounts:
+    if name not in books.accounts:
         # Without Slurm's check of accounts a user may write anything, so only a plain name goes into the
         # command.
+        is_plain = is_name(name)
         remedy = (
-            f"`mpicoloc ledger open {name}` makes it"
-            if is_name(name)
-            else f"no account has that name: {BY_HAND}"
+            f"`mpicoloc ledger open {name}` makes it" if is_plain else f"no account has that name: {BY_HAND}"
         )
         raise Refused(f"there is no account {printable(name)[:80]!r} for job {record.job}: {remedy}")
     return name
 
 
-def _charges_of_job(step: Step, record: StepRecord, terms: Terms, books: _Books) -> ChargedJob:
+def _charges_of_job(step: Step, record: StepRecord, books: _Books) -> ChargedJob:
     """Charges of a step's job so far."""
     run = record.run_of("")
     if run not in books.jobs:
         if not books.is_dry:
             books.jobs.clear()
-        paid = job_charges.charges_of_job(books.ledger, str(record.job))
-        known, found = set[int](), ChargedJob(paid.n_turns)
-        for other, cpu_s, number in _earlier_charges(step, record, terms, books.ledger):
+        n_turns, charges = bill_charges.charges_of_job(books.ledger, str(record.job))
+        known, found = set[int](), ChargedJob(n_turns)
+        for other, cpu_s, number in _earlier_charges(step, record, books):
             known.add(number)
             if other.run_of("") == run:
                 found.add_charge(other, cpu_s)
-        found.by_hand += [one for one in paid.charges if one.record is None and one.transaction not in known]
+        found.by_hand += [one for one in charges if one.record is None and one.transaction not in known]
         books.jobs[run] = found
     return books.jobs[run]
 
 
 def _earlier_charges(
-    step: Step, record: StepRecord, terms: Terms, ledger: Ledger
+    step: Step, record: StepRecord, books: _Books
 ) -> Iterator[tuple[StepRecord, float | None, int]]:
     """Earlier charges of this start of a job: Slurm's record, CPU s (None by hand), transaction.
 
     The oldest comes first: a charge by hand pays for what no earlier charge does.
     """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
-    for name, paid in ledger_spool.charges_of_start(ledger, start).items():
+    for name, paid in ledger_spool.charges_of_start(books.ledger, start).items():
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])
                 yield step_record_of(paid.facts["slurm"]), cpu_s, paid.posting.transaction
             else:  # charged by hand
-                other = Step(step.folder, os.path.splitext(name)[0], True, True, False)
-                yield record_of(other, terms).record, None, paid.posting.transaction
+                other = Step(step.folder, os.path.splitext(name)[0], has_profile=True)
+                yield _record_of(other, books.terms.key).record, None, paid.posting.transaction
 
 
 def _print_outcome(result: Result, *, quiet: bool) -> None:

@@ -123,7 +123,7 @@ def test_of_calls_at_the_same_time_one_charges(books, spool, tmp_path, where):
     begin_s = time.time() + 8.0
     code = (
         "import contextlib, io, time\nfrom mpicoloc.cli.main import main\n"
-        "from mpicoloc.bill import charges\nfrom mpicoloc.slurm import collect_charges\n"
+        "from mpicoloc.bill import charges\nfrom mpicoloc.slurm import collect as _\n"
         "time.sleep(max(0.0, float(argv[0]) - time.time()))\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    done = main(['ledger', *argv[1:]])\n"
