@@ -11,7 +11,7 @@ from typing import Any
 
 from mpicoloc import config
 from mpicoloc.bill import audit
-from mpicoloc.bill.ledger import Account, Ledger, Line, Posting, check_name, stamp_now
+from mpicoloc.bill.ledger import Account, Ledger, Line, Posting, check_name, open_ledger, stamp_now
 from mpicoloc.core.service_units import PLACES, su_text
 from mpicoloc.show.output import console, write
 from mpicoloc.show.table import Column, listing

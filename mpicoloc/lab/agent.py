@@ -27,9 +27,9 @@ CREDENTIALS = struct.Struct("iII")
 GONE = 255
 
 
-def socket_name(lab: str) -> bytes:
+def socket_name(lab: str, prefix: str = _PREFIX) -> bytes:
     """Name of a lab's socket; the leading zero byte keeps it out of the file system."""
-    return b"\0" + _PREFIX.encode() + lab.encode()
+    return f"\0{prefix}{lab}".encode()
 
 
 def names() -> list[str]:
@@ -45,7 +45,7 @@ def credentials(peer: socket.socket) -> tuple[int, int, int]:
     return CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
 
 
-def connect(lab: str) -> socket.socket:
+def connect(lab: str, prefix: str = _PREFIX) -> socket.socket:
     """A connection to a lab.
 
     Raises `ConnectionRefusedError` if there is none of that name. Raises `PermissionError` if somebody else
@@ -56,7 +56,7 @@ def connect(lab: str) -> socket.socket:
     try:
         # Whoever took the name may let everybody wait; settimeout() would not wait for a busy lab at all.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
-        peer.connect(socket_name(lab))
+        peer.connect(socket_name(lab, prefix))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
         if credentials(peer)[1] not in (0, os.getuid()):
             raise PermissionError(1, f"lab {lab} is not root's")

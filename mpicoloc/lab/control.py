@@ -71,12 +71,7 @@ TOOLS = {
 }
 """Programs that make a lab, and the package each is in."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_END_S = 10.0
-
-
-def check_machine() -> None:
-    """See to it that a lab can be made here; errors as of `begin.check_machine`."""
-    check_tools("lab", TOOLS)
+_END_S = 15.0
 
 
 def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
@@ -87,7 +82,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     """
     _checked(name)
     plan.topology(notation, rates)
-    check_machine()
+    check_tools("lab", TOOLS)
     begin_lab("lab", "mpicoloc.lab.server", name, notation, rates, str(clock_step_s))
 
 
@@ -128,47 +123,48 @@ def stop(name: str) -> bool:
 
     Raises `EnvironmentFault` if the caller may not, is in the lab, or it does not end.
     """
+    try:
+        peer = agent.connect(_checked(name))
+    except ConnectionRefusedError:
+        return False
+    except OSError as error:
+        raise EnvironmentFault(f"lab {name} is not ended: {error.strerror}") from None
+    with peer:
+        return end("lab", name, peer)
+
+
+def end(what: str, name: str, peer: socket.socket) -> bool:
+    """Kill process 1 of a lab, which answers at the other end, and wait for it; False: it has just ended.
+
+    Errors as of `stop`.
+    """
+    first = agent.credentials(peer)[0]
+    if first <= 1:
+        raise EnvironmentFault(f"this is a host of {what} {name}: end the lab from outside")
     with contextlib.ExitStack() as stack:
-        try:
-            peer = stack.enter_context(agent.connect(_checked(name)))
-        except ConnectionRefusedError:
-            return False
-        except OSError as error:
-            raise EnvironmentFault(f"lab {name} is not ended: {error.strerror}") from None
-        first = agent.credentials(peer)[0]
-        if first <= 1:
-            raise EnvironmentFault(f"this is a host of lab {name}: end the lab from outside")
         ends = []
         with contextlib.suppress(ProcessLookupError):
             for pid in (first, _parent(first)):
                 if pid > 1:
                     ends.append(os.pidfd_open(pid))
                     stack.callback(os.close, ends[-1])
-        if not ends or _is_closed(peer):
-            return False  # it has just ended, and its number may be another process's
-        _kill(name, first, ends)
+        poll = select.poll()
+        poll.register(peer, 0)
+        if not ends or poll.poll(0):
+            return False  # nobody is at the other end, and the number may be another process's
+        try:
+            signal.pidfd_send_signal(ends[0], signal.SIGKILL)
+        except PermissionError:
+            check_tools(what, {})
+            raise
+        # The kernel lets process 1 of the lab end after all others of the lab.
+        deadline_s = time.monotonic() + _END_S
+        for fd in ends:
+            if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+                raise EnvironmentFault(
+                    f"{what} {name} has not ended in {_END_S:.0f} s: look at process {first}"
+                )
     return True
-
-
-def _is_closed(peer: socket.socket) -> bool:
-    """Whether nobody is at the other end any more."""
-    poll = select.poll()
-    poll.register(peer, 0)
-    return bool(poll.poll(0))
-
-
-def _kill(name: str, first: int, ends: Sequence[int]) -> None:
-    """Kill the first of these processes and wait for all."""
-    try:
-        signal.pidfd_send_signal(ends[0], signal.SIGKILL)
-    except PermissionError:
-        check_machine()
-        raise
-    # The kernel lets process 1 of the lab end after all others of the lab.
-    deadline_s = time.monotonic() + _END_S
-    for fd in ends:
-        if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-            raise EnvironmentFault(f"lab {name} has not ended in {_END_S:.0f} s: look at process {first}")
 
 
 def first_process(name: str) -> int:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
-import select
 import shutil
-import signal
 import socket
 import zlib
 from collections.abc import Iterator
@@ -28,12 +25,6 @@ TOOLS = {
 """Programs that make a Slurm lab, and the package each is in."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,29}")
 _PORTS = range(27600, 29600, 20)
-_END_S = 15.0
-
-
-def check_machine() -> None:
-    """See to it that a Slurm lab can be made here; errors as of `begin.check_machine`."""
-    control.check_tools("Slurm lab", TOOLS)
 
 
 def start(
@@ -57,7 +48,7 @@ def start(
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
         raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
-    check_machine()
+    control.check_tools("Slurm lab", TOOLS)
     port = _free_ports(name, n_nodes + 1)
     plan = slurm_server.Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
     control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
@@ -93,25 +84,27 @@ def conf(name: str) -> str:
 
     Raises `EnvironmentFault` if there is none of that name.
     """
-    with _peer(name) as peer:
-        if peer is None:
-            raise EnvironmentFault(
-                f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up --name {name}`"
-            )
+    if first_process(name) is None:
+        raise EnvironmentFault(
+            f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up --name {name}`"
+        )
     return f"{slurm_server.ROOT}/{name}/slurm.conf"
 
 
 @contextlib.contextmanager
 def _peer(name: str) -> Iterator[socket.socket | None]:
     """A connection to the lab's first process; None if it is not up."""
-    with socket.socket(socket.AF_UNIX) as peer:
-        try:
-            peer.connect(slurm_server.socket_name(checked(name)))
-        except ConnectionRefusedError:
-            yield None
-            return
-        if agent.credentials(peer)[1] != 0:
-            raise EnvironmentFault(f"Slurm lab {name} is not root's: nothing is done to it")
+    try:
+        peer = agent.connect(checked(name), slurm_server.PREFIX)
+    except ConnectionRefusedError:
+        yield None
+        return
+    except OSError as error:
+        reason = (
+            "is not root's" if isinstance(error, PermissionError) else f"does not answer ({error.strerror})"
+        )
+        raise EnvironmentFault(f"Slurm lab {name} {reason}: nothing is done to it") from None
+    with peer:
         yield peer
 
 
@@ -126,19 +119,8 @@ def stop(name: str) -> bool:
 
     Raises `EnvironmentFault` if the caller may not, or it does not end.
     """
-    first = first_process(name)
-    check_machine()
-    if first is not None:
-        with contextlib.suppress(ProcessLookupError):
-            fd = os.pidfd_open(first)
-            try:
-                if first_process(name) == first:  # not another process with its number
-                    signal.pidfd_send_signal(fd, signal.SIGKILL)
-                if not select.select([fd], [], [], _END_S)[0]:
-                    raise EnvironmentFault(
-                        f"Slurm lab {name} has not ended in {_END_S:.0f} s: see process {first}"
-                    )
-            finally:
-                os.close(fd)
+    with _peer(name) as peer:
+        control.check_tools("Slurm lab", TOOLS)
+        was_up = peer is not None and control.end("Slurm lab", name, peer)
     shutil.rmtree(f"{slurm_server.ROOT}/{name}", ignore_errors=True)
-    return first is not None
+    return was_up

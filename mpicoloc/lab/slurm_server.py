@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.lab import agent
 
 ROOT = "/run/mpicoloc-slurm"
 """Folder of the labs; root's, so that nobody else can put a lab's files there."""
@@ -204,16 +205,13 @@ def _topology_conf(n_nodes: int) -> str:
     return "\n".join([*lines, f"SwitchName=top Switches=s[1-{len(leaves)}]"]) + "\n"
 
 
+PREFIX = "mpicoloc-slurm/"
+"""Of the abstract socket that tells who process 1 of a Slurm lab is."""
 READY_S = 30.0
 _AGAIN_S = 1.0
 _NODE = """hostname "$0"; mount -t tmpfs -o mode=1777 none /dev/shm; mount --bind "$1/hosts" /etc/hosts
 exec slurmd -D -N "$0" -f "$1/slurm.conf"
 """
-
-
-def socket_name(name: str) -> bytes:
-    """Name of the abstract socket that tells who process 1 of a Slurm lab is."""
-    return b"\0mpicoloc-slurm/" + name.encode()
 
 
 def prepare(plan: Plan) -> None:
@@ -310,7 +308,7 @@ def main(text: str) -> int:
     plan = Plan(**json.loads(text))
     with socket.socket(socket.AF_UNIX) as door:
         try:
-            door.bind(socket_name(plan.name))
+            door.bind(agent.socket_name(plan.name, PREFIX))
         except OSError:
             print(
                 f"there is a Slurm lab {plan.name} already: end it with `mpicoloc slurm down --name "
