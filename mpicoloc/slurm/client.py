@@ -1,4 +1,4 @@
-"""Slurm through its own commands: reads the queue and the nodes, changes jobs."""
+"""Slurm through its own commands: reads the queue, the nodes and single jobs, and changes jobs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import json
 import math
 import os
+import pwd
 import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.batch_system import REASONS_FOR_NODES, BatchJob, BatchNode, BatchQueue, Snapshot
@@ -38,20 +40,18 @@ def run_program(
     command: Sequence[str],
     pauses_s: Sequence[float] = PAUSES_S,
     sleep: Callable[[float], None] = time.sleep,
-    more: Mapping[str, str] | None = None,
     *,
     limit_s: float = LIMIT_S,
     errors: str = "replace",
 ) -> str:
-    """What a program of Slurm prints.
+    """Standard output of a program of Slurm, with times in s since 1970.
 
-    Result: its standard output. Raises `EnvironmentFault` if there is no such program, the controller stays
+    Raises `EnvironmentFault` if there is no such program, the controller stays
     away, or refuses.
     """
     # SQUEUE_ variables of the user may leave jobs out.
-    env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")} | dict(
-        more or {}
-    )
+    env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")}
+    env["SLURM_TIME_FORMAT"] = "%s"
     for pause_s in pauses_s:
         with contextlib.suppress(ControllerAway):
             return _run_once(command, env, limit_s, errors)
@@ -79,6 +79,11 @@ def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, er
 
 def _controller_away(words: str) -> ControllerAway:
     return ControllerAway(f"slurmctld does not answer ({words.splitlines()[-1]}): see `scontrol ping`")
+
+
+def ask(command: Sequence[str]) -> str:
+    """Output of a program of Slurm at a job's end, where it must come soon; its bytes can be had back."""
+    return run_program(command, limit_s=_ASK_S, errors="surrogateescape")
 
 
 _DOWN = {"down", "unknown", "error", "future", "invalid"}
@@ -267,3 +272,96 @@ def _words(value: Any) -> list[str]:
 
 def _names(text: object) -> tuple[str, ...]:
     return tuple(expand(str(text), "squeue")) if text else ()
+
+
+_ASK_S = 5.0
+"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all of them."""
+_WIDTH, COMMENT_WIDTH = 128, 8192
+_FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
+           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
+           "Partition", "BatchFlag")  # fmt: skip
+"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
+where Slurm does not check it."""
+_LEAD = len(_FIELDS) * _WIDTH
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a job, as slurmctld knows it.
+
+    `submitted_unix_s` differs between the starts of one number: a requeued job gets a new one when it has
+    left its nodes. Files of this start are not older than `since_unix_s`. `address` names this job alone,
+    where the number may mean all tasks of an array. `admin_comment` is None if it is too long to be read.
+    `fields` has all that slurmctld said, by squeue's names.
+    """
+
+    job: int
+    uid: int
+    submitted_unix_s: int
+    since_unix_s: int
+    is_running: bool
+    address: str
+    admin_comment: str | None = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, step: str) -> str:
+        """Name in the spool of the profile of a step."""
+        return f"{self.stem}.{step}.h5"
+
+    @property
+    def stem(self) -> str:
+        """How all names in the spool begin."""
+        return f"{self.job}.{self.submitted_unix_s}"
+
+
+def query_start(job: int, uid: int) -> Start:
+    """Ask slurmctld about a job that runs or has just ended.
+
+    Raises `EnvironmentFault` if it does not answer, or knows no such job of that user any more.
+    """
+    fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
+    wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
+    return parse_start(
+        ask(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
+    )
+
+
+def parse_start(answer: str, job: int, uid: int) -> Start:
+    """The job in the answer of squeue; errors as of `query_start`."""
+    # Columns have fixed widths in bytes, so a comment with line breaks cannot look like another job's row.
+    raw = os.fsencode(answer)
+    for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
+        lead, rest = raw[begin : begin + _LEAD], raw[begin + _LEAD :]
+        row = {
+            name: os.fsdecode(lead[i * _WIDTH : (i + 1) * _WIDTH]).strip() for i, name in enumerate(_FIELDS)
+        }
+        if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
+            continue
+        row["Account"] = os.fsdecode(rest[COMMENT_WIDTH : COMMENT_WIDTH + _WIDTH]).strip()
+        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
+        with contextlib.suppress(ValueError):
+            return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
+    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
+
+
+def _start(row: Mapping[str, str], comment: str | None) -> Start:
+    address = row["JobID"]
+    if row["ArrayTaskID"].isdecimal():
+        address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
+    elif row["ArrayTaskID"] != "N/A":
+        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
+    elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
+        address = f"{row['HetJobID']}+{row['HetJobOffset']}"
+    is_running = row["StateCompact"] in ("R", "S")
+    # A requeued job's StartTime lies in the future.
+    since = row["StartTime"] if is_running and row["StartTime"].isdecimal() else row["SubmitTime"]
+    job, uid, submitted = (int(row[name]) for name in ("JobID", "UserID", "SubmitTime"))
+    return Start(job, uid, submitted, int(since), is_running, address, comment, row)
+
+
+def user_name(uid: int) -> str:
+    """Name of a user; the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -8,11 +8,9 @@ key in its memory.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import glob
 import json
 import os
-import pwd
 import re
 import stat
 import time
@@ -29,8 +27,8 @@ from mpicoloc.pmpi import contract, elf
 from mpicoloc.profile import hdf5, profiles, signature
 from mpicoloc.profile.sandbox import NOBODY
 from mpicoloc.profile.signature import KeyFile
-from mpicoloc.slurm import client as slurm_command
-from mpicoloc.slurm import records
+from mpicoloc.slurm import client, records
+from mpicoloc.slurm.client import Start
 
 MAX_PROFILES = 1000
 """Most profiles of one start of a job that are signed."""
@@ -44,102 +42,13 @@ KEEPER_S = 10.0
 """Longest wait for what writes the profile of a job that was killed, s."""
 _NAP_S = 0.1
 PRICES = ".mpicoloc-prices-"
-"""Begin of the names of files in the spool that `slurm_price` keeps while a job runs."""
+"""Begin of the names of files in the spool that `price_so_far` keeps while a job runs."""
 _STALE_S = 3600.0
 """A file that is being written for longer was left by a killed writer, s."""
 _PRICES_KEPT_S = 30 * 86400.0
 """Prices that no step changed for so long were left by a job without an epilog, s."""
-_ASK_S = 5.0
-"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all of them."""
-_WIDTH, COMMENT_WIDTH = 128, 8192
-_FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
-           "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
-           "Partition", "BatchFlag")  # fmt: skip
-"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
-where Slurm does not check it."""
-_LEAD = len(_FIELDS) * _WIDTH
-STEP = re.compile(r"\d{1,10}|batch|interactive")
-
-
-@dataclass(frozen=True)
-class Start:
-    """One start of a job, as slurmctld knows it.
-
-    `submitted_unix_s` differs between the starts of one number: a requeued job gets a new one when it has
-    left its nodes. Files of this start are not older than `since_unix_s`. `address` names this job alone,
-    where the number may mean all tasks of an array. `admin_comment` is None if it is too long to be read.
-    `fields` has all that slurmctld said, by squeue's names.
-    """
-
-    job: int
-    uid: int
-    submitted_unix_s: int
-    since_unix_s: int
-    is_running: bool
-    address: str
-    admin_comment: str | None = ""
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def name(self, step: str) -> str:
-        """Name in the spool of the profile of a step."""
-        return f"{self.stem}.{step}.h5"
-
-    @property
-    def stem(self) -> str:
-        """How all names in the spool begin."""
-        return f"{self.job}.{self.submitted_unix_s}"
-
-
-def query_start(job: int, uid: int) -> Start:
-    """Ask slurmctld about a job that runs or has just ended.
-
-    Raises `EnvironmentFault` if it does not answer, or knows no such job of that user any more.
-    """
-    fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
-    wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
-    return parse_start(
-        run_slurm(["squeue", "--noheader", "--states=all", "--jobs", str(job), "--Format", wanted]), job, uid
-    )
-
-
-def run_slurm(command: Sequence[str]) -> str:
-    """Output of a program of Slurm, with times in s since 1970; errors as of `slurm_command.run`."""
-    return slurm_command.run_program(
-        command, more={"SLURM_TIME_FORMAT": "%s"}, limit_s=_ASK_S, errors="surrogateescape"
-    )
-
-
-def parse_start(answer: str, job: int, uid: int) -> Start:
-    """The job in the answer of squeue; errors as of `query_start`."""
-    # Columns have fixed widths in bytes, so a comment with line breaks cannot look like another job's row.
-    raw = os.fsencode(answer)
-    for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
-        lead, rest = raw[begin : begin + _LEAD], raw[begin + _LEAD :]
-        row = {
-            name: os.fsdecode(lead[i * _WIDTH : (i + 1) * _WIDTH]).strip() for i, name in enumerate(_FIELDS)
-        }
-        if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
-            continue
-        row["Account"] = os.fsdecode(rest[COMMENT_WIDTH : COMMENT_WIDTH + _WIDTH]).strip()
-        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
-        with contextlib.suppress(ValueError):
-            return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
-    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
-
-
-def _start(row: Mapping[str, str], comment: str | None) -> Start:
-    address = row["JobID"]
-    if row["ArrayTaskID"].isdecimal():
-        address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
-    elif row["ArrayTaskID"] != "N/A":
-        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
-    elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
-        address = f"{row['HetJobID']}+{row['HetJobOffset']}"
-    is_running = row["StateCompact"] in ("R", "S")
-    # A requeued job's StartTime lies in the future.
-    since = row["StartTime"] if is_running and row["StartTime"].isdecimal() else row["SubmitTime"]
-    job, uid, submitted = (int(row[name]) for name in ("JobID", "UserID", "SubmitTime"))
-    return Start(job, uid, submitted, int(since), is_running, address, comment, row)
+_MARK_KEPT_S = 400 * 86400.0
+"""Age at which a mark is removed, s: no job lasts so long after its last step."""
 
 
 def check_pattern(pattern: str) -> None:
@@ -173,7 +82,7 @@ def find_profiles(pattern: str, start: Start) -> list[tuple[str, str]]:
     """
     parts = _fill_pattern(pattern, start)
     found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
-    steps = [f"(?P<step>{STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
+    steps = [f"(?P<step>{records.STEP.pattern})"] + ["(?P=step)"] * parts.count("%s")
     named = re.compile("".join(steps.pop(0) if part == "%s" else re.escape(part) for part in parts))
     matches = (named.fullmatch(path) for path in sorted(found) if _is_recent_file_of(path, start))
     return [(match[0], start.name(match["step"])) for match in matches if match]
@@ -200,7 +109,7 @@ def sign(
     if os.path.lexists(to) or _was_signed_for_earlier_start(path, found[1], spool, start):
         return None
     content = _read_user_file(path, start.uid, signed_profiles(spool, start))
-    names = (str(start.uid), user_name(start.uid), "")
+    names = (str(start.uid), client.user_name(start.uid), "")
 
     def check(job: str, user: str) -> None:
         if job != str(start.job):
@@ -228,14 +137,6 @@ def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start
 
 def _short(text: str) -> str:
     return repr(printable(text)[:80])
-
-
-def user_name(uid: int) -> str:
-    """Name of a user; the number of one without a name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
@@ -275,11 +176,12 @@ def signed_profiles(spool: str, start: Start) -> list[str]:
 
 
 def sweep_spool(spool: str, now_unix_s: float) -> None:
-    """Remove half-written files of killed writers, and prices of jobs that ended long ago, from the spool."""
+    """Remove half-written files of killed writers, and prices and marks of jobs that ended long ago."""
     oldest_s = {
         ".mpicoloc-*.part": _STALE_S,
         f"{records.NOTES_FOLDER}/.mpicoloc-*.part": _STALE_S,
         f"{PRICES}*.json": _PRICES_KEPT_S,
+        records.mark_path("", "*"): _MARK_KEPT_S,
     }
     for name, kept_s in oldest_s.items():
         for path in glob.glob(os.path.join(glob.escape(spool), name)):
@@ -466,14 +368,14 @@ def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
         return False
     if start.admin_comment is None:
         raise DataError(
-            f"the AdminComment of job {start.job} has {COMMENT_WIDTH} bytes or more: "
+            f"the AdminComment of job {start.job} has {client.COMMENT_WIDTH} bytes or more: "
             "it stays as it is, without the price"
         )
     comment = with_price(start.admin_comment, json.dumps({"mpicoloc": price}, separators=(",", ":")))
     if comment == start.admin_comment:
         return True
     try:
-        run_slurm(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
+        client.ask(["scontrol", "update", f"JobId={start.address}", f"AdminComment={comment}"])
     except EnvironmentFault as refusal:
         if not re.search("already (finished|complet)", str(refusal)):
             raise

@@ -1,7 +1,15 @@
-"""What Slurm said of a step when it ended: a JSON file beside its signed profile, with the site's code on it.
+"""Records and notes of steps: JSON files in the spool, beside the signed profiles.
 
-The profile tells how much the step was slowed down, as its user's programs measured it; the record tells who
-ran it, on how many cores and for how long, as Slurm gave them.
+A record is what Slurm said of a step when it ended, with the site's code on it: who ran it, on how many cores
+and for how long. The profile tells how much the step was slowed down, as its user's programs measured it.
+Root queries a record on the step's first node before slurmctld forgets the step. Users cannot forge it: texts
+that a user chooses could look like other fields, so they are not read or stand last.
+
+A note is of a step that has begun, until the step has its record. The Slurm plugin writes it as root in C
+(``csrc/spank/notes.c``), without a query to Slurm; fields that slurmctld has forgotten are taken from it, so
+that records which are missing, because slurmctld was away or a node died, can be made later. Beside the notes
+lie marks: a mark says that steps of a job of `srun` or `salloc` alone have records, so the job itself needs
+one too.
 """
 
 from __future__ import annotations
@@ -14,10 +22,10 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.step_record import ALLOCATION, SCRIPTS, StepRecord, step_record_of
@@ -26,22 +34,17 @@ from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
-from mpicoloc.slurm import close
-from mpicoloc.slurm.client import ControllerAway
-from mpicoloc.slurm.close import STEP, Start
+from mpicoloc.slurm import client
+from mpicoloc.slurm.client import ControllerAway, Start
 
-# The Slurm plugin's note of a step that has begun: a JSON file in the spool until the step has its record.
-#
-# The plugin writes it as root in C (``csrc/spank/notes.c``), without a query to Slurm. Beside the notes lie
-# marks: a mark says that steps of a job of `srun` or `salloc` alone have records, so the job itself needs one
-# too.
-
-
+T = TypeVar("T")
+STEP = re.compile(r"\d{1,10}|batch|interactive")
 NOTES_FOLDER = ".steps"
 """In the spool; root's only."""
-NOTE_MAX_BYTES = 1 << 12
-_MARK_KEPT_S = 400 * 86400.0
-"""Age at which a mark is removed, s: no job lasts so long after its last step."""
+NOTE_MAX_BYTES, MAX_BYTES = 1 << 12, 1 << 16
+VERSION = 1
+SKEW_S = 60.0
+"""By how much the clocks of a node and of slurmctld may differ, s."""
 
 
 @dataclass(frozen=True)
@@ -87,29 +90,38 @@ def read_note(path: str) -> StepNote | None:
     Raises `DataError` if it is no note, or one of another version, or not root's. Raises `EnvironmentFault`
     if it cannot be read.
     """
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read(NOTE_MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
-        raise DataError(f"{path} is not root's, so the plugin did not write it: remove it")
-    try:
-        values = json.loads(content) if len(content) <= NOTE_MAX_BYTES else {}
-        version = values["schema_version"]
-        if version != VERSION:
-            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+
+    def make(values: dict[str, Any]) -> StepNote:
         found = dataclass_from(StepNote, values)
         if not (found.step.isdecimal() or found.step in SCRIPTS):
             raise ValueError(found.step)
         return found
+
+    damaged = "is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
+    return _read(path, make, damaged, NOTE_MAX_BYTES, is_roots=True)
+
+
+def _read(
+    path: str, make: Callable[[dict[str, Any]], T], damaged: str, max_bytes: int, *, is_roots: bool = False
+) -> T | None:
+    """What `make` makes of a JSON file; None: there is none."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if is_roots else 0)
+    try:
+        with open(os.open(path, flags), "rb") as file:
+            status, content = os.fstat(file.fileno()), file.read(max_bytes + 1)
+        if is_roots and not (stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())):
+            raise DataError(f"{path} is not root's, so the plugin did not write it: remove it")
+        values = json.loads(content) if len(content) <= max_bytes else {}
+        version = values["schema_version"]
+        if version != VERSION:
+            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+        return make(values)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
     except (AttributeError, *MALFORMED) as error:
-        raise DataError(
-            f"{path} is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
-        ) from error
+        raise DataError(f"{path} {damaged}") from error
 
 
 def mark_job(spool: str, job: int) -> None:
@@ -130,14 +142,6 @@ def mark_job(spool: str, job: int) -> None:
 def unmark_job(spool: str, job: int) -> None:
     """Remove the mark of a job that has its records, if there is one; errors as of `remove`."""
     remove_note(mark_path(spool, job))
-
-
-def sweep_marks(spool: str, now_unix_s: float) -> None:
-    """Remove marks of jobs that have had no epilog, as their first node died."""
-    for path in glob.glob(mark_path(glob.escape(spool), "*")):
-        with contextlib.suppress(OSError):
-            if os.lstat(path).st_mtime < now_unix_s - _MARK_KEPT_S:
-                os.unlink(path)
 
 
 def marked_jobs(spool: str) -> list[int]:
@@ -161,12 +165,6 @@ def remove_note(path: str) -> None:
             os.unlink(path)
     except OSError as error:
         raise EnvironmentFault(f"{path} cannot be removed: {error.strerror}") from error
-
-
-VERSION = 1
-MAX_BYTES = 1 << 16
-SKEW_S = 60.0
-"""By how much the clocks of a node and of slurmctld may differ, s."""
 
 
 @dataclass(frozen=True)
@@ -237,24 +235,12 @@ def read_record(path: str) -> Sealed | None:
     Raises `DataError` if it is no record, or one of another version. Raises `EnvironmentFault` if it cannot
     be read.
     """
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise EnvironmentFault(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        values = json.loads(content) if len(content) <= MAX_BYTES else {}
-        signature = values.pop("signature")
-        version = values.pop("schema_version")
-        if version != VERSION:
-            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
-        record = step_record_of(values)
-        covered = _covered({"schema_version": version, **values})
-        return Sealed(record, covered, str(signature["key_id"]), str(signature["code"]))
-    except (AttributeError, *MALFORMED) as error:
-        raise DataError(f"{path} is no record of Slurm's: it is damaged") from error
+
+    def make(values: dict[str, Any]) -> Sealed:
+        code = values.pop("signature")
+        return Sealed(step_record_of(values), _covered(values), str(code["key_id"]), str(code["code"]))
+
+    return _read(path, make, "is no record of Slurm's: it is damaged", MAX_BYTES)
 
 
 def _covered(values: dict[str, Any]) -> bytes:
@@ -262,13 +248,7 @@ def _covered(values: dict[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
-# Slurm's record of a step that ends: root queries it on the step's first node before slurmctld forgets it.
-#
-# Users cannot forge it: texts that a user chooses could look like other fields, so they are not read or stand
-# last. Fields that slurmctld has forgotten are taken from the plugin's note of the step.
-
-
-_STEP = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
+_STEP_LINE = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) CPUs=(\d+) ")
 
 
 def record_ended_step(
@@ -290,7 +270,7 @@ def record_ended_step(
     note = next(iter(notes.values()), None)
     name = start.name(step)
     written = None
-    if not os.path.lexists(_path(spool, name)):
+    if not os.path.lexists(record_path(os.path.join(spool, name))):
         written = write_record(spool, name, _record_of_ended(ended, note, ended_unix_s), key)
     if start.fields["BatchFlag"] == "0":
         mark_job(spool, start.job)  # before the note goes, so that there is always one of them
@@ -299,17 +279,13 @@ def record_ended_step(
     return written
 
 
-def _path(spool: str, name: str) -> str:
-    return record_path(os.path.join(spool, name))
-
-
 def write_record(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
     """Write a record beside where the profile of this name is or will be.
 
     Result: its path; None: there is one, which stays. Raises `EnvironmentFault` if the spool cannot be
     written.
     """
-    path = _path(spool, name)
+    path = record_path(os.path.join(spool, name))
     return path if write_sealed(path, replace(record, profile=name), key) else None
 
 
@@ -356,15 +332,15 @@ def _restarts(row: Mapping[str, str]) -> int:
 def _record_of_ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
     """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
     start, step = ended
-    if note is None:
-        return query_step(start, step, ended_unix_s)
-    if not is_leaving(start, note):
+    if note is None or not is_leaving(start, note):
+        # Of scripts scontrol shows nothing, or all steps, with names that look like others.
+        command = ["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"]
         try:
-            return query_step(start, step, ended_unix_s)
-        except ControllerAway:
-            raise
-        except (EnvironmentFault, DataError):
-            pass
+            text = "" if step in SCRIPTS else client.ask(command)
+            return parse_step(start, (step, text), client.user_name(start.uid), ended_unix_s)
+        except (EnvironmentFault, DataError) as error:
+            if note is None or isinstance(error, ControllerAway):
+                raise
     return record_from_note(start, note, ended_unix_s)
 
 
@@ -375,24 +351,16 @@ def is_leaving(start: Start, note: StepNote) -> bool:
     return not start.is_running and is_later and _restarts(start.fields) > 0
 
 
-def query_step(start: Start, step: str, ended_unix_s: float) -> StepRecord:
-    """Record of a step that ends now, from Slurm; errors as of `record_ended_step`."""
-    text = ""
-    if step not in SCRIPTS:  # of those scontrol shows nothing, or all steps, with names that look like others
-        text = close.run_slurm(["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"])
-    return parse_step(start, (step, text), close.user_name(start.uid), ended_unix_s)
-
-
 def parse_step(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
     """Record from Slurm's answers; errors as of `record_ended_step`."""
     step, text = ended
-    found = _STEP.match(text)
-    if step in SCRIPTS:
-        return _make_record(start, step, None, user, ended_unix_s)
-    if found is None:
-        raise _not_understood(start, step, ValueError(f"no step: {text[:80]!r}"))
-    begun, n_nodes, n_cpus = map(int, found.groups())
-    return _make_record(start, step, (float(begun), n_nodes, n_cpus), user, ended_unix_s)
+    own = None
+    if step not in SCRIPTS:
+        found = _STEP_LINE.match(text)
+        if found is None:
+            raise _not_understood(start, step, ValueError(f"no step: {text[:80]!r}"))
+        own = float(found[1]), int(found[2]), int(found[3])
+    return _make_record(start, step, own, user, ended_unix_s)
 
 
 def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
@@ -412,7 +380,7 @@ def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepR
     if note.step not in SCRIPTS:
         most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
         own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
-    return _make_record(replace(start, fields=row), note.step, own, close.user_name(start.uid), ended_s)
+    return _make_record(replace(start, fields=row), note.step, own, client.user_name(start.uid), ended_s)
 
 
 def _make_record(
@@ -483,12 +451,16 @@ def settle_job(
     Result: path of a record that was made, or what keeps one from being made.
     """
     for path, note in read_notes(spool, start).items():
-        try:
-            yield from _write_from_note(spool, (path, note), (start, now_unix_s), key)
-        except MpicolocError as error:
-            yield error
+        yield from _attempt(_write_from_note(spool, (path, note), (start, now_unix_s), key))
+    yield from _attempt(_write_allocation(spool, start, key))
+
+
+def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
+    """What is made, or the error instead; that slurmctld does not answer is raised."""
     try:
-        yield from _write_allocation(spool, start, key)
+        yield from made
+    except ControllerAway:
+        raise
     except MpicolocError as error:
         yield error
 
@@ -502,7 +474,7 @@ def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[
     # Slurm requeues scripts only, and tells the start of one that it requeues no more.
     if not known or (known | noted).intersection(SCRIPTS) or start.fields["RestartCnt"] != "0":
         return
-    user, ended = close.user_name(start.uid), start.fields["EndTime"]
+    user, ended = client.user_name(start.uid), start.fields["EndTime"]
     if not ended.isdecimal():
         raise DataError(f"Slurm has no end of job {start.job} ({ended!r}): it has no record")
     record = parse_step(start, (ALLOCATION, ""), user, float(ended))
@@ -539,11 +511,29 @@ def _settle_notes(spool: str, key: signature.Key) -> Iterator[str | MpicolocErro
         if job not in jobs:
             jobs[job] = _query_start(*job)
         same = [other for _, other in notes if (other.job, other.uid) == job]
-        try:
-            ended = _start_and_end(spool, (path, note), jobs[job], same, key)
-            yield from _write_from_note(spool, (path, note), ended, key) if ended else ()
-        except MpicolocError as error:
-            yield error
+        yield from _attempt(_settle_note(spool, (path, note), jobs[job], same, key))
+
+
+def _settle_note(
+    spool: str, noted: tuple[str, StepNote], start: Start | None, same: Sequence[StepNote], key: signature.Key
+) -> Iterator[str]:
+    """Write the record of a note whose job, now in this start, may have ended; `same` are all of its notes.
+
+    Raises `Refused` if Slurm does not know the job any more.
+    """
+    (path, note), row = noted, start.fields if start else {}
+    state = row.get("StateCompact")
+    if start and is_note_of(start, note):
+        if state in _ENDED_STATES:
+            yield from _write_from_note(spool, noted, (start, float(row["EndTime"])), key)
+    elif start and state == "CG":
+        return  # its epilog may yet come
+    elif start and row["RestartCnt"] == "1":
+        earlier = [other for other in same if not is_note_of(start, other)]
+        ended = _first_start(spool, start, earlier, key), float(start.submitted_unix_s)
+        yield from _write_from_note(spool, noted, ended, key)
+    else:
+        raise Refused(_forgotten_step(path, note))
 
 
 def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
@@ -551,18 +541,19 @@ def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | Mpicol
     marked = marked_jobs(spool)  # read first: a job marked later may be unknown to the answer
     known = _jobs_without_script() if marked else {}
     for job in marked:
-        uid, state = known.get(job, (0, ""))
-        try:
-            if job not in known:
-                raise Refused(_forgotten_job(spool, job))
-            start = _query_start(job, uid) if state in _ENDED_STATES else None
-            if start is not None:
-                yield from _write_allocation(spool, start, key)
-                unmark_job(spool, job)
-        except ControllerAway:
-            raise
-        except MpicolocError as error:
-            yield error
+        yield from _attempt(_settle_allocation(spool, job, known.get(job), key))
+
+
+def _settle_allocation(
+    spool: str, job: int, known: tuple[int, str] | None, key: signature.Key
+) -> Iterator[str]:
+    if known is None:
+        raise Refused(_forgotten_job(spool, job))
+    uid, state = known
+    start = _query_start(job, uid) if state in _ENDED_STATES else None
+    if start is not None:
+        yield from _write_allocation(spool, start, key)
+        unmark_job(spool, job)
 
 
 def _jobs_without_script() -> dict[int, tuple[int, str]]:
@@ -570,7 +561,7 @@ def _jobs_without_script() -> dict[int, tuple[int, str]]:
     # No field is a user's text, so none can look like another job's line.
     fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
     wanted = ",".join(f"{name}:24" for name in fields)
-    answer = close.run_slurm(["squeue", "--noheader", "--all", "--states=all", "--Format", wanted])
+    answer = client.ask(["squeue", "--noheader", "--all", "--states=all", "--Format", wanted])
     rows = [row for row in map(str.split, answer.splitlines()) if len(row) == len(fields)]
     return {int(job): (int(uid), state) for job, uid, state, batch_flag in rows if batch_flag == "0"}
 
@@ -583,50 +574,29 @@ def _forgotten_job(spool: str, job: int) -> str:
     )
 
 
-@dataclass(frozen=True)
-class OperatorStatement:
-    """Fields of a job that Slurm has forgotten, stated by the site from `sacct`; times in s since 1970.
-
-    `submitted_unix_s` is of the start in question: a requeued job has one for each. `account` None: it had
-    none; `ended_unix_s` None: the notes of all of its steps have their end.
-    """
-
-    job: int
-    submitted_unix_s: int
-    ended_unix_s: float | None
-    account: str | None
-    cluster: str
-
-
 def settle_stated_job(
-    spool: str, key: signature.Key, statement: OperatorStatement
+    spool: str, key: signature.Key, start: Start, ended_unix_s: float | None
 ) -> Iterator[str | MpicolocError]:
-    """Write the records of one start of a job from the site's statement; yields as `settle_all`.
+    """Write the records of one start of a job that Slurm has forgotten, as the site states it from `sacct`.
 
-    Raises `UsageError` if there is no note of it.
+    `start` is of user 0, with Account and Cluster; `ended_unix_s` None: the notes of all of its steps have
+    their end. Yields as `settle_all`. Raises `UsageError` if there is no note of it.
     """
-    start = Start(
-        statement.job, 0, statement.submitted_unix_s, statement.submitted_unix_s, False, str(statement.job)
-    )
     found = {}
-    for path in note_paths(spool, statement.job):
+    for path in note_paths(spool, start.job):
         note = read_note(path)
         if note is None or not is_note_of(replace(start, uid=note.uid), note):
             continue
-        if _has_record_already(spool, (path, note), key):
-            continue
-        if (
-            statement.ended_unix_s is None or note.begun_unix_s <= statement.ended_unix_s
-        ):  # else of a later start
+        is_later = ended_unix_s is not None and note.begun_unix_s > ended_unix_s  # of a later start
+        if not _has_record_already(spool, (path, note), key) and not is_later:
             found[path] = note
     if not found:
         raise UsageError(
-            f"no step of job {statement.job} that was submitted at {statement.submitted_unix_s} "
-            "waits for its record"
+            f"no step of job {start.job} that was submitted at {start.submitted_unix_s} waits for its record"
         )
-    row = _squeue_row(statement, list(found.values()))
+    row = _squeue_row(start, list(found.values()))
     for path, note in found.items():
-        ended_s = note.ended_unix_s if statement.ended_unix_s is None else statement.ended_unix_s
+        ended_s = note.ended_unix_s if ended_unix_s is None else ended_unix_s
         if ended_s is None:
             yield UsageError(f"the end of step {note.name} is unknown: give that of its job with --ended")
         else:
@@ -634,22 +604,20 @@ def settle_stated_job(
             yield from _write_from_note(spool, (path, note), (of_note, ended_s), key)
 
 
-def _squeue_row(statement: OperatorStatement, notes: Sequence[StepNote]) -> dict[str, str]:
+def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
     """Fields as squeue would have printed them; unknown ones are empty."""
     values = {
-        "SubmitTime": statement.submitted_unix_s,
+        "SubmitTime": start.submitted_unix_s,
         "StartTime": int(min(note.begun_unix_s for note in notes)),
         "NumNodes": max(note.n_nodes for note in notes),
         "NumCPUs": max(note.n_cpus_here * note.n_nodes for note in notes),
         "JobCPUs": "",  # it may have had more than each of these steps
-        "Account": statement.account or "",
-        "Cluster": statement.cluster,
         "RestartCnt": 0,
         "ArrayTaskID": "N/A",
         "Partition": "",
         "TimeUsed": "",
     }
-    return {name: str(value) for name, value in values.items()}
+    return {**start.fields, **{name: str(value) for name, value in values.items()}}
 
 
 def _has_record_already(spool: str, noted: tuple[str, StepNote], key: signature.Key) -> bool:
@@ -686,30 +654,11 @@ def _write_from_note(
 
 def _query_start(job: int, uid: int) -> Start | None:
     try:
-        return close.query_start(job, uid)
+        return client.query_start(job, uid)
     except ControllerAway:
         raise
     except EnvironmentFault:
         return None
-
-
-def _start_and_end(
-    spool: str, noted: tuple[str, StepNote], start: Start | None, same: Sequence[StepNote], key: signature.Key
-) -> tuple[Start, float] | None:
-    """The start of the job that a note belongs to, and its end, s; None if it may still run.
-
-    Raises `Refused` if Slurm does not know it any more.
-    """
-    (path, note), row = noted, start.fields if start else {}
-    state = row.get("StateCompact")
-    if start and is_note_of(start, note):
-        return (start, float(row["EndTime"])) if state in _ENDED_STATES else None
-    if start and state == "CG":
-        return None
-    if start and row["RestartCnt"] == "1":
-        earlier = [other for other in same if not is_note_of(start, other)]
-        return _first_start(spool, start, earlier, key), float(start.submitted_unix_s)
-    raise Refused(_forgotten_step(path, note))
 
 
 def _first_start(spool: str, start: Start, notes: Sequence[StepNote], key: signature.Key) -> Start:

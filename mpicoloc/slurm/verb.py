@@ -19,7 +19,7 @@ from typing import Any
 
 from mpicoloc import config, messages
 from mpicoloc.bill.verify import add_key_file, key_of
-from mpicoloc.cli import helping
+from mpicoloc.cli import helping, numbers
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 _EXAMPLES = {
@@ -36,13 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
     )
     up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
-    up.add_argument("--nodes", metavar="N", default="4", help="nodes n1 to nN, 16 at most (default 4)")
     up.add_argument(
-        "--cpus", metavar="N", default="4", help="processors that each claims to have (default 4)"
+        "--nodes", metavar="N", type=numbers.count, default="4", help="nodes n1 to nN, 16 at most (default 4)"
+    )
+    up.add_argument(
+        "--cpus",
+        metavar="N",
+        type=numbers.count,
+        default="4",
+        help="processors that each claims to have (default 4)",
     )
     up.add_argument(
         "--memory-mib",
         metavar="N",
+        type=numbers.count,
         help="memory that each claims to have, of which jobs get as much as they ask for (default: any)",
     )
     up.add_argument(
@@ -79,7 +86,10 @@ def _add_closing(actions: Any) -> None:
         "--step", metavar="STEP", help="the one that ends now, of which Slurm's record is kept"
     )
     close.add_argument(
-        "--ended", metavar="UNIX_S", help="when it ended, in seconds since 1970 (default: now)"
+        "--ended",
+        metavar="UNIX_S",
+        type=numbers.positive,
+        help="when it ended, in seconds since 1970 (default: now)",
     )
     add_key_file(close)
     settle = _action(
@@ -93,7 +103,9 @@ def _add_closing(actions: Any) -> None:
         "--job", metavar="JOB", help="a job that Slurm no longer has, with these facts from sacct:"
     )
     settle.add_argument("--submitted", metavar="UNIX_S", help="its SubmitTime, in seconds since 1970")
-    settle.add_argument("--ended", metavar="UNIX_S", help="its end, for steps whose end is unknown")
+    settle.add_argument(
+        "--ended", metavar="UNIX_S", type=numbers.positive, help="its end, for steps whose end is unknown"
+    )
     settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
     add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
@@ -126,11 +138,11 @@ def _up(args: argparse.Namespace) -> int:
     _warn_if_closed()
     plan = slurm_cluster.start(
         args.name,
-        config.parse_whole("--nodes", args.nodes),
-        config.parse_whole("--cpus", args.cpus),
+        args.nodes,
+        args.cpus,
         build_spank.plugstack_line(args.plugstack),
         is_guarded=args.guard,
-        memory_mib=None if args.memory_mib is None else config.parse_whole("--memory-mib", args.memory_mib),
+        memory_mib=args.memory_mib,
     )
     print(
         f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
@@ -178,57 +190,46 @@ def _numbers(args: argparse.Namespace) -> tuple[int, int]:
     return int(args.job), int(args.uid)
 
 
-def _close(args: argparse.Namespace) -> int:
+def _key(args: argparse.Namespace) -> Any:
     from mpicoloc.profile import signature
-    from mpicoloc.slurm import close as close_job
-    from mpicoloc.slurm import close as slurm_close
 
-    slurm_close.check_pattern(args.out)
     key = key_of(args)
     signature.key_id(key)  # what is wrong with it is said once
-    start = slurm_close.query_start(*_numbers(args))
-    is_now = args.step is None or args.ended is None
-    ended_s = time.time() if is_now else config.parse_positive("--ended", args.ended)
+    return key
+
+
+def _close(args: argparse.Namespace) -> int:
+    from mpicoloc.slurm import client, close
+
+    close.check_pattern(args.out)
+    key = _key(args)
+    start = client.query_start(*_numbers(args))
+    ended_s = time.time() if args.step is None or args.ended is None else args.ended
     shm_dir = str(config.get("shm_dir"))
-    return close_job.close_job(
-        start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s
-    )
+    return close.close_job(start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s)
 
 
 def _settle(args: argparse.Namespace) -> int:
-    from mpicoloc.profile import signature
-    from mpicoloc.slurm import close as close_job
-    from mpicoloc.slurm import close as slurm_close
-    from mpicoloc.slurm import records
-    from mpicoloc.slurm import records as slurm_settle
+    from mpicoloc.slurm import client, close, records
 
     if not os.path.isdir(args.spool):
         raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
-    key = key_of(args)
-    signature.key_id(key)  # what is wrong with it is said once
-    slurm_close.sweep_spool(args.spool, time.time())
-    records.sweep_marks(args.spool, time.time())
+    key = _key(args)
+    close.sweep_spool(args.spool, time.time())
     if args.job is None:
-        return close_job.print_results(slurm_settle.settle_all(args.spool, key))
-    return close_job.print_results(slurm_settle.settle_stated_job(args.spool, key, _statement(args)))
-
-
-def _statement(args: argparse.Namespace) -> Any:
-    from mpicoloc.slurm import client
-    from mpicoloc.slurm.records import OperatorStatement
-
+        return close.print_results(records.settle_all(args.spool, key))
     if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
         raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
-    ended_s = None if args.ended is None else config.parse_positive("--ended", args.ended)
-    return OperatorStatement(
-        int(args.job), int(args.submitted), ended_s, args.account, client.settings()["ClusterName"]
-    )
+    stated = {"Account": args.account or "", "Cluster": client.settings()["ClusterName"]}
+    submitted = int(args.submitted)
+    start = client.Start(int(args.job), 0, submitted, submitted, False, args.job, fields=stated)
+    return close.print_results(records.settle_stated_job(args.spool, key, start, args.ended))
 
 
 def _clean(args: argparse.Namespace) -> int:
-    from mpicoloc.slurm import close as slurm_close
+    from mpicoloc.slurm import close
 
-    n = slurm_close.remove_shared_files(*_numbers(args), str(config.get("shm_dir")))
+    n = close.remove_shared_files(*_numbers(args), str(config.get("shm_dir")))
     if n:
         print(f"{n} files of job {args.job} removed")
     return 0

@@ -14,7 +14,7 @@ from rank_files import KEY, write_node, write_rank
 from mpicoloc.job import check, init_barrier, leftovers
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.collect import collect
-from mpicoloc.slurm import close
+from mpicoloc.slurm import client, close
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +178,7 @@ def test_run_does_not_wait_for_files_that_nobody_will_remove(folder, tmp_path, w
 def test_what_outlives_a_killed_job_is_waited_for(folder, monkeypatch):
     """It is another job's otherwise, or nobody's any more."""
     dead_job(folder, job_id=b"7")
-    start = close.Start(7, os.getuid(), 1, 1, False, "7")
+    start = client.Start(7, os.getuid(), 1, 1, False, "7")
     assert close.wait_for_writers(start, str(folder), 60.0), "it is gone"
     command = [sys.executable, "-c", "print(1, flush=True); input()", KEY]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -20,7 +20,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.job import leftovers
 from mpicoloc.pairing import training_sets
 from mpicoloc.profile import hdf5, history, profiles, sandbox, signature
-from mpicoloc.slurm import close
+from mpicoloc.slurm import client, close
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give rights up"),
@@ -112,7 +112,7 @@ def test_files_in_memory_are_looked_for_without_roots_groups(tmp_path, monkeypat
         monkeypatch.setattr(leftovers, "files", lambda folder: found.append(ids()) or {"a.7.0": []})
         monkeypatch.setattr(leftovers, "processes", lambda jobs: found.append(ids()) or set())
         monkeypatch.setattr(leftovers, "find", lambda folder, quiet_s: found.append(ids()) or [])
-        start = close.Start(7, UID, 0, 0, False, "7")
+        start = client.Start(7, UID, 0, 0, False, "7")
         assert close.wait_for_writers(start, str(tmp_path))
         assert close.remove_shared_files(7, UID, str(tmp_path)) == 0
         return [*found, ids()]

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-from mpicoloc.slurm import close
+from mpicoloc.slurm import client
 from mpicoloc.slurm import records as slurm_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -43,8 +43,8 @@ def write_note(spool, note):
 
 def squeue(**changes):
     row = JOB | changes
-    cells = [(row[name], close._WIDTH) for name in close._FIELDS]
-    cells += [(row["admin_comment"], close.COMMENT_WIDTH), (row["Account"], close._WIDTH)]
+    cells = [(row[name], client._WIDTH) for name in client._FIELDS]
+    cells += [(row["admin_comment"], client.COMMENT_WIDTH), (row["Account"], client._WIDTH)]
     return "".join(f"{text:{width}.{width}}" for text, width in cells) + "\n"
 
 
@@ -59,5 +59,5 @@ def squeue_script(folder, script=None, **changes):
 
 def record(told=None, step="0", now_s=1795377604.25):
     job, *of_step = told or [squeue(), STEP]
-    start = close.parse_start(job, 11, 1000)
+    start = client.parse_start(job, 11, 1000)
     return slurm_record.parse_step(start, (step, *(of_step or [""])), "ada", now_s)

@@ -15,12 +15,12 @@ from mpicoloc.cli.main import main
 from mpicoloc.core import tables
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import hdf5, signature
-from mpicoloc.slurm import close
+from mpicoloc.slurm import client, close
 
 KEY = b"0123456789abcdef0123456789abcdef"
 UID = os.getuid()
 SUBMITTED_S = 1_763_000_000
-START = close.Start(7, UID, SUBMITTED_S, SUBMITTED_S + 5, True, "7")
+START = client.Start(7, UID, SUBMITTED_S, SUBMITTED_S + 5, True, "7")
 
 
 @pytest.fixture
@@ -279,13 +279,13 @@ PRICE = '{"mpicoloc":{"n_profiles":1}}'
 def squeue(comment, account="(null)", **changes):
     """As squeue prints a job: columns of so many bytes, cut off."""
     row = JOB | changes
-    cells = [(row.get(name, ""), close._WIDTH) for name in close._FIELDS]
-    cells += [(comment, close.COMMENT_WIDTH), (account, close._WIDTH)]
+    cells = [(row.get(name, ""), client._WIDTH) for name in client._FIELDS]
+    cells += [(comment, client.COMMENT_WIDTH), (account, client._WIDTH)]
     return b"".join(os.fsencode(text)[:width].ljust(width) for text, width in cells) + b"\n"
 
 
 def started(*lines, job=7):
-    return close.parse_start(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
+    return client.parse_start(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
 
 
 def test_a_long_comment_is_read_whole():

@@ -10,7 +10,7 @@ from slurm_step import STEP, squeue_script, write_note
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.slurm import records
+from mpicoloc.slurm import close, records
 from mpicoloc.slurm.records import StepNote
 
 NOTE = StepNote(11, "0", os.getuid(), 1, 2, 1795377524.5, None)
@@ -75,9 +75,9 @@ def test_one_without_an_epilog_goes_when_it_is_old(tmp_path):
     mark = spool / ".steps" / "11.allocation"
     day_s = 86400.0
     os.utime(mark, (1e9, 1e9))
-    records.sweep_marks(str(spool), 1e9 + 300 * day_s)
+    close.sweep_spool(str(spool), 1e9 + 300 * day_s)
     assert mark.exists()
-    records.sweep_marks(str(spool), 1e9 + 500 * day_s)
+    close.sweep_spool(str(spool), 1e9 + 500 * day_s)
     assert noted(spool) == ["12.allocation"]
     assert stat.S_IMODE(os.stat(spool / ".steps").st_mode) == 0o700
 

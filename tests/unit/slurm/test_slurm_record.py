@@ -12,9 +12,9 @@ from slurm_programs import stand_in
 from slurm_step import JOB, KEY, STEP, record, squeue, write_note
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.slurm import close, records
+from mpicoloc.slurm import client, records
 from mpicoloc.slurm import records as slurm_record
-from mpicoloc.slurm.close import Start
+from mpicoloc.slurm.client import Start
 from mpicoloc.slurm.records import StepNote
 
 
@@ -70,7 +70,7 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
     if is_noted:
         write_note(spool, note)
     write_note(spool, replace(note, step="1"))
-    start = close.parse_start(row or squeue(), 11, 1000)
+    start = client.parse_start(row or squeue(), 11, 1000)
     path = slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1795377604.25)
     assert path == f"{spool}/11.1795377520.0.json"
     assert [note.step for note in slurm_record.read_notes(str(spool), start).values()] == ["1"], "others stay"
@@ -80,7 +80,7 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
 
 def test_a_step_has_a_record_whether_it_left_a_profile_or_not(tmp_path, monkeypatch):
     assert kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'") == replace(
-        record(), user=close.user_name(1000), profile="11.1795377520.0.h5"
+        record(), user=client.user_name(1000), profile="11.1795377520.0.h5"
     )
 
 
@@ -102,11 +102,11 @@ def test_while_a_requeued_job_leaves_slurm_tells_neither_its_start_nor_its_time(
 def test_only_steps_that_slurm_has_begun_have_profiles(tmp_path, monkeypatch):
     """A user may lay as many files as there are names: one that runs has a note, later a record."""
     kept(tmp_path, monkeypatch, f"echo '{STEP.strip()}'")
-    start = close.parse_start(squeue(), 11, 1000)
+    start = client.parse_start(squeue(), 11, 1000)
     found = [(f"{step}.h5", start.name(step)) for step in ("0", "1", "2", "batch")]
     known, others = slurm_record.split_by_known_steps(found, str(tmp_path / "spool"), start)
     assert (known, others) == (found[:2], found[2:])
-    later = close.parse_start(squeue(SubmitTime="1795377620", StartTime="1795377621"), 11, 1000)
+    later = client.parse_start(squeue(SubmitTime="1795377620", StartTime="1795377621"), 11, 1000)
     found = [("0.h5", later.name("0"))]
     assert slurm_record.split_by_known_steps(found, str(tmp_path / "spool"), later) == ([], found), (
         "of another start"

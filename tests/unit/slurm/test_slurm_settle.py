@@ -10,7 +10,7 @@ from slurm_step import KEY, record, squeue, squeue_script, write_note
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
 from mpicoloc.profile import signature
-from mpicoloc.slurm import close
+from mpicoloc.slurm import client
 from mpicoloc.slurm import records as settle
 from mpicoloc.slurm import records as step_note
 from mpicoloc.slurm import records as step_record
@@ -228,7 +228,7 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
     )
     for note in (STEP, *others):
         write_note(spool, note)
-    start = close.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
+    start = client.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
     assert list(settle.settle_job(str(spool), start, key, 1795377585.0)) == [
         f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")
     ]
@@ -238,7 +238,7 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
 
 def closed(spool, key):
     """What the epilog of job 11 makes."""
-    start = close.query_start(11, 1000)
+    start = client.query_start(11, 1000)
     return [os.path.basename(str(one)) for one in settle.settle_job(str(spool), start, key, 1795378200.0)]
 
 
