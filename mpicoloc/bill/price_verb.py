@@ -43,7 +43,6 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
     from mpicoloc.bill import repricing
-    from mpicoloc.bill import repricing as report
     from mpicoloc.profile import profiles
 
     rate, pricing = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
@@ -58,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
         bills.append((file, profile.job, bill))
     if args.json:
-        print(json.dumps(report.as_json(bills), indent=2, allow_nan=False))
+        print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:
-        report.show(bills)
+        repricing.show(bills)
     sys.stdout.flush()
     return 0
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from mpicoloc import config
@@ -17,8 +16,9 @@ from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
-from mpicoloc.show.listing import Listing
+from mpicoloc.show import table
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column
 
 Bills = Sequence[tuple[str, Job, Bill]]
 """File, job and prices of each profile."""
@@ -73,79 +73,84 @@ def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
 
 def show(bills: Bills) -> None:
     """Print the prices."""
-    output = console()
     if len(bills) == 1:
-        _show_one(output, *bills[0])
-        return
-    _show_many(output, bills)
+        _show_one(*bills[0])
+    else:
+        _show_many(bills)
 
 
-def _show_one(console: Console, file: str, job: Job, bill: Bill) -> None:
+def _text(value: Estimate | None, form: str = ".4g") -> str:
+    """The value, with its interval where it has one."""
+    if value is None:
+        return UNKNOWN
+    ends = "" if value.low == value.high else f" ({table.interval(value, form)})"
+    return f"{value.value:{form}}{ends}"
+
+
+def _percent(value: Estimate) -> str:
+    return _text(value, ".1%")
+
+
+def _show_one(file: str, job: Job, bill: Bill) -> None:
+    out = console()
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
-    name = escape(printable(job.id))
-    console.print(f"[bold]job {name}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}")
-    is_alone = bill.slowdown is not None and bill.slowdown.method == processor.ALONE
-    slowdown = processor.ALONE_WORDS if is_alone else interval(bill.slowdown)
-    console.print(f"slowdown {slowdown}, true {_or_unknown(bill.true_slowdown)}")
-    listing = Listing(None, ("price", "SU", "of the run alone", "discount"))
-    for name, words in SCHEMES.items():
-        price = getattr(bill, name)
-        saved = None if name == "runtime" else discount_frac(bill, price)
-        listing.add_row(words, interval(price), percent(bill.relative[name]),
-                        UNKNOWN if saved is None else f"{saved:.1%}")  # fmt: skip
-    listing.add_row("the run alone", interval(bill.solo), "", "")
-    console.print(listing)
-    if bill.fair is None:
-        price = f"{bill.charged_su:.6g} SU, as of an unshared run"
-        console.print(f"note: slowdown not measured; to charge: {price}")
-
-
-def _show_many(console: Console, bills: Bills) -> None:
-    listing = Listing(
-        None,
-        (
-            *("job", "slowdown"),
-            *(f"{words}, {what}" for what in ("SU", "relative") for words in SCHEMES.values()),
-        ),
-        lesser=("oracle, relative", "oracle, SU", "run time, relative", "run time, SU", "slowdown"),
+    out.print(
+        f"[bold]job {escape(printable(job.id))}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}"
     )
-    for _, job, job_bill in bills:
-        prices = [number(getattr(job_bill, name)) for name in SCHEMES]
-        relative = [percent(job_bill.relative[name], with_interval=False) for name in SCHEMES]
-        listing.add_row(escape(printable(job.id)), number(job_bill.slowdown), *prices, *relative)
+    is_alone = bill.slowdown is not None and bill.slowdown.method == processor.ALONE
+    slowdown = processor.ALONE_WORDS if is_alone else _text(bill.slowdown)
+    true = UNKNOWN if bill.true_slowdown is None else f"{bill.true_slowdown:.4g}"
+    out.print(f"slowdown {slowdown}, true {true}")
+    columns = (
+        Column("price", lambda name: SCHEMES[name]),
+        Column("SU", lambda name: getattr(bill, name), _text),
+        Column("of the run alone", bill.relative.__getitem__, _percent),
+        Column(
+            "discount",
+            lambda name: None if name == "runtime" else discount_frac(bill, getattr(bill, name)),
+            ".1%",
+        ),
+    )
+    listing = table.listing(columns, SCHEMES)
+    listing.add_row("the run alone", _text(bill.solo), "", "")
+    out.print(listing)
+    if bill.fair is None:
+        out.print(f"note: slowdown not measured; to charge: {bill.charged_su:.6g} SU, as of an unshared run")
+
+
+_LEFT_OUT = {"oracle": 1, "runtime": 3, "fair": 0}
+"""Rank of a price's columns among those that a narrow terminal leaves out."""
+
+
+def _show_many(bills: Bills) -> None:
+    def price(name: str) -> Callable[[tuple[str, Job, Bill]], Estimate | None]:
+        return lambda row: getattr(row[2], name)  # type: ignore[no-any-return]
+
+    def relative(name: str) -> Callable[[tuple[str, Job, Bill]], Estimate | None]:
+        return lambda row: row[2].relative[name]
+
+    columns = [
+        Column("job", lambda row: row[1].id),
+        Column("slowdown", price("slowdown"), ".4g", left_out=5),
+        *(
+            Column(f"{words}, SU", price(name), ".4g", left_out=_LEFT_OUT[name] and _LEFT_OUT[name] + 1)
+            for name, words in SCHEMES.items()
+        ),
+        *(
+            Column(f"{words}, relative", relative(name), ".1%", left_out=_LEFT_OUT[name])
+            for name, words in SCHEMES.items()
+        ),
+    ]
+    listing = table.listing(columns, bills)
     listing.add_section()
     spread = distribution(bills)
     for word in ("mean", "min", "max"):
         cells = [UNKNOWN if (row := spread[name]) is None else f"{row[word]:.1%}" for name in SCHEMES]
         listing.add_row(word, "", "", "", "", *cells)
-    console.print(listing)
-    console.print("relative: to the price of the run alone, by the true slowdown if that is given, "
-                  "else by the measured one")  # fmt: skip
-
-
-def number(value: Estimate | None) -> str:
-    """The value alone."""
-    return UNKNOWN if value is None else f"{value.value:.4g}"
-
-
-def interval(value: Estimate | None) -> str:
-    """The value with its interval where it has one."""
-    if value is None or value.low == value.high:
-        return number(value)
-    return f"{value.value:.4g} ({value.low:.4g} to {value.high:.4g})"
-
-
-def percent(value: Estimate | None, *, with_interval: bool = True) -> str:
-    """A share in percent."""
-    if value is None:
-        return UNKNOWN
-    if not with_interval or value.low == value.high:
-        return f"{value.value:.1%}"
-    return f"{value.value:.1%} ({value.low:.1%} to {value.high:.1%})"
-
-
-def _or_unknown(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.4g}"
+    out = console()
+    out.print(listing)
+    out.print("relative: to the price of the run alone, by the true slowdown if that is given, "
+              "else by the measured one")  # fmt: skip
 
 
 def solo_s(text: str, profile: Profile) -> float:

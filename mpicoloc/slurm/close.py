@@ -201,7 +201,7 @@ def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bo
     with _as_user(start.uid):
         files = leftovers.files(folder)
         jobs = {key: paths for key, paths in files.items() if _belongs_to(key, paths, start.job)}
-    while pids := _processes(start, jobs):
+    while pids := _processes(start.uid, jobs):
         # Poll only the processes that were found; when they end, search again for ones that they started.
         while any(any(init_barrier.entries(str(pid), "cmdline")) for pid in pids):
             if time.monotonic() > deadline_s:
@@ -210,11 +210,9 @@ def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bo
     return True
 
 
-def _processes(start: Start, jobs: Mapping[str, Iterable[str]]) -> set[int]:
-    if not jobs:
-        return set()
-    with _as_user(start.uid):
-        return leftovers.processes(jobs)
+def _processes(uid: int, jobs: Mapping[str, Iterable[str]]) -> set[int]:
+    with _as_user(uid):
+        return leftovers.processes(jobs) if jobs else set()
 
 
 def remove_shared_files(job: int, uid: int, folder: str) -> int:
