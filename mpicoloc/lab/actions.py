@@ -8,7 +8,6 @@ import os
 from typing import Any
 
 from mpicoloc import config, messages
-from mpicoloc.cli import verbosity
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         found = target.find(app, env)
         chosen = launcher.find(found.abi, found.libmpi, found.file)
     command = placing.command(
-        (chosen.family, chosen.path), ranks, app, args.mpirun_arg, verbosity.flags(), is_plain=args.plain
+        (chosen.family, chosen.path), ranks, app, args.mpirun_arg, args.run_flags, is_plain=args.plain
     )
     return agent.execute(args.name, f"h{ranks[0]}", command, env)
 

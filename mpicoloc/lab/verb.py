@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from mpicoloc.cli import helping, numbers
+from mpicoloc.cli import helping, numbers, verbosity
 from mpicoloc.job import flags
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
@@ -93,4 +93,5 @@ def run(args: argparse.Namespace) -> int:
     """Do what the action says."""
     from mpicoloc.lab import actions
 
+    args.run_flags = verbosity.flags()  # for `mpicoloc run` on a host
     return int(getattr(actions, args.act)(args))
