@@ -69,11 +69,11 @@ class Charge:
         Name of the run by the batch system, unlike that of any other: it is charged from one profile only,
         and this profile for no other run. Empty: `job_id` and `start_unix_s` name it.
     spooled : str
-        Name of the file in a spool that this charge settles, by which `ledger_spool.settled` finds it;
+        Name of the file in a spool that this charge settles, by which `settled` finds it;
         empty: none.
     turn : (str, int) or None
         The number of its job, and how many charges of jobs of that number took a turn before
-        (`ledger_job.of_number`); None: those do not matter.
+        (`charges.charges_of_job`); None: those do not matter.
     """
 
     digest: str

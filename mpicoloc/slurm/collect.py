@@ -16,7 +16,7 @@ from typing import Any
 
 from mpicoloc import config, messages
 from mpicoloc.bill import charges as bill_charges
-from mpicoloc.bill import ledger as ledger_spool
+from mpicoloc.bill import ledger as bill_ledger
 from mpicoloc.bill.charges import JobCharge, is_paid, is_same_run, is_within
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_name
 from mpicoloc.bill.ledger_actions import ledger_of
@@ -79,9 +79,9 @@ def scan(folder: str, ledger: Ledger) -> tuple[int, list[Step]]:
     """
     profiles, records = _stems(folder)
     stems = list(profiles | records)
-    paid = ledger_spool.settled(ledger, [stem + PROFILE for stem in stems])
+    paid = bill_ledger.settled(ledger, [stem + PROFILE for stem in stems])
     rest = [stem for stem in stems if stem + PROFILE not in paid]
-    in_full = ledger_spool.settled(ledger, [stem + RECORD for stem in rest if stem in records])
+    in_full = bill_ledger.settled(ledger, [stem + RECORD for stem in rest if stem in records])
     found = [
         Step(folder, stem, stem in profiles, stem + RECORD in in_full)
         for stem in rest
@@ -231,7 +231,7 @@ def run(args: argparse.Namespace) -> int:
 
     One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
     """
-    ledger, stamp = ledger_of(args), ledger_spool.stamp_now()
+    ledger, stamp = ledger_of(args), bill_ledger.stamp_now()
     path = args.key_file or config.get("sign_key_file")
     if path is None:
         raise UsageError(
@@ -282,7 +282,7 @@ def _summary(results: list[Result], n_waiting: int, n_known: int, terms: Terms) 
 def _collect_step(step: Step, books: _Books) -> tuple[Result | str, int]:
     """Outcome of one step and its exit code; a dry run posts nothing."""
     if step.is_charged:
-        paid = ledger_spool.standing(books.ledger, files=[os.path.basename(step.record)])
+        paid = bill_ledger.standing(books.ledger, files=[os.path.basename(step.record)])
         return _late_profile(step, paid), 0
     if step.is_script and step.start in books.held:
         return _WAITS, 0
@@ -409,7 +409,7 @@ def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) ->
             f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
             "it is of another run"
         )
-    for before in ledger_spool.standing(ledger, digests=[taken.digest]):
+    for before in bill_ledger.standing(ledger, digests=[taken.digest]):
         run, number = before.facts.get("run", record.run), before.posting.transaction
         if run != record.run:
             raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
@@ -512,7 +512,7 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
     """The charge of the script of a step's job, if it has paid for the step's time."""
     if record.is_script:
         return None
-    scripts = ledger_spool.standing(ledger, runs=[record.run_of(step) for step in SCRIPTS])
+    scripts = bill_ledger.standing(ledger, runs=[record.run_of(step) for step in SCRIPTS])
     paid = (one for one in scripts if record.step not in one.facts.get("others_cpu_s", {}))
     return next(paid, None)
 
@@ -520,7 +520,7 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
 def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:
     """Result for a step that its job's script has paid for; the ledger then lists the step as covered."""
     if not books.is_dry:
-        ledger_spool.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
+        bill_ledger.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
     return _late_profile(step, [script]) if step.has_profile else _KNOWN
 
 
@@ -565,7 +565,7 @@ def _earlier_charges(
     The oldest comes first: a charge by hand pays for what no earlier charge does.
     """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
-    for name, paid in ledger_spool.charges_of_start(books.ledger, start).items():
+    for name, paid in bill_ledger.charges_of_start(books.ledger, start).items():
         with contextlib.suppress(MpicolocError):
             if "slurm" in paid.facts:
                 cpu_s = float(paid.facts["n_cores"]) * float(paid.facts["wall_s"])

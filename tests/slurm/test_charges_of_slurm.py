@@ -6,8 +6,7 @@ import pytest
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
 from mpicoloc.profile import signature
-from mpicoloc.slurm import records as step_note
-from mpicoloc.slurm import records as step_record
+from mpicoloc.slurm import records
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(200)]
 SCRIPT = """
@@ -70,7 +69,7 @@ def test_a_killed_step_has_a_record_of_its_end(cluster):
     cluster.run("scancel", job)
     assert cluster.wait(job)["JobState"] == "CANCELLED"
     (path,) = jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.0.json")), "the record", 30)
-    sealed = step_record.read_record(str(path))
+    sealed = records.read_record(str(path))
     assert sealed.reason(signature.read_key(cluster.key)) == ""
     assert (sealed.record.n_cpus, sealed.record.name) == (4, f"{job}.0") and sealed.record.ran_s > 0.5
 
@@ -118,11 +117,11 @@ def test_a_job_of_salloc_pays_for_the_time_between_its_steps(cluster, monkeypatc
     )
     job = int(told.split()[0])
     found = jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.allocation.json")), "the record", 30)
-    assert step_record.read_record(str(found[0])).record.ran_s >= 2.0
+    assert records.read_record(str(found[0])).record.ran_s >= 2.0
     assert cluster.wait(job)["ExitCode"] == "0:0"
     in_time = found[0].read_bytes()
     found[0].unlink()
-    step_note.mark_job(str(cluster.spool), job)
+    records.mark_job(str(cluster.spool), job)
     monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
     assert main(["slurm", "settle", "--spool", str(cluster.spool), "--key-file", str(cluster.key)]) == 0
     assert found[0].read_bytes() == in_time

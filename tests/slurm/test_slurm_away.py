@@ -13,8 +13,7 @@ from slurm_jobs import LIMIT_S, command_of, daemon, processes
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import signature
-from mpicoloc.slurm import records as step_note
-from mpicoloc.slurm import records as step_record
+from mpicoloc.slurm import records
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WAITS = """
@@ -28,8 +27,8 @@ touch ended.$SLURM_JOB_ID
 def records(cluster, job):
     """Records of a job, by the start in their names and step; each is the site's."""
     found = {}
-    for path in step_record.record_paths(str(cluster.spool), job):
-        sealed = step_record.read_record(path)
+    for path in records.record_paths(str(cluster.spool), job):
+        sealed = records.read_record(path)
         assert sealed.reason(signature.read_key(cluster.key)) == ""
         found[Path(path).name.split(".")[1], sealed.record.step] = sealed.record
     return found
@@ -38,7 +37,7 @@ def records(cluster, job):
 def notes(cluster, job):
     return {
         note.step: note
-        for note in map(step_note.read_note, step_note.note_paths(str(cluster.spool), job))
+        for note in map(records.read_note, records.note_paths(str(cluster.spool), job))
         if note
     }
 

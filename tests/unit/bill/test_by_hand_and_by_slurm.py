@@ -54,12 +54,24 @@ def test_a_step_of_which_an_edited_copy_was_charged_by_hand_is_refused(books, sp
     assert [entry["status"] for entry in collected(books, spool.folder)[1]["charges"]] == ["charged"] * 2
 
 
-def test_a_step_charged_in_full_is_not_charged_by_a_profile_that_comes_later(books, spool, tmp_path, where):
-    spool.bare()
+@pytest.mark.parametrize(
+    ("leave", "start_unix_s", "step"),
+    [
+        (lambda spool: spool.bare(), BEGAN_S + 3.5, "7.0"),
+        (lambda spool: spool(), 0.0, "7.0"),
+        (script, BEGAN_S + 100.0, "7.batch"),
+    ],
+    ids=["in full", "no start", "by the script"],
+)
+def test_what_slurms_record_has_paid_for_is_not_charged_by_hand(
+    books, spool, tmp_path, where, leave, start_unix_s, step
+):
+    leave(spool)
     collected(books, spool.folder, "--grace-s", 0)
-    code, entry = by_hand(books, edited(spool, tmp_path, start_unix_s=BEGAN_S + 3.5))
-    assert (code, entry["status"]) == (1, "refused")
-    assert assert_right(where)["lab"] == 6 * SU
+    before = assert_right(where)["lab"]
+    code, entry = by_hand(books, edited(spool, tmp_path, start_unix_s=start_unix_s))
+    assert (code, entry["status"]) == (1, "refused") and f"step {step}" in entry["reason"]
+    assert assert_right(where)["lab"] == before < 10 * SU
 
 
 def test_a_step_whose_profile_was_charged_by_hand_is_not_charged_in_full(books, spool, tmp_path, where):
@@ -67,19 +79,6 @@ def test_a_step_whose_profile_was_charged_by_hand_is_not_charged_in_full(books, 
     spool.bare()
     assert collected(books, spool.folder, "--grace-s", 0)[0] == 1
     assert assert_right(where)["lab"] == 9.75 * SU
-
-
-def test_a_profile_that_tells_no_start_is_refused_once_its_job_was_charged(books, spool, tmp_path):
-    spool()
-    collected(books, spool.folder)
-    assert by_hand(books, edited(spool, tmp_path, start_unix_s=0.0))[0] == 1
-
-
-def test_a_script_has_paid_for_the_steps_that_have_no_record(books, spool, tmp_path):
-    script(spool)
-    collected(books, spool.folder)
-    code, entry = by_hand(books, edited(spool, tmp_path, start_unix_s=BEGAN_S + 100.0))
-    assert code == 1 and "step 7.batch" in entry["reason"]
 
 
 def test_a_script_does_not_pay_for_what_was_charged_by_hand(books, spool, tmp_path, where):

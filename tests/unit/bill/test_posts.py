@@ -4,11 +4,14 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import pytest
-from ledger_lab import STAMP, SU, assert_right, charged, profile, results, start, write
+from ledger_lab import STAMP, SU, assert_right, charge, charged, profile, results, start, write
 
 from mpicoloc.bill.db import CHARGES
 from mpicoloc.bill.ledger import Ledger
@@ -52,64 +55,41 @@ def test_processes_that_post_the_same_profiles_at_once(desk, where):
     assert assert_right(where)[CHARGES] == 8 * SU // 4
 
 
-SPEND = """
+TRIES = """
 from mpicoloc.errors import Refused
-ledger, n = Ledger(argv[0]), 0
-for i in range(8):
+ledger, n = Ledger(argv[0], create=True), 0
+for i in range(int(argv[1])):
     try:
-        ledger.charge("lab", charge(100 * int(argv[1]) + i, 3 * SU), STAMP)
+        {}
         n += 1
     except Refused:
         pass
 print(n)
 """
+SPEND = TRIES.format('ledger.charge("lab", charge(100 * int(argv[2]) + i, 3 * SU), STAMP)')
+OPEN = TRIES.format('ledger.open_account("lab", SU, 0, STAMP)')
+REFUND = TRIES.format("ledger.refund(2, 2 * SU, STAMP)")
 
 
 @pytest.mark.timeout(150)
 def test_processes_cannot_spend_a_unit_twice(desk, where):
     Ledger(where, create=True).open_account("lab", 20 * SU, 0, STAMP)
-    spent = results([start(SPEND, where, i) for i in range(4)], timeout=140)
-    assert sum(spent) == 6
+    assert sum(results([start(SPEND, where, 8, i) for i in range(4)], timeout=140)) == 6
     assert assert_right(where)["lab"] == 2 * SU
-
-
-OPEN = """
-from mpicoloc.errors import Refused
-try:
-    Ledger(argv[0], create=True).open_account("lab", SU, 0, STAMP)
-    print("true")
-except Refused:
-    print("false")
-"""
 
 
 @pytest.mark.timeout(150)
 def test_processes_that_begin_a_ledger_at_once(where):
-    assert sorted(results([start(OPEN, where) for _ in range(4)], timeout=140)) == [False] * 3 + [True]
+    assert sorted(results([start(OPEN, where, 1) for _ in range(4)], timeout=140)) == [0, 0, 0, 1]
     assert assert_right(where)["lab"] == SU
-
-
-REFUND = """
-from mpicoloc.errors import Refused
-ledger, n = Ledger(argv[0]), 0
-for i in range(4):
-    try:
-        ledger.refund(2, 2 * SU, STAMP)
-        n += 1
-    except Refused:
-        pass
-print(n)
-"""
 
 
 @pytest.mark.timeout(150)
 def test_processes_cannot_refund_more_than_was_charged(where):
     ledger = Ledger(where, create=True)
     ledger.open_account("lab", 20 * SU, 0, STAMP)
-    from ledger_lab import charge
-
     assert ledger.charge("lab", charge(1, 9 * SU), STAMP).transaction == 2
-    assert sum(results([start(REFUND, where) for _ in range(3)], timeout=140)) == 4
+    assert sum(results([start(REFUND, where, 4) for _ in range(3)], timeout=140)) == 4
     assert assert_right(where)["lab"] == 19 * SU
 
 
@@ -165,8 +145,6 @@ def test_copies_and_other_layouts_of_a_profile_are_the_same_profile(books, tmp_p
 
 def test_the_tariff_is_the_keepers_and_not_the_profiles(books, tmp_path, monkeypatch):
     """Whoever runs a job sets its rate and price function; he must not set his bill."""
-    from dataclasses import replace
-
     cheap = profile()
     cheap = replace(cheap, price=replace(cheap.price, rate_su=0.0, pricing="math:nothing", fair_su=0.0))
     hdf5.write(cheap, tmp_path / "cheap.h5")
@@ -191,8 +169,6 @@ def test_only_signed_profiles_are_taken(books, tmp_path):
     ]
     for i, key in ((0, "good"), (2, "good"), (3, "other")):
         signature.sign(files[i], signature.read_key(f"{key}.key"), 1.0)
-    import h5py
-
     with h5py.File(files[2], "r+") as file:
         file["job"].attrs["wall_s"] = 1.0
     code, out, err = books("charge", "lab", *files, "--key-file", "good.key", "--json")
@@ -224,8 +200,6 @@ def test_too_few_units_is_a_negative_answer(books, tmp_path):
 
 
 def test_what_was_not_measured_is_charged_as_an_unshared_run(books, tmp_path):
-    from dataclasses import replace
-
     bare = profile()
     bare = replace(bare, interference=replace(bare.interference, slowdown=None), price=None)
     hdf5.write(bare, tmp_path / "p.h5")
@@ -285,8 +259,6 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(books, tmp_path, argv, cod
 
 
 def test_a_ledger_that_others_keep_busy_is_named(books, tmp_path):
-    import sqlite3
-
     holder = sqlite3.connect("ledger.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     url = f"sqlite:///{os.path.abspath('ledger.sqlite')}?timeout=0.2"

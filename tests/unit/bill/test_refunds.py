@@ -98,7 +98,7 @@ def test_a_refund_trusts_nothing_that_it_read_before(two, where, monkeypatch, am
     def late(*args, keep_others_off=False):
         return before if keep_others_off else read(*args)
 
-    monkeypatch.setattr(posts, "transaction", late)
+    monkeypatch.setattr(posts, "transaction_row", late)
     with pytest.raises(Refused, match="1 SU of it are left"):
         two.refund(number, amount_usu, STAMP)
     assert two.refund(number, SU, STAMP).balance_usu == 10 * SU

@@ -78,31 +78,6 @@ def test_the_script_pays_for_what_its_steps_did_not(books, spool):
         assert found == paid
 
 
-def test_a_step_that_is_signed_after_its_script_was_charged_is_not_charged_twice(books, spool):
-    """One that was killed is signed in the epilog; the script has paid for all its time."""
-    script(spool)
-    assert collected(books, spool.folder)[1]["charges"][0]["amount_usu"] == pytest.approx(
-        16000 / 3600 * SU, abs=1
-    )
-    spool()
-    for _ in range(2):
-        code, found = collected(books, spool.folder)
-        assert (code, found["charges"][0]["status"], found["charges"][0]["job"]) == (0, "late", "7.0")
-        assert "with the script, as transaction 2" in found["charges"][0]["reason"]
-    books("refund", 2, "--release")
-    code, found = collected(books, spool.folder)
-    assert code == 0 and [entry["job"] for entry in found["charges"]] == ["7.0", "7.batch"]
-    assert assert_right("ledger.sqlite")["lab"] == pytest.approx(10 * SU - SU - 1600 / 3600 * SU, abs=1)
-
-
-def test_what_was_charged_before_is_subtracted_later(books, spool):
-    spool()
-    collected(books, spool.folder)
-    script(spool)
-    found = collected(books, spool.folder)[1]["charges"]
-    assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]
-
-
 def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool):
     good = spool()
     os.unlink(records.record_path(spool(job=8)))
@@ -148,24 +123,31 @@ def test_the_profile_of_one_run_is_not_charged_for_another(books, spool):
     assert assert_right("ledger.sqlite")["lab"] == 5 * SU
 
 
-def test_what_was_charged_by_hand_is_known_from_then_on(books, spool):
+def test_what_was_charged_by_hand_is_known_from_then_on_and_paid_once(books, spool, tmp_path):
     path = spool()
     assert books("charge", "lab", path, "--cores", 8, "--wall-s", 1800)[0] == 0
     code, found = collected(books, spool.folder)
     assert (code, found["charges"][0]["status"]) == (0, "already charged")
+    path.rename(tmp_path / path.name)
+    spool.age()
     assert collected(books, spool.folder)[1] == {"n_known": 1, "n_waiting": 0, "charges": []}
-    assert assert_right("ledger.sqlite")["lab"] == 9 * SU
+    script(spool)
+    (rest,) = collected(books, spool.folder)[1]["charges"]
+    assert (rest["job"], rest["amount_usu"]) == ("7.batch", pytest.approx(1600 / 3600 * SU, abs=1))
+    assert assert_right("ledger.sqlite")["lab"] == 9 * SU - rest["amount_usu"]
 
 
-def test_what_is_given_back_stays_so_until_it_is_released(books, spool):
-    spool()
+@pytest.mark.parametrize(("leave", "su"), [("__call__", 1), ("bare", 4)], ids=["profile", "none"])
+def test_what_is_given_back_stays_so_until_it_is_released(books, spool, leave, su):
+    getattr(spool, leave)()
+    spool.age()
     collected(books, spool.folder)
     books("refund", 2)
     assert collected(books, spool.folder) == (0, {"n_known": 1, "n_waiting": 0, "charges": []})
     books("refund", 2, "--release")
     code, found = collected(books, spool.folder, "--rate-su", 2)
-    assert (code, found["charges"][0]["amount_usu"]) == (0, 2 * SU)
-    assert assert_right("ledger.sqlite")["lab"] == 8 * SU
+    assert (code, found["charges"][0]["amount_usu"]) == (0, 2 * su * SU)
+    assert assert_right("ledger.sqlite")["lab"] == (10 - 2 * su) * SU
 
 
 def test_slurms_account_pays_if_the_site_says_so(books, spool):

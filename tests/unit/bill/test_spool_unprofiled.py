@@ -99,18 +99,6 @@ def test_a_discount_given_by_hand_settles_a_late_profile(books, spool):
     assert assert_right("ledger.sqlite")["lab"] == 10 * SU
 
 
-def test_a_charge_without_a_profile_is_given_back_and_released_like_any(books, spool):
-    spool.bare()
-    spool.age()
-    collected(books, spool.folder)
-    books("refund", 2)
-    assert collected(books, spool.folder) == (0, {"n_known": 1, **NOTHING})
-    books("refund", 2, "--release")
-    code, found = collected(books, spool.folder, "--rate-su", 2)
-    assert (code, found["charges"][0]["amount_usu"]) == (0, 8 * SU)
-    assert assert_right("ledger.sqlite")["lab"] == 2 * SU
-
-
 def test_a_script_waits_for_its_steps_and_then_pays_the_rest(books, spool):
     """14,400 CPU seconds of 16,000 are the step's, in full; the rest is the script's."""
     script(spool)
@@ -149,8 +137,10 @@ def test_a_job_without_a_script_pays_for_what_its_steps_did_not(books, spool):
 
 
 def test_a_step_that_comes_after_its_script_was_charged_has_paid(books, spool):
+    """One that was killed is signed in the epilog; the script has paid for all its time."""
     script(spool)
-    collected(books, spool.folder)
+    whole_usu = pytest.approx(16000 / 3600 * SU, abs=1)
+    assert collected(books, spool.folder)[1]["charges"][0]["amount_usu"] == whole_usu
     spool.bare()
     late = spool(step="1", begins_s=1800, ran_s=100.0)
     spool.age()
@@ -219,14 +209,6 @@ def test_files_of_what_was_charged_may_be_moved_away(books, spool):
     spool.age()
     assert collected(books, spool.folder) == (0, {"n_known": 1, **NOTHING})
     os.unlink(records.record_path(path))
-    script(spool)
-    found = collected(books, spool.folder)[1]["charges"]
-    assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]
-
-
-def test_what_was_charged_by_hand_is_not_the_scripts(books, spool):
-    books("charge", "lab", spool(), "--cores", 8, "--wall-s", 1800)
-    collected(books, spool.folder)
     script(spool)
     found = collected(books, spool.folder)[1]["charges"]
     assert [entry["amount_usu"] for entry in found] == [pytest.approx(1600 / 3600 * SU, abs=1)]

@@ -23,6 +23,7 @@ from mpicoloc.profile import hdf5
 from mpicoloc.slurm import apply, client, service
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
+BOTH = Partitions("whole", "shared")
 QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
 
 
@@ -32,7 +33,7 @@ def job(number, state=PENDING, **more):
 
 
 def steering(policy="blossom", model=None):
-    return service.ServiceSettings(Partitions("whole", "shared"), Rules(policy, prior_slowdown=1.3), model)
+    return service.ServiceSettings(BOTH, Rules(policy, prior_slowdown=1.3), model)
 
 
 def planned(leaders, waiting, how=None, runtime_s=100.0, queues=QUEUES):
@@ -47,7 +48,7 @@ def test_a_pair_of_which_nothing_is_known_any_more_is_still_moved(tmp_path):
     said = Assignment((1,), ("n1",))
     waiting = job(1, wanted_nodes=("n1",), is_bound=True, admin_comment=said.text(600.0))
     running = job(7, RUNNING, partition="whole", nodes=("n1",))
-    how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy"), MeasuredTable({}))
+    how = service.ServiceSettings(BOTH, Rules("greedy"), MeasuredTable({}))
     found = service.decide_actions(
         Snapshot(1e9, (waiting, running), NODES), service.ProfileHistory(str(tmp_path)), how
     )
@@ -123,9 +124,7 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 def test_partitions_that_keep_pairs_apart_are_told():
     def told(*queues, **settings):
-        return apply.configuration_advice(
-            Snapshot(1e9, (), NODES, queues), Partitions("whole", "shared"), settings
-        )
+        return apply.configuration_advice(Snapshot(1e9, (), NODES, queues), BOTH, settings)
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
@@ -146,7 +145,7 @@ def test_comments_of_others_at_most_jobs_are_told():
     def told(*comments):
         jobs = [job(i, partition="whole", admin_comment=text) for i, text in enumerate(comments, 1)]
         now = Snapshot(1e9, tuple(jobs), NODES, QUEUES)
-        return apply.configuration_advice(now, Partitions("whole", "shared"), {})
+        return apply.configuration_advice(now, BOTH, {})
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
@@ -180,9 +179,7 @@ def refuse(folder, number, words):
 def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
     refuse(slurm, 1, "slurm_update error: Access/permission denied")
     warned = []
-    refused = apply.apply_action(
-        BESIDE, pair_to_be(), Partitions("whole", "shared"), apply.AuditLog(None, warned.append)
-    )
+    refused = apply.apply_action(BESIDE, pair_to_be(), BOTH, apply.AuditLog(None, warned.append))
     assert refused == 1
     assert updates(slurm) == [("JobId=7", "TimeLimit=20"), ("JobId=7", "TimeLimit=10")]
     (line,) = warned
@@ -192,7 +189,7 @@ def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
 def test_a_partner_is_not_to_blame_when_its_leader_has_ended(slurm):
     refuse(slurm, 7, "slurm_update error: Job/step already completing or completed")
     audit = apply.AuditLog(None, lambda text: None)
-    assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) == 7
+    assert apply.apply_action(BESIDE, pair_to_be(), BOTH, audit) == 7
     assert not (slurm / "said").exists(), "the partner is where it was"
 
 
@@ -204,9 +201,9 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
     audit = apply.AuditLog(None, pytest.fail)
     with pytest.raises(client.ControllerAway):
-        apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit)
+        apply.apply_action(BESIDE, pair_to_be(), BOTH, audit)
     assert not (slurm / "said").exists()
-    assert apply.apply_action(BESIDE, pair_to_be(), Partitions("whole", "shared"), audit) is None
+    assert apply.apply_action(BESIDE, pair_to_be(), BOTH, audit) is None
 
 
 SHARE = Assignment((1,), ("n1",))
@@ -237,7 +234,7 @@ GIVEN_BACK = {
 )
 def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
     now = Snapshot(1e9, (job(1, **{**SENT, **changes}),), NODES, QUEUES)
-    apply.change_jobs(Release(1, 600.0, "asked for"), now, Partitions("whole", "shared"))
+    apply.change_jobs(Release(1, 600.0, "asked for"), now, BOTH)
     said = dict(word.split("=", 1) for word in (slurm / "said").read_text().split()[1:])
     assert said.pop("JobId") == "1"
     assert said == {name: text for name, text in GIVEN_BACK.items() if name not in left}
@@ -245,7 +242,7 @@ def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
 
 def test_it_says_at_the_job_what_the_job_waits_for(slurm):
     now = Snapshot(1e9, (job(1, partition="whole", limit_s=600.0),), NODES, QUEUES)
-    apply.change_jobs(Commit(SHARE, (7, 8), (2.0,), ""), now, Partitions("whole", "shared"))
+    apply.change_jobs(Commit(SHARE, (7, 8), (2.0,), ""), now, BOTH)
     assert "AdminComment=mpicoloc share 1 on n1 limit 10 after 7:8 " in (slurm / "said").read_text()
 
 
@@ -296,7 +293,7 @@ def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, rea
 
 def test_nodes_that_take_no_jobs_have_no_room():
     now = Snapshot(1e9, (), (NODES[0], BatchNode("tiny", 1, 1.0, True, ("debug",))))
-    how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy"), None)
+    how = service.ServiceSettings(BOTH, Rules("greedy"), None)
     assert service._smallest_room(now, how).n_cores == 8
 
 

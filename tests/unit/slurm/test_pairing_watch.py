@@ -48,7 +48,7 @@ def watch(tmp_path, monkeypatch):
         tables = dict(profile.tables) | {"nodes": table("nodes", nodes)}
         hdf5.write(dataclasses.replace(profile, job=job, tables=tables), folder / f"{name}.h5")
     ask = slurm_command.run_program
-    monkeypatch.setattr(slurm_command, "run", lambda command, pauses_s=(): ask(command, ()))
+    monkeypatch.setattr(slurm_command, "run_program", lambda command, pauses_s=(): ask(command, ()))
 
     def watch(*words, update=UPDATE, n_looks=3, between=lambda i: None):
         answering(tmp_path, monkeypatch, update)

@@ -64,11 +64,11 @@ def test_profiles_are_found_by_job_owner_and_step(job):
     assert close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START) == []
     (job / "out" / f"{UID}%7*.0.h5").touch()
     assert len(close.find_profiles(f"{job}/out/%u%%%j*.%s.h5", START)) == 1
-
-
-def test_what_is_older_than_this_start_is_of_another(job):
+    (job / str(UID)).mkdir(mode=0o700)
+    (job / str(UID) / "7.0.h5").touch()
+    assert names(close.find_profiles(f"{job}/%u/%j.%s.h5", START)) == ["7.0.h5"]
     os.utime(job / "out" / "7.0.h5", (0, START.since_unix_s - 1))
-    assert names(close.find_profiles(pattern(job), START)) == ["7.batch.h5"]
+    assert names(close.find_profiles(pattern(job), START)) == ["7.batch.h5"], "of this start only"
 
 
 def test_what_was_signed_for_one_start_is_not_signed_for_the_next(job):
@@ -131,14 +131,6 @@ def test_where_steps_would_share_a_file_nothing_is_signed(job, out, monkeypatch,
     command = ["slurm", "close", "7", "--uid", str(UID), "--key-file", "none", "--spool", str(job / "spool")]
     assert main([*command, "--out", out]) == 2
     assert f"{out!r} has no %s" in capsys.readouterr().err and not list((job / "spool").iterdir())
-
-
-def test_a_profile_in_a_folder_of_its_users_is_found(tmp_path):
-    (tmp_path / str(UID)).mkdir(mode=0o700)
-    out = f"{tmp_path}/%u/%j.%s.h5"
-    (tmp_path / str(UID) / "7.0.h5").touch()
-    assert names(close.find_profiles(out, START)) == ["7.0.h5"]
-    assert close.find_profiles(out, replace(START, uid=UID + 1)) == []
 
 
 def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
@@ -221,7 +213,9 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
     assert so_far() == (None, [])
     sign(job)
     first = os.path.basename(close.signed_profiles(str(spool), START)[0])
-    one = close.sum_prices([close.price_of_profile(profile())])
+    one, without = map(close.price_of_profile, (profile(), replace(profile(), price=None)))
+    assert close.sum_prices([one, without])["profile_fair_su"] is None, "not measured in every step"
+    one = close.sum_prices([one])
     assert so_far() == (one, [first])
     assert so_far() == (one, []), "a step without a profile"
     sign(job, name="7.batch.h5")
@@ -237,16 +231,6 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
     assert so_far()[0] == one
     close.remove_cache(str(spool), START)
     assert not list(spool.glob(".mpicoloc-prices-*"))
-
-
-def test_a_price_that_slurm_has_is_not_told_again(monkeypatch, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        told(monkeypatch, tmp_path, '{"mpicoloc":{"n_profiles":2}} of ours')
-
-
-def test_what_was_not_measured_in_every_step_is_unknown(job):
-    found = [profile(), replace(profile(), price=None)]
-    assert close.sum_prices(list(map(close.price_of_profile, found)))["profile_fair_su"] is None
 
 
 def test_the_profile_of_another_job_or_user_is_not_signed(job):
@@ -288,14 +272,10 @@ def started(*lines, job=7):
     return client.parse_start(b"".join(lines).decode(errors="surrogateescape"), job, 1000)
 
 
-def test_a_long_comment_is_read_whole():
-    """Names of nodes can be long; the limit behind them must not lose a digit."""
-    share = f"mpicoloc share 7 on {','.join(f'node{i:04}' for i in range(64))} limit 1440"
-    found = started(squeue(share, "chem"))
-    assert (found.admin_comment, found.fields["Account"], found.since_unix_s) == (share, "chem", 1763000005)
+SHARE = f"mpicoloc share 7 on {','.join(f'node{i:04}' for i in range(64))} limit 1440"
 
 
-@pytest.mark.parametrize("note", ["two\nlines", "Gr\u00fc\u00dfe \u2615", "", "x" * 5000])
+@pytest.mark.parametrize("note", [SHARE, "two\nlines", "Gr\u00fc\u00dfe \u2615", "", "x" * 5000])
 def test_bytes_and_line_breaks_of_a_note_do_not_move_what_follows(note):
     found = started(squeue("other", JobID="6"), squeue(note, "chem"))
     assert (found.admin_comment, found.fields["Account"]) == (note, "chem")
@@ -335,9 +315,13 @@ def test_a_price_leaves_what_others_wrote(monkeypatch, tmp_path, before, after):
     assert told(monkeypatch, tmp_path, before) == after.replace("{}", '{"mpicoloc":{"n_profiles":2}}')
 
 
-def test_a_comment_that_may_be_cut_is_not_written_back(monkeypatch, tmp_path):
-    with pytest.raises(DataError, match="stays as it is"):
-        told(monkeypatch, tmp_path, "x" * 20_000)
+@pytest.mark.parametrize(
+    ("comment", "error"),
+    [("x" * 20_000, DataError), ('{"mpicoloc":{"n_profiles":2}} of ours', FileNotFoundError)],
+)
+def test_a_comment_that_may_be_cut_or_has_the_price_is_not_written(monkeypatch, tmp_path, comment, error):
+    with pytest.raises(error):
+        told(monkeypatch, tmp_path, comment)
     assert not (tmp_path / "told").exists()
 
 

@@ -11,9 +11,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
 from mpicoloc.profile import signature
 from mpicoloc.slurm import client
-from mpicoloc.slurm import records as settle
-from mpicoloc.slurm import records as step_note
-from mpicoloc.slurm import records as step_record
+from mpicoloc.slurm import records as files
 from mpicoloc.slurm.records import StepNote
 
 STEP = StepNote(11, "0", 1000, 2, 4, 1795377530.0, None)
@@ -40,11 +38,11 @@ def told(tmp_path, monkeypatch, script=None, **changes):
 
 
 def left(spool, key):
-    return list(settle.settle_all(str(spool), key))
+    return list(files.settle_all(str(spool), key))
 
 
 def records(spool):
-    found = [step_record.read_record(str(path)) for path in sorted(spool.glob("*.json"))]
+    found = [files.read_record(str(path)) for path in sorted(spool.glob("*.json"))]
     return {sealed.record.step: sealed.record for sealed in found}
 
 
@@ -54,7 +52,7 @@ def test_a_job_that_has_ended_has_records_of_its_steps_once(spool, key, tmp_path
         write_note(spool, note)
     names = [f"{spool}/11.1795377520.{step}.json" for step in ("batch", "0")]
     assert left(spool, key) == names
-    assert left(spool, key) == [] and step_note.note_paths(str(spool)) == []
+    assert left(spool, key) == [] and files.note_paths(str(spool)) == []
     found = records(spool)
     assert (found["0"].n_cpus, found["0"].n_nodes, found["0"].ran_s) == (8, 2, 598.0), "to the end of the job"
     assert (found["batch"].n_cpus, found["batch"].ran_s) == (8, 605.0)
@@ -72,9 +70,9 @@ def test_a_record_that_was_made_in_time_stays(spool, key, tmp_path, monkeypatch)
     told(tmp_path, monkeypatch, StateCompact="CD", BatchFlag="1")
     write_note(spool, STEP)
     path = spool / "11.1795377520.0.json"
-    assert step_record.write_sealed(str(path), record(), KEY)
+    assert files.write_sealed(str(path), record(), KEY)
     before = path.read_bytes()
-    assert left(spool, key) == [] and step_note.note_paths(str(spool)) == []
+    assert left(spool, key) == [] and files.note_paths(str(spool)) == []
     assert path.read_bytes() == before
 
 
@@ -101,8 +99,8 @@ def test_the_first_start_of_a_job_that_was_requeued_has_records_of_its_own(
     made = {os.path.basename(path) for path in left(spool, key)}
     first = {"11.1795377523.batch.json", "11.1795377523.0.json"}
     assert made == (first | {"11.1795377600.0.json"} if state == "CD" else first)
-    found = step_record.read_record(str(spool / "11.1795377523.0.json")).record
-    script = step_record.read_record(str(spool / "11.1795377523.batch.json")).record
+    found = files.read_record(str(spool / "11.1795377523.0.json")).record
+    script = files.read_record(str(spool / "11.1795377523.batch.json")).record
     assert (found.restarts, found.n_cpus, found.ran_s) == (0, 8, 70.0) and found.run_of("") == script.run_of(
         ""
     )
@@ -117,7 +115,7 @@ def test_a_job_that_waits_has_no_steps_of_this_start(spool, key, tmp_path, monke
 
 def test_it_has_the_name_that_records_made_in_time_have(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="PD", SubmitTime="1795377600", RestartCnt="1")
-    step_record.write_sealed(str(spool / "11.1795377520.5.json"), replace(record(), step="5"), key)
+    files.write_sealed(str(spool / "11.1795377520.5.json"), replace(record(), step="5"), key)
     write_note(spool, STEP)
     assert left(spool, key) == [f"{spool}/11.1795377520.0.json"]
     assert records(spool)["0"].run_of("") == records(spool)["5"].run_of("")
@@ -157,9 +155,7 @@ def test_of_a_forgotten_job_the_site_tells(spool, key, tmp_path, monkeypatch, ca
     found = records(spool)
     assert (found["0"].n_cpus, found["0"].ran_s, found["0"].account) == (8, 70.0, "chem")
     assert found["batch"].ran_s == 67.5 and found["batch"].run_of("") == found["0"].run_of("")
-    assert [step_note.read_note(path) for path in step_note.note_paths(str(spool))] == [later], (
-        "of the next start"
-    )
+    assert [files.read_note(path) for path in files.note_paths(str(spool))] == [later], "of the next start"
 
 
 @pytest.mark.parametrize(
@@ -189,14 +185,14 @@ def test_a_note_that_comes_late_goes_where_its_step_has_a_record(spool, key, tmp
             write_note(spool, note)
         made = left(spool, key)
         told(tmp_path, monkeypatch, script, StateCompact="R")
-    assert made == [] and step_note.note_paths(str(spool)) == []
+    assert made == [] and files.note_paths(str(spool)) == []
     before = records(spool)
     stand_in(tmp_path, monkeypatch, {"scontrol": "echo ClusterName = lab"})
     other = write_note(spool, replace(STEP, begun_unix_s=1795379000.0))
     write_note(spool, STEP)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path, "--job", "11"]
     assert main([*command, "--submitted", "1795377520", "--ended", "1795378999"]) == 2
-    assert step_note.note_paths(str(spool)) == [str(other)] and records(spool) == before
+    assert files.note_paths(str(spool)) == [str(other)] and records(spool) == before
 
 
 def test_a_record_that_is_not_the_sites_settles_nothing(spool, key, tmp_path, monkeypatch):
@@ -204,9 +200,7 @@ def test_a_record_that_is_not_the_sites_settles_nothing(spool, key, tmp_path, mo
     path = write_note(spool, STEP)
     (spool / "11.1795377520.1.json").write_text("damaged")
     other = replace(record(), uid=1000, step="0", step_start_unix_s=STEP.begun_unix_s)
-    assert step_record.write_sealed(
-        str(spool / "11.1795377520.0.json"), other, b"another key of 32 bytes or more."
-    )
+    assert files.write_sealed(str(spool / "11.1795377520.0.json"), other, b"another key of 32 bytes or more.")
     assert [type(found) for found in left(spool, key)] == [Refused] and path.exists()
 
 
@@ -229,17 +223,17 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
     for note in (STEP, *others):
         write_note(spool, note)
     start = client.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)
-    assert list(settle.settle_job(str(spool), start, key, 1795377585.0)) == [
+    assert list(files.settle_job(str(spool), start, key, 1795377585.0)) == [
         f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")
     ]
     assert (records(spool)["0"].ran_s, records(spool)["allocation"].ran_s) == (55.0, 61.0)
-    assert len(step_note.note_paths(str(spool))) == len(others)
+    assert len(files.note_paths(str(spool))) == len(others)
 
 
 def closed(spool, key):
     """What the epilog of job 11 makes."""
     start = client.query_start(11, 1000)
-    return [os.path.basename(str(one)) for one in settle.settle_job(str(spool), start, key, 1795378200.0)]
+    return [os.path.basename(str(one)) for one in files.settle_job(str(spool), start, key, 1795378200.0)]
 
 
 def test_a_job_without_a_script_has_a_record_of_its_own(spool, key, tmp_path, monkeypatch):
@@ -253,24 +247,20 @@ def test_a_job_without_a_script_has_a_record_of_its_own(spool, key, tmp_path, mo
     assert step.ran_s == 10.5 and whole.is_script and whole.run_of("") == step.run_of("")
 
 
-def test_a_job_with_a_script_has_no_other_record(spool, key, tmp_path, monkeypatch):
-    told(tmp_path, monkeypatch, StateCompact="CG")
-    for note in (STEP, SCRIPT):
+@pytest.mark.parametrize(("notes", "batch_flag"), [((STEP, SCRIPT), "0"), ((STEP,), "1")])
+def test_a_job_with_a_script_has_no_other_record(spool, key, tmp_path, monkeypatch, notes, batch_flag):
+    """Also one whose script is not measured: it pays for its steps alone."""
+    told(tmp_path, monkeypatch, StateCompact="CG", BatchFlag=batch_flag)
+    for note in notes:
         write_note(spool, note)
-    assert len(closed(spool, key)) == 2 and set(records(spool)) == {"0", "batch"}
+    assert len(closed(spool, key)) == len(notes) and set(records(spool)) == {note.step for note in notes}
     assert closed(spool, key) == []
-
-
-def test_a_job_whose_script_is_not_measured_pays_for_its_steps_alone(spool, key, tmp_path, monkeypatch):
-    told(tmp_path, monkeypatch, StateCompact="CG", BatchFlag="1")
-    write_note(spool, STEP)
-    assert len(closed(spool, key)) == 1 and set(records(spool)) == {"0"}
 
 
 def test_records_of_an_earlier_job_of_that_number_make_none(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="CG")
     path = spool / "11.1795300000.0.json"
-    assert step_record.write_sealed(str(path), record(), KEY) and closed(spool, key) == []
+    assert files.write_sealed(str(path), record(), KEY) and closed(spool, key) == []
 
 
 def test_a_job_whose_end_slurm_does_not_tell_has_no_wrong_one(spool, key, tmp_path, monkeypatch):
@@ -282,20 +272,18 @@ def test_a_job_whose_end_slurm_does_not_tell_has_no_wrong_one(spool, key, tmp_pa
 
 def kept(spool, step="0", job=11):
     """The record of a step that was made when it ended, of a job that has no script."""
-    assert step_record.write_sealed(
-        f"{spool}/{job}.1795377520.{step}.json", replace(record(), step=step), KEY
-    )
-    step_note.mark_job(str(spool), job)
+    assert files.write_sealed(f"{spool}/{job}.1795377520.{step}.json", replace(record(), step=step), KEY)
+    files.mark_job(str(spool), job)
 
 
 def test_a_job_whose_epilog_got_no_answer_has_its_own_record_later(spool, key, tmp_path, monkeypatch):
     kept(spool)
     for state in ("R", "CG"):
         told(tmp_path, monkeypatch, StateCompact=state)
-        assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == [11], "its epilog may yet come"
+        assert left(spool, key) == [] and files.marked_jobs(str(spool)) == [11], "its epilog may yet come"
     told(tmp_path, monkeypatch, StateCompact="CD")
     path = spool / "11.1795377520.allocation.json"
-    assert left(spool, key) == [str(path)] and step_note.marked_jobs(str(spool)) == []
+    assert left(spool, key) == [str(path)] and files.marked_jobs(str(spool)) == []
     late = path.read_bytes()
     path.unlink()
     assert closed(spool, key) == [path.name] and path.read_bytes() == late, "as the epilog makes it"
@@ -305,7 +293,7 @@ def test_so_has_one_whose_first_node_died(spool, key, tmp_path, monkeypatch):
     told(tmp_path, monkeypatch, StateCompact="NF")
     write_note(spool, STEP)
     assert left(spool, key) == [f"{spool}/11.1795377520.{step}.json" for step in ("0", "allocation")]
-    assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == []
+    assert left(spool, key) == [] and files.marked_jobs(str(spool)) == []
 
 
 def test_slurm_is_asked_once_for_all_jobs(spool, key, tmp_path, monkeypatch):
@@ -326,11 +314,11 @@ def test_a_record_that_nobody_can_make_any_more_is_told(spool, key, tmp_path, mo
     assert main(command) == 1
     err = capsys.readouterr().err
     assert "no record of job 11 itself" in err and "sacct -D -j 11 " in err
-    os.unlink(step_note.mark_path(str(spool), 11))
+    os.unlink(files.mark_path(str(spool), 11))
     assert f"remove {spool}/.steps/11.allocation" in err and main(command) == 0
 
 
 def test_a_job_that_slurm_forgets_meanwhile_is_told_next_time(spool, key, tmp_path, monkeypatch):
     kept(spool)
     told(tmp_path, monkeypatch, GONE, StateCompact="CD")
-    assert left(spool, key) == [] and step_note.marked_jobs(str(spool)) == [11]
+    assert left(spool, key) == [] and files.marked_jobs(str(spool)) == [11]
