@@ -83,8 +83,8 @@ def test_steps_that_overlap_pay_together_what_the_job_had(cluster, tmp_path):
     found = {
         line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=True)
     }
-    records = {name: facts["slurm"] for name, facts in found.items()}
-    script, *steps = (records[f"{job}.{step}"] for step in ("batch", 0, 1))
+    slurm = {name: facts["slurm"] for name, facts in found.items()}
+    script, *steps = (slurm[f"{job}.{step}"] for step in ("batch", 0, 1))
     both_s = min(step["job_ran_s"] for step in steps) - max(
         step["job_ran_s"] - step["ran_s"] for step in steps
     )

@@ -13,7 +13,7 @@ from slurm_jobs import LIMIT_S, command_of, daemon, processes
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import signature
-from mpicoloc.slurm import records
+from mpicoloc.slurm import records as files
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WAITS = """
@@ -27,8 +27,8 @@ touch ended.$SLURM_JOB_ID
 def records(cluster, job):
     """Records of a job, by the start in their names and step; each is the site's."""
     found = {}
-    for path in records.record_paths(str(cluster.spool), job):
-        sealed = records.read_record(path)
+    for path in files.record_paths(str(cluster.spool), job):
+        sealed = files.read_record(path)
         assert sealed.reason(signature.read_key(cluster.key)) == ""
         found[Path(path).name.split(".")[1], sealed.record.step] = sealed.record
     return found
@@ -36,9 +36,7 @@ def records(cluster, job):
 
 def notes(cluster, job):
     return {
-        note.step: note
-        for note in map(records.read_note, records.note_paths(str(cluster.spool), job))
-        if note
+        note.step: note for note in map(files.read_note, files.note_paths(str(cluster.spool), job)) if note
     }
 
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -242,15 +240,3 @@ def test_a_name_of_strange_bytes_keeps_no_other_from_being_charged(books, spool)
     code, out, _ = books("collect", spool.folder, "--key-file", "site.key", "--json")
     told = {entry["status"] for entry in json.loads(out)["charges"]}
     assert (code, told) == (1, {"charged", "refused"})
-
-
-@pytest.mark.timeout(120)
-def test_the_benchmark_counts_what_it_made():
-    root = Path(__file__).resolve().parents[3]
-    argv = ["--known", "20", "--without", "5", "--new", "1", "--waiting", "2", "--json"]
-    program = root / "benchmarks" / "schedule" / "collect.py"
-    done = subprocess.run([sys.executable, program, *argv], capture_output=True,
-                          text=True, timeout=110)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [(row["n_known"], row["n_charged"], row["n_waiting"]) for row in json.loads(done.stdout)]
-    assert rows == [(20, 2, 2)] + [(22, 0, 2)] * 3
