@@ -91,7 +91,7 @@ def _add_run(actions: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the action says."""
-    from mpicoloc.lab import actions
+    from mpicoloc.lab import actions as lab_actions
 
     args.run_flags = verbosity.flags()  # for `mpicoloc run` on a host
-    return int(getattr(actions, args.act)(args))
+    return int(getattr(lab_actions, args.act)(args))

@@ -17,7 +17,7 @@ import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.topology import Placement
-from mpicoloc.lab import agent, control, placing
+from mpicoloc.lab import actions, agent, control
 from mpicoloc.network import routing, utilisation
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic
@@ -289,7 +289,7 @@ def predictions(name, traffic, users, folder):
 
 def got(name, job):
     """Bytes that the hosts of a job have got, so those that have passed the slow link."""
-    own = {f"h{host}" for host in placing.hosts(job, 12)}
+    own = {f"h{host}" for host in actions.parse_hosts(job, 12)}
     return sum(link["down_bytes"] for link in control.ask(name, "counters")["links"] if link["lower"] in own)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.lab import agent, control, placing, plan, server
+from mpicoloc.lab import actions, agent, control, plan, server
 from mpicoloc.network import routing
 from mpicoloc.network.topology import readers, xgft
 
@@ -76,40 +76,40 @@ def test_what_makes_no_lab_is_told(notation, rates, capsys):
 
 
 def test_hosts_are_listed_in_the_user_s_order():
-    assert placing.hosts(None, 3) == [0, 1, 2]
-    assert placing.hosts("6,0-2,h4", 8) == [6, 0, 1, 2, 4]
+    assert actions.parse_hosts(None, 3) == [0, 1, 2]
+    assert actions.parse_hosts("6,0-2,h4", 8) == [6, 0, 1, 2, 4]
 
 
 @pytest.mark.parametrize("text", ["", "8", "0-8", "3-1", "0,0", "a", "0-1-2", "-1", "0,,1", "²"])
 def test_hosts_that_the_lab_does_not_have_are_refused(text):
     with pytest.raises(UsageError, match="hosts"):
-        placing.hosts(text, 8)
+        actions.parse_hosts(text, 8)
 
 
 def test_ranks_are_spread_evenly():
-    assert placing.place(4, [0, 4], "block", TREE) == [0, 0, 4, 4]
-    assert placing.place(4, [0, 4], "cyclic", TREE) == [0, 4, 0, 4]
-    assert sorted(map(placing.place(8, [5, 6, 7], "block", TREE).count, [5, 6, 7])) == [2, 3, 3]
-    assert placing.place(4, [], "F2", TREE) == [0, 1, 4, 5]
-    assert len(set(placing.place(8, [], "RF", TREE))) == 8
+    assert actions.place(4, [0, 4], "block", TREE) == [0, 0, 4, 4]
+    assert actions.place(4, [0, 4], "cyclic", TREE) == [0, 4, 0, 4]
+    assert sorted(map(actions.place(8, [5, 6, 7], "block", TREE).count, [5, 6, 7])) == [2, 3, 3]
+    assert actions.place(4, [], "F2", TREE) == [0, 1, 4, 5]
+    assert len(set(actions.place(8, [], "RF", TREE))) == 8
     for n_ranks, way in ((1, "block"), (4, "random")):
         with pytest.raises(UsageError):
-            placing.place(n_ranks, [0, 4], way, TREE)
+            actions.place(n_ranks, [0, 4], way, TREE)
 
 
-@pytest.mark.parametrize("way", placing.PLACEMENTS)
+@pytest.mark.parametrize("way", actions.PLACEMENTS)
 def test_the_last_process_of_each_host_is_its_coordinator(way):
-    ranks = placing.place(7, [2, 0, 5], way, TREE)
-    processes = placing.with_coordinators(ranks)
+    ranks = actions.place(7, [2, 0, 5], way, TREE)
+    processes = actions.with_coordinators(ranks)
     last = {host: at for at, host in enumerate(processes)}
     assert [host for at, host in enumerate(processes) if last[host] != at] == ranks
 
 
 def test_each_launcher_is_told_in_its_own_words():
-    assert "h0,h0,h4" in placing.open_mpi([0, 0, 4])
-    assert "h0:2,h4:1" in placing.hydra([0, 0, 4])
+    assert "h0,h0,h4" in actions.open_mpi([0, 0, 4])
+    assert "h0:2,h4:1" in actions.hydra([0, 0, 4])
     with pytest.raises(UsageError, match="block"):
-        placing.hydra([0, 4, 0])
+        actions.hydra([0, 4, 0])
 
 
 @pytest.mark.parametrize("action", [["run", "--", "true"], ["exec", "h0", "true"], ["counters"]])
