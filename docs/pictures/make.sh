@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the pictures of docs/howto/read/export/ anew: each shows an export in the program that it is for.
 # Needs, beside an installed mpicoloc with its extras export and test, Debian's packages chromium chromium-driver
-# libsimgrid-dev vite xvfb xdotool imagemagick prometheus prometheus-node-exporter pngquant.
+# prometheus prometheus-node-exporter pngquant.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -27,19 +27,6 @@ wait $!
 mpicoloc export heat.h5 --format perfetto --out heat.json
 python "$here/screenshots.py" perfetto heat.json perfetto.png
 
-mpicoloc export heat.h5 --format simgrid --out heat-simgrid
-(cd heat-simgrid && smpirun -np 4 -platform platform.xml -hostfile hosts.txt -trace -trace-file replay.trace \
-    -replay trace.txt)
-export DISPLAY=:97 XDG_RUNTIME_DIR=$work
-background Xvfb $DISPLAY -screen 0 1060x628x24
-sleep 2
-background vite heat-simgrid/replay.trace
-sleep 5
-# Its dialogue lies on what is to be seen.
-xdotool search --name information windowunmap
-sleep 1
-import -window root simgrid.png
-
 mkdir texts
 for job in heat first second; do mpicoloc export $job.h5 --format prometheus --out texts/$job.prom; done
 background prometheus-node-exporter --collector.disable-defaults --collector.textfile \
@@ -52,7 +39,7 @@ background prometheus --config.file=prometheus.yml --storage.tsdb.path=data --we
 sleep 8
 python "$here/screenshots.py" prometheus http://127.0.0.1:19090 prometheus.png
 
-for picture in perfetto simgrid prometheus; do
+for picture in perfetto prometheus; do
     pngquant --force --strip --speed 1 --output "$here/$picture.png" 64 $picture.png
 done
 ls -l "$here"/*.png

@@ -103,7 +103,7 @@ def commands(with_trace):
     """What is asked of a file."""
     out = ["--out", "out"]
     if with_trace:
-        kinds = ("perfetto", "paraver", "simgrid", "parquet")
+        kinds = ("perfetto", "paraver", "parquet")
         return [["export", NAME, "--format", kind, *out] for kind in kinds]
     network = ["network", NAME, "--topology", "XGFT(2;4,2;1,2)"]
     return [

@@ -101,38 +101,6 @@ def test_paraver_is_sorted_and_its_messages_lie_in_their_calls(traced, events, t
     assert in_calls == events["duration_ns"].sum()
 
 
-SIMGRID = {"MPI_Alltoallv": "alltoall"}
-
-
-@pytest.mark.skipif(shutil.which("smpirun") is None, reason="no SimGrid here (Debian: libsimgrid-dev)")
-def test_simgrid_replays_every_message_collective_and_computation(traced, events, tmp_path):
-    out = export(traced, "simgrid", tmp_path / "replay")
-    command = ["smpirun", "-np", str(N_RANKS), "-platform", "platform.xml", "-hostfile", "hosts.txt"]
-    command += ["-replay", "trace.txt", "--log=smpi_replay.thresh:verbose"]
-    done = subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True)
-    lines = re.findall(r"smpi_replay/VERBOSE\] (\d+) (\w+) ?(.*) [\d.]+$", done.stderr + done.stdout, re.M)
-    done_of = Counter(name for _, name, _ in lines)
-    assert done_of["send"] + done_of["isend"] == done_of["recv"] == N_RANKS * N_ROUNDS * 2
-    sizes = Counter(int(args.split()[2]) for _, name, args in lines if name == "recv")
-    assert sizes == {40000: N_RANKS * N_ROUNDS} | {100 + i: N_RANKS for i in range(N_ROUNDS)}
-    for call in ROUND.keys() - {"MPI_Send", "MPI_Recv", "MPI_Irecv", "MPI_Isend", "MPI_Wait", "MPI_Alltoall"}:
-        n = N_RANKS * N_ROUNDS * (2 if call == "MPI_Alltoallv" else 1)
-        assert done_of[SIMGRID.get(call, call[4:].lower())] == n, call
-    args = {name: line for _, name, line in lines}
-    assert args["bcast"] == "1000 1 6" and args["reduce"] == "500 0 0 6" and args["allreduce"] == "1000 0 6"
-    assert args["alltoall"] == "8 8 6 6" and args["gather"] == "64 64 1 6 6"
-    assert args["scatter"] == "32 32 0 6 6" and args["allgather"] == "16 16 6 6"
-    computed_ns = Counter()
-    for rank, name, line in lines:
-        computed_ns[int(rank)] += int(line) if name == "compute" else 0
-    simulated_s = float(re.search(r"Simulation time ([\d.]+)", done.stderr + done.stdout)[1])
-    assert simulated_s >= max(computed_ns.values()) * 1e-9 - 1e-6
-    end_ns = events["t_ns"] + events["duration_ns"]
-    for rank, own in events[~events["call"].isin(["MPI_Comm_rank", "MPI_Comm_size"])].groupby("rank"):
-        outside_ns = end_ns[own.index].max() - events[events["rank"] == rank]["t_ns"].min()
-        assert 0 < computed_ns[rank] <= outside_ns - own["duration_ns"].sum()
-
-
 @pytest.mark.skipif(shutil.which("otf2-print") is None, reason="no otf2-print here (Debian: otf2-tools)")
 def test_otf2_has_every_call_and_message(traced, events, tmp_path):
     pytest.importorskip("otf2")

@@ -10,7 +10,7 @@ from exports import job_of
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.trace import node_file
-from mpicoloc.trace.export import calls, perfetto, simgrid
+from mpicoloc.trace.export import calls, perfetto
 from mpicoloc.trace.export.calls import Side, matched
 
 
@@ -99,35 +99,6 @@ def test_times_and_bytes_of_a_hostile_file_overflow_nothing(number):
             assert (piece.end_ns >= piece.begin_ns).all()
 
 
-def test_collectives_of_parts_are_left_out_of_a_replay(tmp_path):
-    """Where the ranks' orders do not agree, nothing can be replayed, and that is said."""
-    calls_of = {"rank": [0, 0, 1, 1], "t_ns": [1, 5, 2, 6], "duration_ns": [2] * 4, "bytes": [8] * 4}
-    split = {"call": ["MPI_Bcast", "MPI_Barrier", "MPI_Barrier", "MPI_Bcast"], **calls_of}
-    with pytest.raises(DataError, match="parts of the ranks"):
-        simgrid.write(job_of(events=split, ranks={"rank": [0, 1]}), str(tmp_path / "a"))
-    own = {
-        "collectives": {"call": ["MPI_Bcast"], "group": [7], "root": [0]},
-        "groups": {"group": [7], "n": [1]},
-    }
-    (note,) = simgrid.write(job_of(events=split, ranks={"rank": [0, 1]}, **own), str(tmp_path / "b"))
-    assert "MPI_Bcast" in note
-    assert (tmp_path / "b" / "rank-1.txt").read_text() == "1 init\n1 barrier\n1 compute 2\n1 finalize\n"
-
-
-def test_a_trace_of_the_last_calls_replays_what_all_ranks_still_have(tmp_path):
-    events = {"rank": [0, 1, 1], "t_ns": [9, 1, 9], "duration_ns": [2] * 3, "call": ["MPI_Barrier"] * 3}
-    ranks = {"rank": [0, 1], "n_events_dropped": [1, 0]}
-    assert simgrid.write(job_of(events=events, ranks=ranks), str(tmp_path / "a")) == []
-    assert [(tmp_path / "a" / f"rank-{i}.txt").read_text().count("barrier") for i in (0, 1)] == [1, 1]
-
-
-def test_threads_that_call_at_once_cannot_be_replayed(tmp_path):
-    events = {"rank": [0, 0], "t_ns": [1, 2], "duration_ns": [5, 5], "call": ["MPI_Recv", "MPI_Send"]}
-    with pytest.raises(DataError, match="threads of rank 0"):
-        simgrid.write(job_of(events=events, ranks={"rank": [0]}), str(tmp_path / "a"))
-    assert not (tmp_path / "a").exists()
-
-
 def test_arrows_of_perfetto_go_from_the_sender_to_a_receiver_that_waited(tmp_path):
     """Perfetto lets them begin at the slice that does."""
     events = {"rank": [0, 1, 0, 1], "t_ns": [30, 10, 60, 65], "duration_ns": [5, 40, 5, 10],
@@ -140,9 +111,3 @@ def test_arrows_of_perfetto_go_from_the_sender_to_a_receiver_that_waited(tmp_pat
     assert ends == [0.021, 0.064], "inside the call, at the end of which the next one may begin"
 
 
-def test_parts_of_several_sizes_are_listed_and_those_of_one_are_not(tmp_path):
-    calls_of = {"rank": [0, 1], "t_ns": [1, 1], "duration_ns": [2, 2], "call": ["MPI_Gather"] * 2}
-    for n_bytes, expected in (([16, 8], "gatherv 4 4 8 0 6 6"), ([24, 8], "gather 8 8 0 6 6")):
-        out = tmp_path / str(n_bytes[0])
-        simgrid.write(job_of(events={**calls_of, "bytes": n_bytes}, ranks={"rank": [0, 1]}), str(out))
-        assert expected in (out / "rank-0.txt").read_text()
