@@ -28,9 +28,8 @@ import numpy as np
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.job import Job, Settings
-from mpicoloc.replay.lanes import equal_lanes
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.network import equal_lanes
+from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BPS, N_LANES = 1.25e9, 4
 HERE = Path(__file__).resolve().parent

@@ -24,12 +24,11 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import fabrics, native
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.job import Settings
-from mpicoloc.replay.lanes import Lanes, equal_lanes
 from mpicoloc.replay.native import Operation
+from mpicoloc.replay.network import Lanes, equal_lanes
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, of_each, shared
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.simulate import Settings, simulate
 
 BPS, MTU_BYTES, N_RANKS, SIDE = 1.25e9, 4096, 256, 16
 SCALE = 16

@@ -17,9 +17,8 @@ import numpy as np
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.job import Job, Settings
-from mpicoloc.replay.lanes import Lanes
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.network import Lanes
+from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BOOKSIM = Path(__file__).resolve().parent.parent / "tests/unit/replay/data/booksim.csv"
 FLIT_BYTES, CYCLE_PS, N_LANES, BUFFER_FLITS = 64, 1000, 4, 16

@@ -16,8 +16,8 @@ from mpicoloc.bubble.propagation import Profile
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import PlacedJob, simulate_alone, stretched
-from mpicoloc.replay.job import Settings
 from mpicoloc.replay.network import SimulatedNetwork
+from mpicoloc.replay.simulate import Settings
 
 
 def replayed_profile(

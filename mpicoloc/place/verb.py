@@ -151,7 +151,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
     from mpicoloc.job import host_files
-    from mpicoloc.replay.qos import files
+    from mpicoloc.replay.qos import opensm
 
     jobs = placed.problem.jobs
     contents: dict[str, str] = {}
@@ -159,5 +159,5 @@ def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> 
         nodes = placed.nodes_of(i)
         slots = [placed.slot_of(i, node) for node in nodes]
         contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
-    files.write(args.files, contents, "--files")
+    opensm.write_files(args.files, contents, "--files")
     messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")

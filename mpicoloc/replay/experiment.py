@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from mpicoloc.core import progress
 from mpicoloc.errors import DataError
 from mpicoloc.replay.fabrics import Hardware, crossbar
-from mpicoloc.replay.job import Job, Settings
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.programs.builder import RankPrograms
-from mpicoloc.replay.simulate import simulate
-from mpicoloc.replay.simulated_run import SimulatedRun
+from mpicoloc.replay.simulate import Job, Settings, SimulatedRun, simulate
 
 Array = NDArray[Any]
 

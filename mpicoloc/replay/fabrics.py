@@ -13,8 +13,7 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay.lanes import Lanes, equal_lanes
-from mpicoloc.replay.network import ROUTINGS, Ints, SimulatedNetwork
+from mpicoloc.replay.network import ROUTINGS, Ints, Lanes, SimulatedNetwork, equal_lanes
 
 MAX_ROUTES = 1 << 28
 """Most routes, switches times hosts, of a network; they take a GiB."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.tables import printable
+from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
-from mpicoloc.replay.programs import timeline
 from mpicoloc.show.blocks import of_ranks, short
 from mpicoloc.show.figures import WIDTH, Cell, Figure
 

@@ -14,9 +14,9 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import SlowdownModel, alone
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import PlacedJob, simulate_alone, simulate_sharing, stretched
-from mpicoloc.replay.job import Settings
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.programs.builder import RankPrograms
+from mpicoloc.replay.simulate import Settings
 
 METHOD = "replay"
 CONFIDENCE = 0.95

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from mpicoloc.core.topology import Topology
     from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.fabrics import Hardware
-    from mpicoloc.replay.job import Settings
-    from mpicoloc.replay.lanes import Lanes
-    from mpicoloc.replay.network import SimulatedNetwork
+    from mpicoloc.replay.network import Lanes, SimulatedNetwork
+    from mpicoloc.replay.simulate import Settings
 
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
 
@@ -137,7 +136,7 @@ def _speedup(text: str | None) -> float:
 
 def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
     from mpicoloc.replay import native
-    from mpicoloc.replay.lanes import equal_lanes
+    from mpicoloc.replay.network import equal_lanes
 
     used, high = lanes_of_jobs(args, n_jobs), _numbers("--high", args.high)
     weights = _numbers("--weights", args.weights, 1)
@@ -195,7 +194,7 @@ def _latency_s(flag: str, text: str) -> float:
 def settings_of(args: argparse.Namespace) -> Settings:
     """How messages become packets."""
     from mpicoloc.network.topology import readers
-    from mpicoloc.replay.job import Settings
+    from mpicoloc.replay.simulate import Settings
 
     mtu_bytes = units.parse_bytes("--mtu", args.mtu, 1, _MAX_MTU_BYTES)
     return Settings(

@@ -13,8 +13,8 @@ from mpicoloc.replay import job_flags, network_flags
 if TYPE_CHECKING:
     from mpicoloc.replay.experiment import Experiment, PlacedJob
     from mpicoloc.replay.fabrics import Hardware
-    from mpicoloc.replay.job import Settings
     from mpicoloc.replay.network import SimulatedNetwork
+    from mpicoloc.replay.simulate import Settings
 
 _SHORTEST_WINDOW_S = 1e-7
 
@@ -71,8 +71,7 @@ def check(args: argparse.Namespace) -> None:
 
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
     """Every run, and how long the last one took, s."""
-    from mpicoloc.replay import experiment
-    from mpicoloc.replay.programs import timeline
+    from mpicoloc.replay import experiment, timeline
 
     network, settings, jobs = scene.network, scene.settings, scene.jobs
     watched = replace(settings, window_s=_window_s(args))

@@ -4,15 +4,182 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.replay import native
-from mpicoloc.replay.job import Job, Settings
 from mpicoloc.replay.network import ROUTINGS, SimulatedNetwork
-from mpicoloc.replay.simulated_run import JobRun, SimulatedRun
+
+Ops = NDArray[np.void]
+"""One program: a structured array of `native.OP`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of `n_ranks` programs.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    programs : sequence of structured ndarray (`native.OP`)
+        They may be memory-mapped files; they are only read.
+    program_of_rank : ndarray of int, shape (n_ranks,)
+        Program of each rank: one for all, if they run the same.
+    host_of_rank : ndarray of int, shape (n_ranks,)
+    service_level : int
+    restarts : bool
+        Whether the job starts again, as often as needed, until all jobs have run once.
+    compute_factor_of_rank : ndarray of float, shape (n_ranks,), optional
+        Multiplies the rank's computation times; None: 1.
+    start_s : float
+        When the job starts first.
+    """
+
+    name: str
+    programs: Sequence[Ops]
+    program_of_rank: NDArray[np.integer[Any]]
+    host_of_rank: NDArray[np.integer[Any]]
+    service_level: int = 0
+    restarts: bool = True
+    compute_factor_of_rank: NDArray[np.float64] | None = None
+    start_s: float = 0.0
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the job."""
+        return len(self.program_of_rank)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How messages become packets, and what is recorded.
+
+    Parameters
+    ----------
+    mtu_bytes : int
+        Bytes of a full packet on the wire; headers are not modelled.
+    control_bytes : int
+        Bytes of a request or clearance to send.
+    eager_bytes : int
+        Longer messages are sent after a rendezvous.
+    mpi_latency_s : float
+        From a send until the adapter has the message.
+    send_overhead_s, recv_overhead_s : float
+        Processor time of a send, and of a receive after its data has come.
+    local_latency_s, local_bps : float
+        Messages between ranks of one host.
+    seed : int
+        Of random routes.
+    window_s : float
+        Windows of link loads; 0: none.
+    n_windows_max : int
+        When there would be more windows, two become one.
+    adapter_is_fifo : bool
+        Whether an adapter sends the messages of a lane one after the other, and not a packet of each in turn.
+    shuffle_ties : int
+        For tests: not 0 mixes the orders that must not change a result: of places in memory, of credits that
+        come at the same time, and of links that choose a packet at the same time.
+    """
+
+    mtu_bytes: int = 2048
+    control_bytes: int = 64
+    eager_bytes: int = 16384
+    mpi_latency_s: float = 1e-6
+    send_overhead_s: float = 0.0
+    recv_overhead_s: float = 0.0
+    local_latency_s: float = 5e-7
+    local_bps: float = 5e9
+    seed: int = 0
+    window_s: float = 0.0
+    n_windows_max: int = 256
+    adapter_is_fifo: bool = False
+    shuffle_ties: int = 0
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """One job of a simulation.
+
+    Parameters
+    ----------
+    name : str
+    end_s : float
+        End of the first run, from the job's start.
+    rank_end_s, rank_compute_s : ndarray, shape (n_ranks,)
+        Of the first run: end of each rank, and what it computed.
+    n_runs : int
+        Complete runs.
+    """
+
+    name: str
+    end_s: float
+    rank_end_s: NDArray[np.float64]
+    rank_compute_s: NDArray[np.float64]
+    n_runs: int
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """Results of `simulate`. Times are simulated seconds.
+
+    Parameters
+    ----------
+    jobs : tuple of JobRun
+    end_s : float
+        When the last first run ended.
+    n_packet_hops, n_packets, n_messages, n_events : int
+        Transmissions of packets over links, packets and messages sent, and the simulator's events. Control
+        messages count.
+    marks : structured ndarray (`native.MARK`)
+        Marks of the first runs in the order of time: value, t_ps, job, rank.
+    window_s : float
+        Length of a window; 0: none were asked for.
+    window_bytes : ndarray of int, shape (n_windows, n_links)
+        Bytes that began to leave each link's begin in each window.
+    sent_bytes, received_bytes : ndarray of int, shape (n_links, n_lanes)
+    busy_s : ndarray, shape (n_links,)
+        Time that each link sent.
+    wait_s : ndarray, shape (n_levels, n_jobs, n_lanes)
+        Packet seconds between being ready to leave a node and leaving it, by the level of the link. Only the
+        first run of each job counts, here and in the next two.
+    n_waits : ndarray of int, shape (n_levels, n_jobs, n_lanes)
+        Packets that waited at all.
+    blocked_by_s : ndarray, shape (n_jobs, n_jobs + 1)
+        Of the waits of job i, those while the link sent a packet of job j. Last column: while it sent
+        nothing, for lack of credits, or as the packet stood behind one that wants another link. Further runs
+        of job j are causes too.
+    peak_bytes : int
+        Memory of the simulator at its highest.
+    """
+
+    jobs: tuple[JobRun, ...]
+    end_s: float
+    n_packet_hops: int
+    n_packets: int
+    n_messages: int
+    n_events: int
+    marks: NDArray[np.void]
+    window_s: float
+    window_bytes: NDArray[np.int64]
+    sent_bytes: NDArray[np.int64]
+    received_bytes: NDArray[np.int64]
+    busy_s: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
+    n_waits: NDArray[np.int64]
+    blocked_by_s: NDArray[np.float64]
+    peak_bytes: int
+
+    def utilisation_frac(self, link_bps: NDArray[Any]) -> NDArray[np.float64]:
+        """Bytes of each window over what the link could carry, shape (n_windows, n_links)."""
+        if not self.window_s:
+            return np.zeros((0, self.sent_bytes.shape[0]))
+        return np.asarray(self.window_bytes / (self.window_s * np.asarray(link_bps)), dtype=np.float64)
+
 
 _CALLS = {
     native.RP_END_PROGRAM: "end of program",

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
-    from mpicoloc.replay import terminal as report
+    from mpicoloc.replay import report
 
     formats = drawn.formats_of(args)
     rows, code = sweep.run(args, "replay", _ONE_RUN, lambda: _cases(args), row, _write, report.show_sweep)
@@ -114,7 +114,7 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 @bounded
 def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
-    from mpicoloc.replay import terminal as report
+    from mpicoloc.replay import report
 
     scene = replay_scene.of(args, _read)
     experiment, wall_s = replay_scene.simulate(args, scene)

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 @bounded
 def _run_one(args: argparse.Namespace) -> int:
-    from mpicoloc.replay import terminal as report
+    from mpicoloc.replay import report
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
@@ -171,15 +171,15 @@ def _check_outputs(args: argparse.Namespace) -> None:
 def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...]) -> None:
     """Tables, traces and pictures, as far as they are asked for."""
     if args.out is not None:
-        from mpicoloc.replay import tables
+        from mpicoloc.replay import report
 
-        tables.write(result, args.out)
+        report.write_tables(result, args.out)
     for name in ("perfetto", "paraver"):
         if getattr(args, name) is not None:
-            from mpicoloc.replay import calls
+            from mpicoloc.replay import timeline
 
             format_module = importlib.import_module(f"mpicoloc.trace.export.{name}")
-            format_module.write_recording(calls.recording(result), getattr(args, name))
+            format_module.write_recording(timeline.SimulatedCalls(result), getattr(args, name))
     if args.figures is not None:
         from mpicoloc.replay import figures as pictures
 

@@ -5,8 +5,8 @@ import numpy as np
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.job import Job, Settings
-from mpicoloc.replay.qos.demand import Demands
+from mpicoloc.replay.qos.policy import Demands
+from mpicoloc.replay.simulate import Job, Settings
 
 BPS = 1.25e9  # 800 ps a byte
 PACKET = 2000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +53,11 @@ class Collective:
     commutes: bool = True
     is_blocking: bool = True
     nodes: Array | None = None
+
+    @property
+    def ranks(self) -> Array:
+        """Ranks of the communicator, 0 to p-1."""
+        return np.arange(self.n_ranks, dtype=np.int64)
 
     @property
     def parts(self) -> Array:
@@ -125,9 +132,30 @@ class Messages:
         return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
 
 
-def ranks_of(call: Collective) -> Array:
-    """Ranks of the communicator, 0 to p-1."""
-    return np.arange(call.n_ranks, dtype=np.int64)
+Algorithm = Callable[[Collective, Library], Messages]
+Rounds = Iterable[Messages | tuple[ArrayLike, ...]]
+"""Arguments of `Messages.add` for each round, or all messages of another collective."""
+
+
+def collected(call: Collective, rounds: Rounds, from_root: bool = False) -> Messages:
+    """Messages of all rounds of a call."""
+    messages = Messages.of(call, from_root)
+    for part in rounds:
+        if isinstance(part, Messages):
+            messages.include(part)
+        else:
+            messages.add(*part)
+    return messages
+
+
+def algorithm(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
+    """The algorithm with these rounds."""
+    return wraps(rounds)(lambda call, library: collected(call, rounds(call, library)))
+
+
+def rooted_algorithm(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
+    """The algorithm with these rounds, in which ranks are numbered from the root."""
+    return wraps(rounds)(lambda call, library: collected(call, rounds(call, library), from_root=True))
 
 
 def powers_of_two_below(n: int) -> list[int]:

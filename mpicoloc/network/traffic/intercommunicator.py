@@ -49,6 +49,21 @@ class IntercommSide:
         """Rank of the root in the job."""
         return int(self.remote[min(self.call.root, len(self.remote) - 1)])
 
+    @property
+    def n(self) -> int:
+        """Items of the buffer, or of one rank's part."""
+        return self.call.n_items
+
+    @property
+    def n_all(self) -> int:
+        """Items of all local ranks' parts."""
+        return int(self.call.parts.sum())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether MPICH gathers and scatters without leaders."""
+        return self.call.n_bytes * len(self.local) >= _DIRECT_MIN_BYTES
+
     def within(self, library: Library, ranks: Array, name: str, n_items: int, **changes: Any) -> Messages:
         """Messages of a collective within one of the groups, with its first rank as root."""
         nodes = self.node_of[ranks]
@@ -68,69 +83,24 @@ class IntercommSide:
 Algorithm = Callable[[IntercommSide, Library], list[Messages]]
 
 
-def _bcast(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.direct(side.root, side.local[0], n_items),
-        side.within(library, side.local, "bcast", n_items),
-    ]
+def _barrier(name: str, n_items: int, item_bytes: int) -> Algorithm:
+    """A collective within the local group, an item to the other leader, and a broadcast of it there."""
 
+    def phases(side: IntercommSide, library: Library) -> list[Messages]:
+        return [
+            side.within(library, side.local, name, n_items, item_bytes=item_bytes),
+            side.direct(side.local[0], side.remote[0], 1, item_bytes=item_bytes),
+            side.within(library, side.remote, "bcast", 1, item_bytes=item_bytes),
+        ]
 
-def _reduce(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.within(library, side.local, "reduce", n_items),
-        side.direct(side.local[0], side.root, n_items),
-    ]
-
-
-def _allreduce(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.within(library, side.local, "reduce", n_items),
-        side.direct(side.local[0], side.remote[0], n_items),
-        side.within(library, side.remote, "bcast", n_items),
-    ]
-
-
-def _gather(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.within(library, side.local, "gather", n_items),
-        side.direct(side.local[0], side.root, n_items * len(side.local)),
-    ]
-
-
-def _scatter(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.direct(side.root, side.local[0], n_items * len(side.local)),
-        side.within(library, side.local, "scatter", n_items),
-    ]
-
-
-def _allgather(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = side.call.n_items
-    return [
-        side.within(library, side.local, "gather", n_items),
-        side.direct(side.local[0], side.remote[0], n_items * len(side.local)),
-        side.within(library, side.remote, "bcast", n_items * len(side.local)),
-    ]
-
-
-def _alltoall(side: IntercommSide, library: Library) -> list[Messages]:
-    return [side.direct(side.local[:, None], side.remote, side.call.n_items)]
-
-
-def _gather_counts(side: IntercommSide, library: Library) -> Messages:
-    """In Open MPI the first rank of a group gathers how much each rank of it sends."""
-    return side.within(library, side.local, "gather", 1, item_bytes=4)
+    return phases
 
 
 def _allgatherv_open_mpi(side: IntercommSide, library: Library) -> list[Messages]:
-    n_items = int(side.call.parts.sum())
+    """The first rank of a group gathers how much each rank of it sends, and then that."""
+    n_items = side.n_all
     return [
-        _gather_counts(side, library),
+        side.within(library, side.local, "gather", 1, item_bytes=4),
         side.within(library, side.local, "gatherv", 0, counts=side.call.parts),
         side.direct(side.local[0], side.remote[0], n_items),
         side.within(library, side.remote, "bcast", n_items),
@@ -141,87 +111,75 @@ def _allgatherv_mpich(side: IntercommSide, library: Library) -> list[Messages]:
     parts = side.call.parts
     return [
         side.direct(side.local[parts > 0], side.remote[0], parts[parts > 0]),
-        side.within(library, side.remote, "bcast", int(parts.sum())),
-    ]
-
-
-def _barrier_open_mpi(side: IntercommSide, library: Library) -> list[Messages]:
-    """An allreduce of one number."""
-    return [
-        side.within(library, side.local, "reduce", 1, item_bytes=4),
-        side.direct(side.local[0], side.remote[0], 1, item_bytes=4),
-        side.within(library, side.remote, "bcast", 1, item_bytes=4),
-    ]
-
-
-def _barrier_mpich(side: IntercommSide, library: Library) -> list[Messages]:
-    """A barrier within each group, then a broadcast of a byte to the other group."""
-    return [
-        side.within(library, side.local, "barrier", 0),
-        side.direct(side.local[0], side.remote[0], 1, item_bytes=1),
-        side.within(library, side.remote, "bcast", 1, item_bytes=1),
-    ]
-
-
-def _reduce_scatter_open_mpi(side: IntercommSide, library: Library) -> list[Messages]:
-    """Remote ranks send all to the first local rank, which scatters the parts."""
-    parts = side.call.parts
-    return [
-        side.direct(side.remote, side.local[0], int(parts.sum())),
-        side.within(library, side.local, "scatterv", 0, counts=parts),
+        side.within(library, side.remote, "bcast", side.n_all),
     ]
 
 
 def _reduce_scatter_mpich(side: IntercommSide, library: Library) -> list[Messages]:
-    parts, n_items = side.call.counts, int(side.call.parts.sum())
+    parts = side.call.counts
     name = "scatter" if parts is None else "scatterv"
     return [
-        side.within(library, side.remote, "reduce", n_items),
-        side.direct(side.remote[0], side.local[0], n_items),
-        side.within(library, side.local, name, side.call.n_items, counts=parts),
+        side.within(library, side.remote, "reduce", side.n_all),
+        side.direct(side.remote[0], side.local[0], side.n_all),
+        side.within(library, side.local, name, side.n, counts=parts),
     ]
 
 
-def _is_long(side: IntercommSide) -> bool:
-    return side.call.n_bytes * len(side.local) >= _DIRECT_MIN_BYTES
-
-
-def _gather_mpich(side: IntercommSide, library: Library) -> list[Messages]:
-    if not _is_long(side):
-        return _gather(side, library)
-    return [side.direct(side.local, side.root, side.call.n_items)]
-
-
-def _scatter_mpich(side: IntercommSide, library: Library) -> list[Messages]:
-    if not _is_long(side):
-        return _scatter(side, library)
-    return [side.direct(side.root, side.local, side.call.n_items)]
-
-
 _COMMON_ALGORITHMS: Mapping[str, Algorithm] = {
-    "bcast": _bcast,
-    "reduce": _reduce,
-    "allreduce": _allreduce,
-    "allgather": _allgather,
-    "alltoall": _alltoall,
+    "bcast": lambda side, library: [
+        side.direct(side.root, side.local[0], side.n),
+        side.within(library, side.local, "bcast", side.n),
+    ],
+    "reduce": lambda side, library: [
+        side.within(library, side.local, "reduce", side.n),
+        side.direct(side.local[0], side.root, side.n),
+    ],
+    "allreduce": lambda side, library: [
+        side.within(library, side.local, "reduce", side.n),
+        side.direct(side.local[0], side.remote[0], side.n),
+        side.within(library, side.remote, "bcast", side.n),
+    ],
+    "allgather": lambda side, library: [
+        side.within(library, side.local, "gather", side.n),
+        side.direct(side.local[0], side.remote[0], side.n_all),
+        side.within(library, side.remote, "bcast", side.n_all),
+    ],
+    "alltoall": lambda side, library: [side.direct(side.local[:, None], side.remote, side.n)],
 }
 OPEN_MPI: Mapping[str, Algorithm] = {
     **_COMMON_ALGORITHMS,
-    "gather": _gather,
-    "scatter": _scatter,
+    "gather": lambda side, library: [
+        side.within(library, side.local, "gather", side.n),
+        side.direct(side.local[0], side.root, side.n_all),
+    ],
+    "scatter": lambda side, library: [
+        side.direct(side.root, side.local[0], side.n_all),
+        side.within(library, side.local, "scatter", side.n),
+    ],
     "allgatherv": _allgatherv_open_mpi,
-    "barrier": _barrier_open_mpi,
-    "reduce_scatter": _reduce_scatter_open_mpi,
-    "reduce_scatter_block": _reduce_scatter_open_mpi,
+    # an allreduce of one number
+    "barrier": _barrier("reduce", 1, item_bytes=4),
+    # remote ranks send all to the first local rank, which scatters the parts
+    **dict.fromkeys(
+        ("reduce_scatter", "reduce_scatter_block"),
+        lambda side, library: [
+            side.direct(side.remote, side.local[0], side.n_all),
+            side.within(library, side.local, "scatterv", 0, counts=side.call.parts),
+        ],
+    ),
 }
 MPICH: Mapping[str, Algorithm] = {
     **_COMMON_ALGORITHMS,
-    "gather": _gather_mpich,
-    "scatter": _scatter_mpich,
+    "gather": lambda side, library: (
+        [side.direct(side.local, side.root, side.n)] if side.is_long else OPEN_MPI["gather"](side, library)
+    ),
+    "scatter": lambda side, library: (
+        [side.direct(side.root, side.local, side.n)] if side.is_long else OPEN_MPI["scatter"](side, library)
+    ),
     "allgatherv": _allgatherv_mpich,
-    "barrier": _barrier_mpich,
-    "reduce_scatter": _reduce_scatter_mpich,
-    "reduce_scatter_block": _reduce_scatter_mpich,
+    # within each group, then a broadcast of a byte to the other group
+    "barrier": _barrier("barrier", 0, item_bytes=1),
+    **dict.fromkeys(("reduce_scatter", "reduce_scatter_block"), _reduce_scatter_mpich),
 }
 
 

@@ -7,20 +7,28 @@ from collections.abc import Mapping
 import numpy as np
 
 from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
-from mpicoloc.network.traffic.collective import Collective, Library, Messages, power_of_two_within, ranks_of
-from mpicoloc.network.traffic.rooted import Algorithm, down, up
+from mpicoloc.network.traffic.collective import (
+    Algorithm,
+    Collective,
+    Library,
+    Messages,
+    Rounds,
+    algorithm,
+    power_of_two_within,
+)
+from mpicoloc.network.traffic.rooted import down, up
 
 LONG_BYTES = 65536
 _SEGMENT_BYTES = 8192
 
 
-def _with_swapped_root(algorithm: Algorithm) -> Algorithm:
+def _with_swapped_root(of_root_0: Algorithm) -> Algorithm:
     """The algorithm for root 0 with the root and rank 0 exchanged."""
 
     def other(call: Collective, library: Library) -> Messages:
-        ranks = ranks_of(call)
+        ranks = call.ranks
         ranks[[0, call.root]] = call.root, 0
-        return algorithm(call.with_(call.name, root=0), library).renumbered(ranks, call.n_ranks)
+        return of_root_0(call.with_(call.name, root=0), library).renumbered(ranks, call.n_ranks)
 
     return other
 
@@ -52,20 +60,20 @@ def _allreduce(call: Collective, library: Library) -> Messages:
     return reductions.allreduce_ring(call, library)
 
 
-def _own_part_to_all(call: Collective, library: Library) -> Messages:
-    messages, v, p = Messages.of(call), ranks_of(call), call.n_ranks
+@algorithm
+def _own_part_to_all(call: Collective, library: Library) -> Rounds:
+    v, p = call.ranks, call.n_ranks
     for step in range(1, p):
-        messages.add(v, (v + step) % p, call.parts)
-    return messages
+        yield v, (v + step) % p, call.parts
 
 
-def _reduce_scatter(call: Collective, library: Library) -> Messages:
+@algorithm
+def _reduce_scatter(call: Collective, library: Library) -> Rounds:
     """Binomial reduction to rank 0, which sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
-    messages = up(trees.in_order_binomial)(whole, library)
+    yield up(trees.in_order_binomial)(whole, library)
     v = np.arange(1, call.n_ranks)
-    messages.add(0, v, call.parts[v])
-    return messages
+    yield 0, v, call.parts[v]
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {

@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
-from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Collective, Messages, power_of_two_within
-from mpicoloc.network.traffic.rooted import Algorithm, down, up
+from mpicoloc.network.traffic.collective import (
+    DENSE_PAIRS_MAX,
+    Algorithm,
+    Collective,
+    Messages,
+    Rounds,
+    collected,
+    power_of_two_within,
+)
+from mpicoloc.network.traffic.rooted import down, up
 
 Array = NDArray[Any]
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
@@ -111,9 +119,9 @@ class MPICH:
             return Messages.of(call)
         by_node = _BY_NODE[call.is_blocking].get(call.name)
         if by_node and call.nodes is not None and len(set(call.nodes.tolist())) < call.n_ranks:
-            messages = by_node(self, call, _Nodes(call.nodes))
-            if messages is not None:
-                return messages
+            nodes = _Nodes(call.nodes)
+            if nodes.act_for_ranks(call):
+                return collected(call, by_node(self, call, nodes))
         algorithm = self.algorithm(call)
         if "scatter," in algorithm:  # cuts bytes, not items
             call = call.with_(call.name, n_items=call.n_bytes, item_bytes=1)
@@ -132,78 +140,64 @@ class _Nodes:
         self.node = place[number]
         self.others = np.setdiff1d(np.arange(len(nodes)), self.leaders)
 
-    @property
-    def is_consecutive(self) -> bool:
-        """Whether the ranks of each node are consecutive."""
-        return bool(np.all(np.diff(self.node) >= 0))
+    def up(self, n_items: int) -> tuple[Array, Array, int]:
+        """Messages of every rank to the first one of its node."""
+        return self.others, self.leaders[self.node[self.others]], n_items
 
-    def up(self, messages: Messages, n_items: int) -> None:
-        """Add messages of every rank to the first one of its node."""
-        messages.add(self.others, self.leaders[self.node[self.others]], n_items)
-
-    def down(self, messages: Messages, n_items: int) -> None:
-        """Add messages of the first rank of each node to its other ranks."""
-        messages.add(self.leaders[self.node[self.others]], self.others, n_items)
+    def down(self, n_items: int) -> tuple[Array, Array, int]:
+        """Messages of the first rank of each node to its other ranks."""
+        return self.leaders[self.node[self.others]], self.others, n_items
 
     def between(self, library: MPICH, call: Collective, name: str, root: int = 0) -> Messages:
         """Messages of a collective among the first ranks of all nodes."""
         inner = call.with_(name, n_ranks=len(self.leaders), root=root, nodes=None)
         return library.messages(inner).renumbered(self.leaders, call.n_ranks)
 
+    def act_for_ranks(self, call: Collective) -> bool:
+        """Whether the first ranks of the nodes act for the others in this call."""
+        if call.name == "bcast":
+            p = call.n_ranks
+            limit = LONG_BYTES if p == power_of_two_within(p) else SHORT_BCAST_BYTES
+            return not (call.is_blocking and p >= 8 and call.n_bytes >= limit)
+        if call.name in ("reduce", "allreduce"):
+            return call.commutes
+        # in a scan, ranks of each node must be consecutive
+        return call.name != "scan" or bool(np.all(np.diff(self.node) >= 0))
 
-def _bcast(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    p = call.n_ranks
-    limit = LONG_BYTES if p == power_of_two_within(p) else SHORT_BCAST_BYTES
-    if call.is_blocking and p >= 8 and call.n_bytes >= limit:
-        return None
+
+def _bcast(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
     i_node = int(nodes.node[call.root])
-    messages = Messages.of(call)
-    messages.add(call.root, nodes.leaders[i_node], call.n_items)
-    messages.include(nodes.between(library, call, "bcast", i_node))
-    nodes.down(messages, call.n_items)
-    return messages
+    yield call.root, nodes.leaders[i_node], call.n_items
+    yield nodes.between(library, call, "bcast", i_node)
+    yield nodes.down(call.n_items)
 
 
-def _allreduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    if not call.commutes:
-        return None
-    messages = Messages.of(call)
-    nodes.up(messages, call.n_items)
-    messages.include(nodes.between(library, call, "allreduce"))
-    nodes.down(messages, call.n_items)
-    return messages
+def _allreduce(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
+    yield nodes.up(call.n_items)
+    yield nodes.between(library, call, "allreduce")
+    yield nodes.down(call.n_items)
 
 
-def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
+def _barrier(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
+    yield nodes.up(0)
+    yield nodes.between(library, call, "barrier")
+    yield nodes.down(0)
+
+
+def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
     """To the first rank of the root's node; a blocking call with a long buffer: to that of the first node."""
-    if not call.commutes:
-        return None
     i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.is_blocking else 0
-    messages = Messages.of(call)
-    nodes.up(messages, call.n_items)
-    messages.include(nodes.between(library, call, "reduce", i_node))
-    messages.add(nodes.leaders[i_node], call.root, call.n_items)
-    return messages
+    yield nodes.up(call.n_items)
+    yield nodes.between(library, call, "reduce", i_node)
+    yield nodes.leaders[i_node], call.root, call.n_items
 
 
-def _barrier(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
-    messages = Messages.of(call)
-    nodes.up(messages, 0)
-    messages.include(nodes.between(library, call, "barrier"))
-    nodes.down(messages, 0)
-    return messages
-
-
-def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Messages | None:
+def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
     """Within nodes, among nodes, and the sum of each node to the next."""
-    if not nodes.is_consecutive:
-        return None
-    messages = Messages.of(call)
-    nodes.up(messages, call.n_items)
-    messages.include(nodes.between(library, call, "scan"))
-    messages.add(nodes.leaders[:-1], nodes.leaders[1:], call.n_items)
-    nodes.down(messages, call.n_items)
-    return messages
+    yield nodes.up(call.n_items)
+    yield nodes.between(library, call, "scan")
+    yield nodes.leaders[:-1], nodes.leaders[1:], call.n_items
+    yield nodes.down(call.n_items)
 
 
 _ALWAYS_BY_NODE = {"bcast": _bcast, "reduce": _reduce, "scan": _scan}

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import libnbc, reductions, rooted, trees, unrooted
-from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Collective, Library, Messages
-from mpicoloc.network.traffic.rooted import Algorithm, down, up
+from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Algorithm, Collective, Library, Messages
+from mpicoloc.network.traffic.rooted import down, up
 
 # Collectives of Open MPI 5 on several nodes: its component ``coll/han`` over ``tuned`` and ``libnbc``.
 #
@@ -51,11 +51,6 @@ class Levels:
         self.up_root = next(i for i, node in enumerate(self.nodes) if call.root in node)
         self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == call.root)[0])
         self.messages = Messages.of(call)
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all nodes have the same number of ranks."""
-        return bool(np.all(self.sizes == self.sizes[0]))
 
     def low(self, name: str, n_items: int, i_local: int = 0) -> None:
         """Add a collective in each node, whose root has this local number."""
@@ -145,7 +140,7 @@ def messages(call: Collective, library: Library) -> Messages | None:
     levels = Levels(call, library)
     if len(levels.nodes) < 2 or levels.sizes.max() < 2:
         return None
-    if not levels.is_even and call.name not in _ON_UNEVEN_NODES:
+    if np.any(levels.sizes != levels.sizes[0]) and call.name not in _ON_UNEVEN_NODES:
         return None
     _ALGORITHMS[call.name](levels)
     return levels.messages

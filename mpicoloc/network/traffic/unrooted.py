@@ -7,44 +7,43 @@ import numpy as np
 from mpicoloc.network.traffic.collective import (
     Collective,
     Library,
-    Messages,
+    Rounds,
+    algorithm,
     circular_sums,
     power_of_two_within,
     powers_of_two_below,
-    ranks_of,
 )
 
 
-def allgather_ring(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgather_ring(call: Collective, library: Library) -> Rounds:
     """On a ring each rank sends all parts but that of the rank to which it sends."""
-    messages = Messages.of(call)
-    v, parts, p = ranks_of(call), call.parts, call.n_ranks
-    messages.add(v, (v + 1) % p, parts.sum() - parts[(v + 1) % p], p - 1)
-    return messages
+    v, parts, p = call.ranks, call.parts, call.n_ranks
+    yield v, (v + 1) % p, parts.sum() - parts[(v + 1) % p], p - 1
 
 
-def allgather_bruck(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgather_bruck(call: Collective, library: Library) -> Rounds:
     """In a round of distance d each rank sends the min(d, p-d) parts from its own on to rank - d."""
-    messages = Messages.of(call)
-    v, p = ranks_of(call), call.n_ranks
+    v, p = call.ranks, call.n_ranks
     for distance in powers_of_two_below(p):
         n_parts = min(distance, p - distance)
-        messages.add(v, (v - distance) % p, circular_sums(call.parts, v, n_parts))
-    return messages
+        yield v, (v - distance) % p, circular_sums(call.parts, v, n_parts)
 
 
-def allgather_doubling(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgather_doubling(call: Collective, library: Library) -> Rounds:
     """Recursive doubling; Bruck's algorithm if the number of ranks is no power of two."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
-        return allgather_bruck(call, library)
-    messages = Messages.of(call)
-    v = ranks_of(call)
+        yield allgather_bruck(call, library)
+        return
+    v = call.ranks
     for distance in powers_of_two_below(call.n_ranks):
-        messages.add(v, v ^ distance, circular_sums(call.parts, v & ~(distance - 1), distance))
-    return messages
+        yield v, v ^ distance, circular_sums(call.parts, v & ~(distance - 1), distance)
 
 
-def allgather_neighbours(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgather_neighbours(call: Collective, library: Library) -> Rounds:
     """Neighbour exchange: pairs of parts alternately from either side; a ring for an odd number of ranks.
 
     Notes
@@ -52,109 +51,100 @@ def allgather_neighbours(call: Collective, library: Library) -> Messages:
     All parts that a rank sends to one side are one range, whose sum is computed at once.
     """
     if call.n_ranks % 2:
-        return allgather_ring(call, library)
-    messages = Messages.of(call)
-    v, p = ranks_of(call), call.n_ranks
+        yield allgather_ring(call, library)
+        return
+    v, p = call.ranks, call.n_ranks
     is_even = v % 2 == 0
     first = np.where(is_even, v + 1, v - 1) % p
     second = np.where(is_even, v - 1, v + 1) % p
     n_second, n_first = p // 2 // 2, (p // 2 - 1) // 2
-    messages.add(v, first, call.parts)
+    yield v, first, call.parts
     to_second = np.where(is_even, v, v + 1 - 2 * n_second)
-    messages.add(v, second, circular_sums(call.parts, to_second, 2 * n_second), n_second)
+    yield v, second, circular_sums(call.parts, to_second, 2 * n_second), n_second
     to_first = np.where(is_even, v - 2 * n_first, v + 1)
-    messages.add(v, first, circular_sums(call.parts, to_first, 2 * n_first), n_first)
-    return messages
+    yield v, first, circular_sums(call.parts, to_first, 2 * n_first), n_first
 
 
-def allgather_gather_bcast(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgather_gather_bcast(call: Collective, library: Library) -> Rounds:
     """Gather to rank 0, and broadcast from there."""
-    messages = library.messages(call.with_("gather", n_items=call.n_items, root=0))
-    whole = call.with_("bcast", n_items=call.n_items * call.n_ranks, root=0)
-    return messages.include(library.messages(whole))
+    yield library.messages(call.with_("gather", root=0))
+    yield library.messages(call.with_("bcast", n_items=call.n_items * call.n_ranks, root=0))
 
 
-def allgatherv_gather_bcast(call: Collective, library: Library) -> Messages:
+@algorithm
+def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
     """Gather to rank 0, and broadcast of everything as one item."""
-    messages = library.messages(call.with_("gatherv", counts=call.parts, root=0))
+    yield library.messages(call.with_("gatherv", counts=call.parts, root=0))
     total_bytes = int(call.parts.sum()) * call.item_bytes
-    whole = call.with_("bcast", n_items=1, item_bytes=total_bytes, root=0)
-    return messages.include(library.messages(whole))
+    yield library.messages(call.with_("bcast", n_items=1, item_bytes=total_bytes, root=0))
 
 
-def alltoall_pairs(call: Collective, library: Library) -> Messages:
+@algorithm
+def alltoall_pairs(call: Collective, library: Library) -> Rounds:
     """A message of each rank to each other rank; `mpicoloc.core.traffic.Exchange` is the lazy form."""
-    messages = Messages.of(call)
-    v, p = ranks_of(call), call.n_ranks
+    v, p = call.ranks, call.n_ranks
     for step in range(1, p):
-        messages.add(v, (v + step) % p, call.n_items)
-    return messages
+        yield v, (v + step) % p, call.n_items
 
 
-def alltoall_bruck(call: Collective, library: Library) -> Messages:
+@algorithm
+def alltoall_bruck(call: Collective, library: Library) -> Rounds:
     """In a round of distance d each rank sends the parts whose distance has that bit to rank + d."""
-    messages = Messages.of(call)
-    v, p = ranks_of(call), call.n_ranks
+    v, p = call.ranks, call.n_ranks
     for distance in powers_of_two_below(p):
         n_parts = np.count_nonzero(v & distance)
-        messages.add(v, (v + distance) % p, call.n_items * n_parts)
-    return messages
+        yield v, (v + distance) % p, call.n_items * n_parts
 
 
-def barrier_linear(call: Collective, library: Library) -> Messages:
+@algorithm
+def barrier_linear(call: Collective, library: Library) -> Rounds:
     """Every rank sends an empty message to rank 0, which answers each."""
-    messages = Messages.of(call)
-    v = ranks_of(call)[1:]
-    messages.add(v, 0, 0)
-    messages.add(0, v, 0)
-    return messages
+    v = call.ranks[1:]
+    yield v, 0, 0
+    yield 0, v, 0
 
 
-def barrier_doubling(call: Collective, library: Library) -> Messages:
+@algorithm
+def barrier_doubling(call: Collective, library: Library) -> Rounds:
     """Recursive doubling among a power of two of ranks; each other rank has one of them as its partner."""
-    messages = Messages.of(call)
     core = power_of_two_within(call.n_ranks)
     extra = np.arange(core, call.n_ranks)
-    messages.add(extra, extra - core, 0)
-    messages.add(extra - core, extra, 0)
+    yield extra, extra - core, 0
+    yield extra - core, extra, 0
     v = np.arange(core)
     for distance in powers_of_two_below(core):
-        messages.add(v, v ^ distance, 0)
-    return messages
+        yield v, v ^ distance, 0
 
 
-def barrier_dissemination(call: Collective, library: Library) -> Messages:
+@algorithm
+def barrier_dissemination(call: Collective, library: Library) -> Rounds:
     """Each rank sends to rank + 1, + 2, + 4 ..."""
-    messages = Messages.of(call)
-    v = ranks_of(call)
+    v = call.ranks
     for distance in powers_of_two_below(call.n_ranks):
-        messages.add(v, (v + distance) % call.n_ranks, 0)
-    return messages
+        yield v, (v + distance) % call.n_ranks, 0
 
 
-def barrier_tree(call: Collective, library: Library) -> Messages:
+@algorithm
+def barrier_tree(call: Collective, library: Library) -> Rounds:
     """Up and down a binomial tree."""
-    messages = Messages.of(call)
-    v = ranks_of(call)[1:]
+    v = call.ranks[1:]
     parent = v - (v & -v)
-    messages.add(v, parent, 0)
-    messages.add(parent, v, 0)
-    return messages
+    yield v, parent, 0
+    yield parent, v, 0
 
 
-def scan_linear(call: Collective, library: Library) -> Messages:
+@algorithm
+def scan_linear(call: Collective, library: Library) -> Rounds:
     """Each rank adds its part and sends the sum to the next."""
-    messages = Messages.of(call)
-    v = ranks_of(call)
-    messages.add(v[:-1], v[1:], call.n_items)
-    return messages
+    v = call.ranks
+    yield v[:-1], v[1:], call.n_items
 
 
-def scan_doubling(call: Collective, library: Library) -> Messages:
+@algorithm
+def scan_doubling(call: Collective, library: Library) -> Rounds:
     """Recursive doubling, without partners that do not exist."""
-    messages = Messages.of(call)
-    v = ranks_of(call)
+    v = call.ranks
     for distance in powers_of_two_below(call.n_ranks):
         has_partner = (v ^ distance) < call.n_ranks
-        messages.add(v[has_partner], (v ^ distance)[has_partner], call.n_items)
-    return messages
+        yield v[has_partner], (v ^ distance)[has_partner], call.n_items

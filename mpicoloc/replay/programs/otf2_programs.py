@@ -19,11 +19,10 @@ from otf2.enums import CollectiveOp, GroupType, Paradigm
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.collective import Collective, Messages
-from mpicoloc.replay.programs import placed_collectives, recorded
+from mpicoloc.replay.programs import recorded
 from mpicoloc.replay.programs.builder import Program, RankPrograms, of_each
 from mpicoloc.replay.programs.collectives import blocks
-from mpicoloc.replay.programs.placed_collectives import PlacedCollective
-from mpicoloc.replay.programs.recorded import RankCalls, RecordedMessages, Tempo
+from mpicoloc.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
 from mpicoloc.replay.programs.recorded_collectives import NAME
 from mpicoloc.replay.programs.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
 from mpicoloc.trace.export.functions import is_communication
@@ -159,7 +158,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
         min(unmatched)[1] if unmatched else "",
     )
     recorded.add_messages(deeds, calls, functions, messages)
-    placed_collectives.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
+    recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     is_waiting = np.array([is_communication(name) for name in names], bool)
     tempo = Tempo(choices.cpu_speed)
     rank_programs = [

@@ -17,23 +17,32 @@ from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic import recorded as recorded_traffic
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
-from mpicoloc.replay.programs import placed_collectives, recorded, recorded_neighbours
-from mpicoloc.replay.programs.alignment import CollectiveCalls, align
+from mpicoloc.replay.programs import recorded, recorded_neighbours
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.programs.collectives import Chosen
-from mpicoloc.replay.programs.placed_collectives import PlacedCollective
-from mpicoloc.replay.programs.processor_time import LEAST_DELAY_FRAC, running_frac
-from mpicoloc.replay.programs.recorded import Deeds, OneSided, RankCalls, RecordedMessages, Tempo
+from mpicoloc.replay.programs.recorded import (
+    LEAST_DELAY_FRAC,
+    Deeds,
+    OneSided,
+    PlacedCollective,
+    RankCalls,
+    RecordedMessages,
+    Tempo,
+    running_frac,
+)
 from mpicoloc.replay.programs.recorded_collectives import (
     LEFT_OUT,
     NAME,
     CollectiveBlocks,
+    CollectiveCalls,
+    IntercommBlocks,
+    align,
     groups_of,
     is_blocking,
     n_calls_of,
+    pairs_of,
     persistent_bytes,
 )
-from mpicoloc.replay.programs.recorded_intercomms import IntercommBlocks, pairs_of
 from mpicoloc.replay.programs.sources import RECORDED, Choices, check_matched
 from mpicoloc.trace.export import calls as recordings
 from mpicoloc.trace.export.calls import FullTrace, Recording
@@ -196,7 +205,7 @@ def _add_collectives(
     notes += _persistent_notes(job)
     placed, notes_of_neighbours = _neighbours(job)
     placed += _collectives(job, hosts, choices, recorded_library)
-    placed_collectives.add_collectives(deeds, job.calls, placed)
+    recorded.add_collectives(deeds, job.calls, placed)
     return notes + notes_of_neighbours
 
 

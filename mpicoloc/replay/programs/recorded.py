@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,52 @@ from numpy.typing import NDArray
 
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
-from mpicoloc.replay.programs.processor_time import processor_ns
 
 Array = NDArray[Any]
+LEAST_DELAY_FRAC = 0.02
+"""A rank that stood without processor for less of its time counts as never interrupted."""
+TURN_NS = 2_000_000
+"""A process that Linux lets run keeps the processor for about 1 to 4 ms while others wait."""
+
+
+def running_frac(cpu_s: float, run_delay_s: float) -> float:
+    """Part of the time in which a rank could run that it had a processor; 1 if that is not known."""
+    if not (np.isfinite(cpu_s) and np.isfinite(run_delay_s)) or cpu_s <= 0 or run_delay_s <= 0:
+        return 1.0
+    return cpu_s / (cpu_s + run_delay_s)
+
+
+def processor_ns(burst_ns: Array, kind: Array, running: float) -> NDArray[np.int64]:
+    """Processor time of each burst of one rank, of which only the time between two MPI calls was recorded.
+
+    Where more ranks than processors ran, a rank stood ready without one for part of that time, in whole turns
+    of other processes. The system tells how long over the whole run only, and most of that is in MPI calls,
+    where ranks wait busily. So bursts between the same two calls are compared: of short ones most were not
+    interrupted, and one that was is as long as the others and a turn of another process. Bursts longer than a
+    turn were all interrupted, and had the processor for the same part of their time as the rank on the whole.
+
+    Shapes: `burst_ns` (n,), `kind` (n,), result (n,). Result: no burst gets longer.
+
+    Of a kind with a median below `TURN_NS`, a burst that exceeds it by half a turn and by the median itself
+    becomes the median. Bursts of the other kinds are multiplied by `running`.
+    """
+    bursts = np.asarray(burst_ns, np.int64)
+    if running >= 1 - LEAST_DELAY_FRAC or not len(bursts):
+        return bursts.copy()
+    _, which = np.unique(kind, return_inverse=True)
+    median = _medians(bursts, which)[which]
+    is_interrupted = bursts > np.maximum(2 * median, median + TURN_NS // 2)
+    of_short = np.where(is_interrupted, median, bursts)
+    return np.where(median < TURN_NS, of_short, np.rint(running * bursts)).astype(np.int64)
+
+
+def _medians(values: Array, which: Array) -> Array:
+    """The lower median of the values of each kind."""
+    order = np.lexsort((values, which))
+    n = np.bincount(which)
+    return values[order][np.cumsum(n) - n + (n - 1) // 2]
+
+
 _WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
 _POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
 _STARTS = re.compile(r"MPI_Start", re.IGNORECASE)
@@ -330,3 +373,58 @@ def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int)
 def empty_deeds(n_ranks: int) -> list[Deeds]:
     """Nothing yet, of each rank."""
     return [Deeds() for _ in range(n_ranks)]
+
+
+@dataclass(frozen=True)
+class PlacedCollective:
+    """A collective in the calls of its members; arrays in their order.
+
+    `is_blocking` is False if the calls only begin it.
+    """
+
+    members: Array
+    i_call: Array
+    begin_ns: Array
+    is_blocking: bool
+    blocks: Sequence[Program]
+
+
+def add_collectives(
+    deeds: Sequence[Deeds], calls: Sequence[RankCalls], collectives: Sequence[PlacedCollective]
+) -> None:
+    """Enter collectives into what the ranks do.
+
+    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it:
+    before each one's next call. A rank that was in a call then does it after that call's posts and before its
+    waits; if the call was a collective that all had begun, after that.
+    """
+    all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
+    for call in collectives:
+        if call.is_blocking:
+            last_ns = int(call.begin_ns.max())
+            for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
+                deeds[rank].blocks[i].append(block)
+                all_begun_ns[rank][i] = last_ns
+    begun = [call for call in collectives if not call.is_blocking]
+    for call in sorted(begun, key=lambda call: int(call.begin_ns.max())):
+        at_ns = int(call.begin_ns.max())
+        for rank, i, block in zip(call.members.tolist(), call.i_call.tolist(), call.blocks, strict=True):
+            _add_at(deeds[rank], calls[rank], (i, at_ns), all_begun_ns[rank], block)
+
+
+def _add_at(
+    deeds: Deeds, calls: RankCalls, begun: tuple[int, int], all_begun_ns: Mapping[int, int], block: Program
+) -> None:
+    """Enter what was begun in a call and is done at an instant."""
+    i_begun, at_ns = begun
+    following = max(int(np.searchsorted(calls.begin_ns, at_ns)), i_begun + 1)
+    current = following - 1
+    is_inside = current > i_begun and calls.end_ns[current] > at_ns
+    if is_inside and current not in all_begun_ns:
+        deeds.blocks_between[current].append(block)
+    elif is_inside and all_begun_ns[current] >= at_ns:
+        deeds.blocks_before[current].append(block)
+    elif following < len(calls):
+        deeds.blocks_before[following].append(block)
+    else:
+        deeds.blocks[current].append(block)

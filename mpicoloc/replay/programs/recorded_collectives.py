@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,15 +16,308 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import call_bytes
+from mpicoloc.network.traffic import intercommunicator
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.network.traffic.intercommunicator import IntercommSide
+from mpicoloc.network.traffic.openmpi import OpenMPI
 from mpicoloc.replay.programs import patterns
-from mpicoloc.replay.programs.alignment import Instance
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.replay.programs.collectives import blocks
-from mpicoloc.replay.programs.recorded_intercomms import IntercommBlocks
 
 Array = NDArray[Any]
+Pair = tuple[int, int]
+
+@dataclass(frozen=True)
+class CollectiveCalls:
+    """The collective calls of one rank, in order.
+
+    Parameters
+    ----------
+    i_call : ndarray of int, shape (n,)
+        Number of the call among all of the rank's.
+    function : sequence of str
+        As in a trace: ``MPI_Allreduce``.
+    begin_ns, end_ns, n_bytes : ndarray of int, shape (n,)
+    """
+
+    i_call: Array
+    function: Sequence[str]
+    begin_ns: Array
+    end_ns: Array
+    n_bytes: Array
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One collective: its group, and which of each member's calls it is; arrays are in the group's order."""
+
+    function: str
+    group: int
+    i_call: Array
+    begin_ns: Array
+    end_ns: Array
+    n_bytes: Array
+
+
+def align(
+    calls: Sequence[CollectiveCalls],
+    members: Mapping[int, Array],
+    groups_of: Mapping[str, Sequence[int]],
+    is_known_size: Callable[[Instance], bool] = lambda instance: True,
+    n_known: Mapping[tuple[str, int], int] = MappingProxyType({}),
+) -> list[Instance]:
+    """All collectives of a job, each in the order of its members' calls; a trace lacks the communicators.
+
+    All members of a communicator call its collectives in the same order. So a collective is found where the
+    next call of every member of a group, which is known to have called this function, is this function. Where
+    several groups fit, that is taken first which is known to have called it with as many bytes, then one that
+    has called it less often yet than it is known to have, and of these the one whose members were in the call
+    at the same time for longest.
+
+    Raises `DataError` if some calls belong to no collective: with the first of them.
+    """
+    aligner = _Aligner(calls, members, groups_of, is_known_size, n_known)
+    instances = aligner.run()
+    for rank, own in enumerate(calls):
+        if aligner.next[rank] < len(own.function):
+            i = aligner.next[rank]
+            raise DataError(
+                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group "
+                "of ranks that the profile knows, whose other members call it too: the trace lacks calls, or "
+                "was cut; run the job with --trace all"
+            )
+    return instances
+
+
+class _Aligner:
+    def __init__(
+        self,
+        calls: Sequence[CollectiveCalls],
+        members: Mapping[int, Array],
+        groups_of: Mapping[str, Sequence[int]],
+        is_known_size: Callable[[Instance], bool],
+        n_known: Mapping[tuple[str, int], int],
+    ) -> None:
+        self._is_known_size, self._n_left = is_known_size, dict(n_known)
+        self.calls, self.members = calls, {group: ranks.tolist() for group, ranks in members.items()}
+        self.next = [0] * len(calls)
+        self._of_rank: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        for function, groups in groups_of.items():
+            for group in groups:
+                for rank in self.members[group]:
+                    self._of_rank[rank, function].append(group)
+        self._ready: list[tuple[bool, bool, int, int, str]] = []
+
+    def run(self) -> list[Instance]:
+        """Take one collective after the other until none is whole."""
+        for rank in range(len(self.calls)):
+            self._look(rank)
+        instances = []
+        while self._ready:
+            *key, group, function = heapq.heappop(self._ready)
+            # Members may have gone on since it was noted.
+            if not self._is_complete(group, function) or tuple(key) != self._key(group, function):
+                continue
+            instances.append(self._instance(group, function))
+            if (function, group) in self._n_left:
+                self._n_left[function, group] -= 1
+            for rank in self.members[group]:
+                self.next[rank] += 1
+            for rank in self.members[group]:
+                self._look(rank)
+        return instances
+
+    def _look(self, rank: int) -> None:
+        """Note the collectives that the next call of a rank completes."""
+        own, i = self.calls[rank], self.next[rank]
+        if i >= len(own.function):
+            return
+        function = own.function[i]
+        for group in self._of_rank[rank, function]:
+            if self._is_complete(group, function):
+                heapq.heappush(self._ready, (*self._key(group, function), group, function))
+
+    def _is_complete(self, group: int, function: str) -> bool:
+        for rank in self.members[group]:
+            own, i = self.calls[rank], self.next[rank]
+            if i >= len(own.function) or own.function[i] != function:
+                return False
+        return True
+
+    def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
+        """What is least is taken first: of unknown size, too often, from the first end to the last begin."""
+        instance = self._instance(group, function)
+        apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
+        is_too_often = self._n_left.get((function, group), 1) < 1
+        return not self._is_known_size(instance), is_too_often, apart_ns
+
+    def _instance(self, group: int, function: str) -> Instance:
+        """The collective that the next calls of a group's members are."""
+        at = [(self.calls[rank], self.next[rank]) for rank in self.members[group]]
+        columns = [
+            np.array([getattr(own, name)[i] for own, i in at], np.int64)
+            for name in ("i_call", "begin_ns", "end_ns", "n_bytes")
+        ]
+        return Instance(function, group, *columns)
+
+
+_ROOTED_INTERCOMM = ("bcast", "reduce", "gather", "scatter")
+_UNEVEN_INTERCOMM = ("allgatherv", "reduce_scatter")
+
+
+def pairs_of(rows: Table, members: Mapping[int, Array]) -> dict[int, Pair]:
+    """Pairs of groups that had collectives with each other, each under a number that no group has."""
+    told = {(int(row["group"]), int(row["to_group"])) for row in rows if int(row["to_group"])}
+    found = {(min(pair), max(pair)) for pair in told if members.keys() >= set(pair)}
+    first = max(members, default=0) + 1
+    return {first + i: pair for i, pair in enumerate(sorted(found))}
+
+
+class IntercommBlocks:
+    """Operations of collectives between two groups.
+
+    Parameters
+    ----------
+    rows : Table
+        The profile's ``collectives``: each group's half.
+    pairs : mapping of int to (int, int)
+        See `pairs_of`.
+    members : mapping of int to ndarray of int
+        Ranks of each group.
+    library : Library
+        Of the recorded run.
+    hosts : ndarray of int, shape (n_ranks,)
+        Host of each rank.
+    """
+
+    def __init__(
+        self,
+        rows: Table,
+        pairs: Mapping[int, Pair],
+        members: Mapping[int, Array],
+        library: Library,
+        hosts: Array,
+    ) -> None:
+        self.pairs, self._members, self._library, self._hosts = pairs, members, library, hosts
+        is_open_mpi = isinstance(library, OpenMPI)
+        self._algorithms = intercommunicator.OPEN_MPI if is_open_mpi else intercommunicator.MPICH
+        self._halves: dict[tuple[str, int, int], list[Any]] = {}
+        for row in rows:
+            if int(row["to_group"]):
+                key = (text(row["call"]), int(row["group"]), int(row["to_group"]))
+                self._halves.setdefault(key, []).append(row)
+        self._moved: defaultdict[tuple[str, Pair], list[int]] = defaultdict(list)
+
+    def add(self, instance: Instance, name: str) -> None:
+        """Add every call before the first is made into operations: sizes are known of all calls together."""
+        way = self._directions(instance, name)[0]
+        self._moved[instance.function, way].append(int(instance.n_bytes.sum()))
+
+    def of(self, instance: Instance, name: str, comm: int) -> Sequence[Program]:
+        """Operations of each member, those of the pair's first group first.
+
+        Raises `DataError` if the messages of such a collective are not known.
+        """
+        if name not in self._algorithms:
+            raise DataError(
+                f"call {int(instance.i_call[0])} of rank {int(self._both(instance)[0])}, {instance.function} "
+                "between two groups of ranks, cannot be replayed, as its messages are not known: record a "
+                "run without it"
+            )
+        halves = [self._half(instance, name, pair) for pair in self._directions(instance, name)]
+        n_ranks = len(self._hosts)
+        merged = Messages(n_ranks)
+        # What both groups do at the same time stays side by side.
+        for phase in zip_longest(*halves):
+            for messages in phase:
+                if messages is not None:
+                    merged.include(messages)
+        made = blocks(merged, np.arange(n_ranks), comm)
+        return [made[rank] for rank in self._both(instance).tolist()]
+
+    def _both(self, instance: Instance) -> Array:
+        return self._members[instance.group]
+
+    def _directions(self, instance: Instance, name: str) -> list[Pair]:
+        """Local and remote group of each half that has messages; the root is in the remote group."""
+        first, second = self.pairs[instance.group]
+        if name not in _ROOTED_INTERCOMM:
+            return [(first, second), (second, first)]
+        moved = np.split(instance.n_bytes, [len(self._members[first])])
+        n_moved = [int((side > 0).sum()) for side in moved]
+        is_first_local = n_moved[0] > n_moved[1] or (
+            n_moved[0] == n_moved[1] and (instance.function, first, second) in self._halves
+        )
+        return [(first, second) if is_first_local else (second, first)]
+
+    def _half(self, instance: Instance, name: str, pair: Pair) -> list[Messages]:
+        local, remote = (self._members[group] for group in pair)
+        rows = self._halves.get((instance.function, *pair), [])
+        n = sum(int(row["n"]) for row in rows if int(row["own_rank"]) == 0)
+        if name != "barrier" and not n:
+            return []
+        item_bytes = max((int(row["item_bytes"]) for row in rows), default=1) or 1
+        part = self._relative_size(instance, name) / max(n, 1)
+        counts = None
+        if name in _UNEVEN_INTERCOMM:
+            own = np.zeros(len(local))
+            for row in rows:
+                own[int(row["own_rank"])] += int(row["own_bytes"])
+            counts = np.rint(own * part / item_bytes).astype(np.int64)
+        whole = sum(int(row["bytes"]) for row in rows if int(row["own_rank"]) == 0)
+        n_items = round(whole * part / item_bytes)
+        call = Collective(name, len(local), n_items, item_bytes, self._root(instance, pair), counts)
+        side = IntercommSide(call, local, remote, len(self._hosts), np.asarray(self._hosts))
+        if name != "barrier" and not call.parts.sum():
+            return []
+        return self._algorithms[name](side, self._library)
+
+    def _relative_size(self, instance: Instance, name: str) -> float:
+        """Size of this call in that of the mean call, by the bytes that all of its ranks moved."""
+        moved = self._moved[instance.function, self._directions(instance, name)[0]]
+        mean = sum(moved) / len(moved)
+        return float(instance.n_bytes.sum() / mean) if mean else 1.0
+
+    def _root(self, instance: Instance, pair: Pair) -> int:
+        """The only rank of the remote group that moved anything."""
+        n_first = len(self._members[self.pairs[instance.group][0]])
+        is_second = pair[1] == self.pairs[instance.group][1]
+        remote = instance.n_bytes[n_first:] if is_second else instance.n_bytes[:n_first]
+        return int(remote.argmax())
+
+
+
+
+def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:
+    """Parts of a gather or scatter, whose root has the whole and its own part; and the root.
+
+    Shapes: `n_bytes` (n_ranks,).
+    """
+    root = root if root >= 0 else int(n_bytes.argmax())
+    parts = n_bytes.copy()
+    parts[root] = 0
+    parts[root] = max(0, (int(n_bytes[root]) - int(parts.sum())) // 2)
+    return parts, root
+
+
+def own_blocks(n_bytes: Array) -> Array:
+    """Parts of an allgather or reduce_scatter, of which each rank has the whole and its own."""
+    whole = int(n_bytes.sum()) // (len(n_bytes) + 1)
+    return np.maximum(n_bytes - whole, 0)
+
+
+def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
+    """Buffer of a reduction, which its root has twice, as what it gives and what it takes; and the root."""
+    root = root if root >= 0 else int(n_bytes.argmax())
+    others = np.delete(n_bytes, root)
+    return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
+
+
+def exchanged_block_bytes(n_bytes: Array) -> int:
+    """Part of an all-to-all whose parts are taken as equal."""
+    return int(n_bytes.sum()) // (2 * len(n_bytes) ** 2)
+
+
 NAME = re.compile(
     r"MPI_(I?)(barrier|bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?"
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
@@ -149,15 +445,15 @@ class CollectiveBlocks:
         if name == "bcast":
             sizes = int(n_bytes.max())
         elif name == "reduce":
-            sizes, root = call_bytes.reduced(n_bytes, root)
+            sizes, root = reduced(n_bytes, root)
         elif name in ("allreduce", "scan", "exscan"):
             sizes = int(n_bytes.max()) // 2
         elif name == "alltoall":
-            sizes = call_bytes.exchanged_block_bytes(n_bytes)
+            sizes = exchanged_block_bytes(n_bytes)
         elif name.startswith(("gather", "scatter")):
-            sizes, root = call_bytes.rooted_blocks(n_bytes, root)
+            sizes, root = rooted_blocks(n_bytes, root)
         elif name != "barrier" and name not in _OWN_SIZES:
-            sizes = call_bytes.own_blocks(n_bytes)
+            sizes = own_blocks(n_bytes)
         return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
 
     def _nodes(self, instance: Instance) -> Array:

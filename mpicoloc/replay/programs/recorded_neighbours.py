@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.tables import Table
 from mpicoloc.errors import DataError
-from mpicoloc.replay.programs.alignment import CollectiveCalls
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
-from mpicoloc.replay.programs.placed_collectives import PlacedCollective
+from mpicoloc.replay.programs.recorded import PlacedCollective
+from mpicoloc.replay.programs.recorded_collectives import CollectiveCalls
 
 Array = NDArray[Any]
 NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)?", re.IGNORECASE)

@@ -9,9 +9,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from mpicoloc.errors import UsageError
-from mpicoloc.replay.qos.demand import Demands
-from mpicoloc.replay.qos.policy import Policy, Ports
-from mpicoloc.replay.qos.weights import MAX_WEIGHT, n_rows_needed
+from mpicoloc.replay.qos.policy import MAX_WEIGHT, Demands, Policy, Ports, n_rows_needed
 
 ONE_LANE = "one lane"
 GOALS = ("time", "slowdown")

@@ -13,20 +13,17 @@ from mpicoloc import config, messages
 from mpicoloc.core import progress, units
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.job import Settings
-from mpicoloc.replay.lanes import Lanes
-from mpicoloc.replay.network import SimulatedNetwork
+from mpicoloc.replay.network import Lanes, SimulatedNetwork
 from mpicoloc.replay.qos.policy import Policy
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.simulate import Settings, simulate
 
 if TYPE_CHECKING:
     from mpicoloc.network.characterise import Case
     from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.experiment import PlacedJob
-    from mpicoloc.replay.job import Settings
-    from mpicoloc.replay.qos.demand import Demands
-    from mpicoloc.replay.qos.policy import Policy
+    from mpicoloc.replay.qos.policy import Demands, Policy
     from mpicoloc.replay.qos.search import SearchResult, Trial
+    from mpicoloc.replay.simulate import Settings
 
 
 def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
@@ -170,7 +167,7 @@ def _trials(args: argparse.Namespace, demands: Demands, policy: Policy) -> list[
 
 
 def _settings(policy: Policy) -> Settings:
-    from mpicoloc.replay.job import Settings
+    from mpicoloc.replay.simulate import Settings
 
     return Settings(mtu_bytes=policy.ports.mtu_bytes)
 

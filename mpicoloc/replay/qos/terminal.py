@@ -11,9 +11,8 @@ from mpicoloc.core.tables import printable
 from mpicoloc.core.units import seconds
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
-from mpicoloc.replay.qos.demand import Demands
 from mpicoloc.replay.qos.opensm import VARIABLES, job_environment, pkey
-from mpicoloc.replay.qos.policy import NO_LIMIT, Policy
+from mpicoloc.replay.qos.policy import NO_LIMIT, Demands, Policy
 from mpicoloc.replay.qos.search import SearchResult
 from mpicoloc.show.figures import Figure, Row
 from mpicoloc.show.listing import Listing

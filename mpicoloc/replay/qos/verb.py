@@ -32,8 +32,7 @@ from mpicoloc.replay.qos import search_flags
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.network.characterise import Case, JobInput, NetworkInput
-    from mpicoloc.replay.qos.demand import Demands
-    from mpicoloc.replay.qos.policy import Policy, Ports
+    from mpicoloc.replay.qos.policy import Demands, Policy, Ports
     from mpicoloc.replay.qos.search import SearchResult
 
 
@@ -129,7 +128,7 @@ def _choose(
 ) -> _Chosen:
     """The policy by what the jobs do to the network together."""
     from mpicoloc.network.characterise import characterise
-    from mpicoloc.replay.qos.demand import demands_of
+    from mpicoloc.replay.qos.policy import demands_of
 
     characterised = characterise(jobs, network)
     for note in () if is_quiet else characterised.notes:
@@ -189,12 +188,12 @@ class _Files:
 
 def _files(args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]) -> list[_Files]:
     """The files that the flags ask for."""
-    from mpicoloc.replay.qos import files as qos_files
     from mpicoloc.replay.qos import opensm
+    from mpicoloc.replay.qos import opensm as qos_files
 
     files = []
     if args.opensm is not None:
-        contents = opensm.files(policy)
+        contents = opensm.configuration(policy)
         files.append(_Files("--opensm", args.opensm, contents, " and ".join(contents)))
     if args.slurm is not None:
         contents = qos_files.level_files([profile.job for _, profile in read], policy.lane_of_job)
@@ -204,8 +203,8 @@ def _files(args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, P
 
 
 def _write(files: Sequence[_Files]) -> None:
-    from mpicoloc.replay.qos import files as qos_files
+    from mpicoloc.replay.qos import opensm as qos_files
 
     for group in files:
-        qos_files.write(group.folder, group.contents, group.flag)
+        qos_files.write_files(group.folder, group.contents, group.flag)
         messages.note(f"{group.description} in {group.folder}")

@@ -8,7 +8,7 @@ from collections import Counter
 
 import jobs
 import pytest
-from exported import N_RANKS, N_ROUNDS, N_STEPS, ROUND, export
+from exported import N_RANKS, N_ROUNDS, N_STEPS, export
 
 import mpicoloc
 

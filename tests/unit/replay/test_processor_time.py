@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.replay.programs.processor_time import processor_ns, running_frac
+from mpicoloc.replay.programs.recorded import processor_ns, running_frac
 
 
 def test_bursts_of_a_rank_that_had_its_processor_stay():

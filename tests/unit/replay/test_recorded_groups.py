@@ -6,9 +6,9 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.mpich import MPICH
-from mpicoloc.replay.programs import recorded_collectives, recorded_intercomms, recorded_neighbours
-from mpicoloc.replay.programs.alignment import CollectiveCalls, Instance, align
+from mpicoloc.replay.programs import recorded_collectives, recorded_neighbours
 from mpicoloc.replay.programs.builder import of_each
+from mpicoloc.replay.programs.recorded_collectives import CollectiveCalls, Instance, align
 
 PARTS = np.dtype([("src", "i4"), ("dst", "i4"), ("n", "u8"), ("bytes", "u8")])
 ROWS = np.dtype(
@@ -87,10 +87,10 @@ def inter(*rows):
         row["call"], row["group"], row["to_group"], row["n"], row["bytes"] = call, group, to_group, n, n_bytes
         row["item_bytes"] = 1
     members = {7: np.arange(2), 9: np.arange(2, 5)}
-    pairs = recorded_intercomms.pairs_of(table, members)
+    pairs = recorded_collectives.pairs_of(table, members)
     assert pairs == {10: (7, 9)}
     members[10] = np.arange(5)
-    return recorded_intercomms.IntercommBlocks(table, pairs, members, MPICH(), np.arange(5))
+    return recorded_collectives.IntercommBlocks(table, pairs, members, MPICH(), np.arange(5))
 
 
 def instance(function, n_bytes):
@@ -143,7 +143,7 @@ def test_a_pair_of_which_a_group_is_unknown_is_no_other_group(number):
     table = np.zeros(1, ROWS)
     table["call"], table["group"], table["to_group"], table["n"] = "MPI_Allreduce", 7, 9, 1
     members = {number: np.arange(2)}
-    pairs = recorded_intercomms.pairs_of(table, members)
+    pairs = recorded_collectives.pairs_of(table, members)
     tables = {"collectives": table, "parts": np.zeros(0, PARTS)}
     with pytest.raises(DataError, match="MPI_Allreduce was called between two groups"):
         recorded_collectives.groups_of(tables, ["MPI_Allreduce"], members, pairs)

@@ -8,11 +8,10 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
-from mpicoloc.replay.programs import placed_collectives, recorded
-from mpicoloc.replay.programs.alignment import CollectiveCalls, align
+from mpicoloc.replay.programs import recorded
 from mpicoloc.replay.programs.builder import ProgramBuilder, of_each
-from mpicoloc.replay.programs.placed_collectives import PlacedCollective
-from mpicoloc.replay.programs.recorded import OneSided, RankCalls, RecordedMessages, Tempo
+from mpicoloc.replay.programs.recorded import OneSided, PlacedCollective, RankCalls, RecordedMessages, Tempo
+from mpicoloc.replay.programs.recorded_collectives import CollectiveCalls, align
 
 NAMES = ("MPI_Init", "MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall",
          "MPI_Barrier", "MPI_Ibarrier", "MPI_Win_fence", "MPI_Put", "MPI_Comm_rank")  # fmt: skip
@@ -109,7 +108,7 @@ def collective(ranks, rows, is_blocking):
 
 
 def with_collectives(collectives):
-    return partial(placed_collectives.add_collectives, collectives=collectives)
+    return partial(recorded.add_collectives, collectives=collectives)
 
 
 def test_what_is_only_begun_is_done_when_all_have_begun_it():

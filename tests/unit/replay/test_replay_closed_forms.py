@@ -7,7 +7,7 @@ import pytest
 from replays import BPS, PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, recv, send, tree
 
 from mpicoloc.replay import fabrics
-from mpicoloc.replay.lanes import Lanes, equal_lanes
+from mpicoloc.replay.network import Lanes, equal_lanes
 from mpicoloc.replay.simulate import simulate
 
 CABLE_PS, SWITCH_PS, FLIT_BYTES, FLIT_PS = 25_000, 100_000, 256, 204_800

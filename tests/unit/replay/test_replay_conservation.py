@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replays import PLAIN, job, op, program, recv, send, tree
 
-from mpicoloc.replay.lanes import Lanes
-from mpicoloc.replay.network import ROUTINGS
+from mpicoloc.replay.network import ROUTINGS, Lanes
 from mpicoloc.replay.simulate import simulate
 
 TREES = [((4,), (1,)), ((2, 3), (1, 1)), ((3, 2), (1, 2)), ((2, 2, 2), (1, 1, 2)), ((2, 2), (2, 2))]

@@ -7,7 +7,7 @@ import pytest
 from replays import PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, tree
 
 from mpicoloc.errors import DataError
-from mpicoloc.replay.lanes import Lanes
+from mpicoloc.replay.network import Lanes
 from mpicoloc.replay.simulate import simulate
 
 N = 6

@@ -4,7 +4,7 @@ import pytest
 from replays import PACKET, PLAIN, SLOT_PS, blocking, flow, job, op, program, ps, recv, tree
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.replay.lanes import Lanes, equal_lanes
+from mpicoloc.replay.network import Lanes, equal_lanes
 from mpicoloc.replay.simulate import simulate
 
 N = 40

@@ -8,8 +8,7 @@ from replays import PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, recv, se
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.job import Job
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.simulate import Job, simulate
 
 FOUR = fabrics.crossbar(4, 1.25e9)
 RENDEZVOUS = replace(PLAIN, eager_bytes=0)

@@ -10,10 +10,8 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
 from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.job import Job
-from mpicoloc.replay.lanes import Lanes
-from mpicoloc.replay.network import ROUTINGS, SimulatedNetwork
-from mpicoloc.replay.simulate import simulate
+from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork
+from mpicoloc.replay.simulate import Job, simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
 

@@ -11,9 +11,8 @@ from trees import QUICK
 
 from mpicoloc.errors import UsageError
 from mpicoloc.replay.qos import policy as assignment
-from mpicoloc.replay.qos import weights
-from mpicoloc.replay.qos.demand import Demands
-from mpicoloc.replay.qos.policy import Policy, Ports, assign_lanes, choose_policy, shared_cost
+from mpicoloc.replay.qos import policy as weights
+from mpicoloc.replay.qos.policy import Demands, Policy, Ports, assign_lanes, choose_policy, shared_cost
 
 FT, CG, BT, MG = 0.3, 0.15, 0.04, 0.03
 """Utilisations as in Figure 5.6: FT and CG moderate, BT and MG low."""

@@ -10,12 +10,12 @@ from mpicoloc.errors import UsageError
 from mpicoloc.network.topology import readers
 from mpicoloc.replay import fabrics
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.job import Settings
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 from mpicoloc.replay.qos import search_flags
 from mpicoloc.replay.qos.policy import Ports, choose_policy
 from mpicoloc.replay.qos.search import ONE_LANE, search_result, trials
+from mpicoloc.replay.simulate import Settings
 
 BUFFER = 65536
 PORTS = Ports(4, 2048)
