@@ -1,23 +1,71 @@
-"""Replayed jobs as tables and as JSON."""
+"""Replayed jobs as tables, as JSON and as Parquet files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
 from mpicoloc.replay import experiment
-from mpicoloc.replay.experiment import Experiment, JobTimes
+from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show import outputs
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, listing, write_parquet
+
+
+def signed(time_s: float) -> str:
+    """A time that may be below 0, for people."""
+    return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
+
+
+_TIMES = ("base_s", "alone_s", "sharing_s", "intra_s", "inter_s")
+_TIME_COLUMNS = tuple(Column(f"T_{name[:-2]}", f"t_{name}", signed) for name in _TIMES)
+_SLOWDOWN = Column("slowdown", form=".3f")
+_JOB_COLUMNS = (
+    Column("job", "name"),
+    Column("ranks", "n_ranks", ",", left_out=2),
+    Column("hosts", "n_hosts", ",", left_out=1),
+    *_TIME_COLUMNS,
+    _SLOWDOWN,
+)
+_WAIT_COLUMNS = (
+    Column("level", "level", "L{}".format),
+    Column("job", is_name=True),
+    Column("lane"),
+    Column("packets that waited", "n", ","),
+    Column("mean wait", lambda row: row["wait_s"] / row["n"], seconds),
+)
+
+
+def _job_rows(found: Experiment) -> list[dict[str, Any]]:
+    return [
+        {"name": job.name, "n_ranks": job.n_ranks, "n_hosts": job.n_hosts}
+        | {f"t_{name}": getattr(job, name) for name in _TIMES}
+        | {"normalised": job.normalised, "slowdown": job.slowdown}
+        for job in found.times
+    ]
+
+
+def _wait_rows(found: Experiment) -> list[dict[str, Any]]:
+    """Where packets waited, by level, job and lane; without those that had none."""
+    run = found.sharing
+    return [
+        {
+            "level": level,
+            "job": run.jobs[job].name,
+            "lane": lane,
+            "wait_s": float(run.wait_s[level, job, lane]),
+            "n": int(run.n_waits[level, job, lane]),
+        }
+        for level, job, lane in np.argwhere(run.n_waits).tolist()
+    ]
 
 
 def write_tables(found: Experiment, out: str) -> None:
@@ -25,26 +73,18 @@ def write_tables(found: Experiment, out: str) -> None:
 
     Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
     """
-    with outputs.folder(out) as folder:
-        for name, columns in _tables(found).items():
-            pq.write_table(pa.table(columns), os.path.join(folder, f"{name}.parquet"), compression="zstd")
-
-
-def _tables(found: Experiment) -> dict[str, dict[str, Any]]:
-    return {
-        "jobs": _jobs_columns(found),
+    jobs = [{name.removeprefix("t_"): row[name] for name in row} for row in _job_rows(found)]
+    tables = {
+        "jobs": {name: [row[name] for row in jobs] for name in jobs[0] if name != "normalised"},
         "ranks": _ranks(found),
         "links": _links(found),
         "windows": _windows(found),
-        "waits": _waits_columns(found),
-        "blocked": _blocked_columns(found),
+        "waits": _waits(found),
+        "blocked": _blocked(found),
     }
-
-
-def _jobs_columns(found: Experiment) -> dict[str, Any]:
-    times = found.times
-    names = ("name", "n_ranks", "n_hosts", "base_s", "alone_s", "sharing_s", "intra_s", "inter_s", "slowdown")
-    return {name: [getattr(job, name) for job in times] for name in names}
+    with outputs.folder(out) as folder:
+        for name, columns in tables.items():
+            write_parquet(columns, os.path.join(folder, f"{name}.parquet"))
 
 
 def _ranks(found: Experiment) -> dict[str, Any]:
@@ -85,7 +125,7 @@ def _windows(found: Experiment) -> dict[str, Any]:
     }
 
 
-def _waits_columns(found: Experiment) -> dict[str, Any]:
+def _waits(found: Experiment) -> dict[str, Any]:
     run = found.sharing
     level, job, lane = np.nonzero(run.n_waits)
     names = np.array([one.name for one in run.jobs])
@@ -98,7 +138,7 @@ def _waits_columns(found: Experiment) -> dict[str, Any]:
     }
 
 
-def _blocked_columns(found: Experiment) -> dict[str, Any]:
+def _blocked(found: Experiment) -> dict[str, Any]:
     """How long packets of a job waited while those of another were sent, or (null) none was."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
@@ -113,18 +153,10 @@ def _blocked_columns(found: Experiment) -> dict[str, Any]:
 
 def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
     """Print the times of each job of each row; `rows` are what ``mpicoloc replay --sweep --json`` prints."""
-    flags = list(rows[0]["settings"])
-    times = ("T_base", "T_alone", "T_sharing")
-    table = Listing(
-        "Sweep", [*flags, "job", *times, "slowdown"], names=[*flags, "job"], lesser=("T_base", "T_alone")
-    )
-    for row in rows:
-        words = [escape(printable(row["settings"][flag])) for flag in flags]
-        for job in row["jobs"]:
-            values = (job["t_base_s"], job["t_alone_s"], job["t_sharing_s"])
-            cells = ["-" if time_s is None else seconds(time_s) for time_s in values]
-            table.add_row(*words, escape(printable(job["name"])), *cells, f"{job['slowdown']:.3f}")
-    console().print(table)
+    flags = [Column(flag, is_name=True) for flag in rows[0]["settings"]]
+    times = [replace(column, left_out=(1, 2, 0)[i]) for i, column in enumerate(_TIME_COLUMNS[:3])]
+    columns = [*flags, Column("job", "name", is_name=True), *times, _SLOWDOWN]
+    console().print(listing(columns, [row["settings"] | job for row in rows for job in row["jobs"]], "Sweep"))
 
 
 def as_json(result: Experiment, wall_s: float, before_host_s: float | None = None) -> dict[str, Any]:
@@ -132,10 +164,9 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
 
     `before_host_s` is what jobs lost to each other without the policy that is tried (`j_inter_host_s`).
     """
-    run = result.sharing
-    times = result.times
+    run, times = result.sharing, result.times
     return {
-        "jobs": [_times_json(job) for job in times],
+        "jobs": _job_rows(result),
         "j_inter_host_s": experiment.j_inter_host_s(times),
         "efficiency": _efficiency(result, before_host_s),
         "total_contention_s": experiment.total_contention_s(times),
@@ -147,7 +178,7 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
         "simulated_s": run.end_s,
         "wall_s": wall_s,
         "peak_bytes": run.peak_bytes,
-        "waits": _waits_json(result),
+        "waits": _wait_rows(result),
         "blocked_by_s": run.blocked_by_s.tolist(),
     }
 
@@ -158,45 +189,14 @@ def _efficiency(result: Experiment, before_host_s: float | None) -> float | None
     return experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
 
 
-def _times_json(job: JobTimes) -> dict[str, Any]:
-    return {
-        "name": job.name,
-        "n_ranks": job.n_ranks,
-        "n_hosts": job.n_hosts,
-        "t_base_s": job.base_s,
-        "t_alone_s": job.alone_s,
-        "t_sharing_s": job.sharing_s,
-        "t_intra_s": job.intra_s,
-        "t_inter_s": job.inter_s,
-        "normalised": job.normalised,
-        "slowdown": job.slowdown,
-    }
-
-
-def _waits_json(result: Experiment) -> list[dict[str, Any]]:
-    """Where packets waited, by level, job and lane; without those that had none."""
-    run = result.sharing
-    return [
-        {
-            "level": level,
-            "job": run.jobs[job].name,
-            "lane": lane,
-            "wait_s": float(run.wait_s[level, job, lane]),
-            "n": int(run.n_waits[level, job, lane]),
-        }
-        for level, job, lane in np.argwhere(run.n_waits).tolist()
-    ]
-
-
 def show(result: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
     """Print the times of the jobs, where packets waited, and for whom."""
-    out = console()
-    out.print(_times(result))
+    out, run = console(), result.sharing
+    out.print(listing(_JOB_COLUMNS, _job_rows(result), "Times"))
     if len(result.jobs) > 1:
-        out.print(_blocked(result))
-    if result.sharing.n_waits.any():
-        out.print(_waits(result))
-    run = result.sharing
+        out.print(_blocked_listing(result))
+    if run.n_waits.any():
+        out.print(listing(_WAIT_COLUMNS, _wait_rows(result), "Where packets waited"))
     rate = f", {run.n_packet_hops / wall_s / 1e6:.3g} million a second" if wall_s > 0 else ""
     out.print(
         f"{counted(run.n_packet_hops, 'packet-hop')} in {seconds(wall_s)}{rate}; jobs lose "
@@ -209,42 +209,11 @@ def show(result: Experiment, wall_s: float, before_host_s: float | None = None) 
         out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
 
 
-def _times(result: Experiment) -> Listing:
-    columns = ["job", "ranks", "hosts", "T_base", "T_alone", "T_sharing", "T_intra", "T_inter", "slowdown"]
-    table = Listing("Times", columns, lesser=("hosts", "ranks"))
-    for job in result.times:
-        times = (job.base_s, job.alone_s, job.sharing_s, job.intra_s, job.inter_s)
-        cells = ["-" if time_s is None else _signed(time_s) for time_s in times]
-        name = escape(printable(job.name))
-        table.add_row(name, f"{job.n_ranks:,}", f"{job.n_hosts:,}", *cells, f"{job.slowdown:.3f}")
-    return table
-
-
-def _signed(time_s: float) -> str:
-    return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
-
-
-def _blocked(result: Experiment) -> Listing:
+def _blocked_listing(result: Experiment) -> Listing:
     """Packet seconds that a job's packets waited while another one's were sent."""
     names = [escape(printable(job.name)) for job in result.jobs]
     headers = [f"behind {name}" for name in names]
     table = Listing("Waits of packets, summed over all of them", ["job", *headers, "behind none"])
     for name, row in zip(names, result.sharing.blocked_by_s, strict=True):
         table.add_row(name, *(seconds(float(wait_s)) for wait_s in row))
-    return table
-
-
-def _waits(result: Experiment) -> Listing:
-    table = Listing(
-        "Where packets waited", ["level", "job", "lane", "packets that waited", "mean wait"], names=["job"]
-    )
-    for row in _waits_json(result):
-        mean_s = row["wait_s"] / row["n"]
-        table.add_row(
-            f"L{row['level']}",
-            escape(printable(row["job"])),
-            str(row["lane"]),
-            f"{row['n']:,}",
-            seconds(mean_s),
-        )
     return table

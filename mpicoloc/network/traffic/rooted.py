@@ -27,16 +27,12 @@ Array = NDArray[Any]
 
 def down(tree: Callable[[int], Array]) -> Algorithm:
     """Broadcast: every rank gets the whole buffer from its parent."""
-    return rooted_algorithm(
-        lambda call, library: [(tree(call.n_ranks)[1:], call.ranks[1:], call.n_items)]
-    )
+    return rooted_algorithm(lambda call, library: [(tree(call.n_ranks)[1:], call.ranks[1:], call.n_items)])
 
 
 def up(tree: Callable[[int], Array]) -> Algorithm:
     """Reduction: every rank sends the whole buffer to its parent."""
-    return rooted_algorithm(
-        lambda call, library: [(call.ranks[1:], tree(call.n_ranks)[1:], call.n_items)]
-    )
+    return rooted_algorithm(lambda call, library: [(call.ranks[1:], tree(call.n_ranks)[1:], call.n_items)])
 
 
 def bcast_k_nomial(radix: int) -> Algorithm:

@@ -27,6 +27,7 @@ from mpicoloc.replay.programs.collectives import blocks
 Array = NDArray[Any]
 Pair = tuple[int, int]
 
+
 @dataclass(frozen=True)
 class CollectiveCalls:
     """The collective calls of one rank, in order.
@@ -284,8 +285,6 @@ class IntercommBlocks:
         is_second = pair[1] == self.pairs[instance.group][1]
         remote = instance.n_bytes[n_first:] if is_second else instance.n_bytes[:n_first]
         return int(remote.argmax())
-
-
 
 
 def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:

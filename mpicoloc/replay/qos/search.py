@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 import numpy as np
 
-from mpicoloc.errors import UsageError
+from mpicoloc.core import progress
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.replay.experiment import PlacedJob
+from mpicoloc.replay.network import Lanes, SimulatedNetwork
 from mpicoloc.replay.qos.policy import MAX_WEIGHT, Demands, Policy, Ports, n_rows_needed
+from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
-GOALS = ("time", "slowdown")
-"""What is made least: seconds that all jobs lose, as in the thesis, or the mean of their slowdowns."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Tried:
         )
 
     def loss(self, goal: str) -> float:
-        """What a goal of `GOALS` makes least; 0 if the jobs lose nothing to each other."""
+        """What the goal "time", or "slowdown", makes least; 0 if the jobs lose nothing to each other."""
         return self.total_contention_s if goal == "time" else self.mean_slowdown - 1
 
     @property
@@ -70,7 +74,8 @@ class SearchResult:
     tried : tuple of Tried
         In the order of the trials.
     goal : str
-        One of `GOALS`. Jobs that take much longer than others decide alone by seconds; short jobs, which the
+        What is made least. "time": seconds that all jobs lose, as in the thesis; "slowdown": the mean of their
+        slowdowns. Jobs that take much longer than others decide alone by seconds; short jobs, which the
         others slow down again and again, count as much by slowdown.
     """
 
@@ -163,3 +168,77 @@ def search_result(
         contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))
         tried.append(Tried(trial, tuple(times), contention_s))
     return SearchResult(tuple(alone_s), tuple(tried), goal)
+
+
+def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
+    """Simulated lanes that a fabric has which the policy was loaded into."""
+    each = (buffer_bytes // policy.n_operational,) * policy.n_operational
+    return Lanes(
+        each,
+        each,
+        policy.lane_of_level,
+        high=policy.high_rows,
+        low=policy.low_rows,
+        high_limit=policy.high_limit,
+        weight_unit_bytes=64,
+    )
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Jobs on a network that are replayed under several policies.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+        Its own lanes do not count.
+    jobs : tuple of PlacedJob
+        In the order of the policies'; their own service levels do not count.
+    buffer_bytes : int
+        See `lanes_of`.
+    settings : Settings, optional
+    """
+
+    network: SimulatedNetwork
+    jobs: tuple[PlacedJob, ...]
+    buffer_bytes: int
+    settings: Settings | None = None
+
+
+def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
+    """Time of each job while all run under the policy: T_sharing; of one job by itself, T_alone."""
+    simulated_jobs = [
+        replace(job, service_level=lane).simulated()
+        for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True)
+    ]
+    network = replace(replays.network, lanes=lanes_of(policy, replays.buffer_bytes))
+    return tuple(job.end_s for job in simulate(network, simulated_jobs, replays.settings).jobs)
+
+
+def alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
+    """Time of each job without the others, on its own lane: T_alone.
+
+    Raises `DataError` if a job takes no time, so that nothing can be told of what others cost it.
+
+    Jokanovic 2014, section 5.2.1: all but the other jobs is the same, the lane's buffer too (Table 5.3).
+    """
+    times: list[float] = []
+    for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True):
+        times += simulated_sharing_s(replace(replays, jobs=(job,)), replace(policy, lane_of_job=(lane,)))
+    for job, time_s in zip(replays.jobs, times, strict=True):
+        if time_s <= 0:
+            raise DataError(
+                f"job {job.name} takes no time alone, as its trace has neither messages nor computation "
+                "to replay: leave it out, or record it again with --trace all"
+            )
+    return tuple(times)
+
+
+def search(replays: Replays, alone_s: Sequence[float], todo: Sequence[Trial], goal: str) -> SearchResult:
+    """Replay the jobs together under each policy to try, as many at a time as there are processors."""
+    # The simulator's C code needs no lock of Python, so threads run side by side.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running = pool.map(lambda trial: simulated_sharing_s(replays, trial.policy), todo)
+        steps = progress.steps(todo, "trying weights", unit="trials")
+        sharing = [times for _, times in zip(steps, running, strict=True)]
+    return search_result(todo, alone_s, sharing, goal)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from mpicoloc.core.tables import printable
-from mpicoloc.core.units import seconds
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
 from mpicoloc.replay.qos.opensm import VARIABLES, job_environment, pkey
 from mpicoloc.replay.qos.policy import NO_LIMIT, Demands, Policy
 from mpicoloc.replay.qos.search import SearchResult
+from mpicoloc.replay.report import signed
 from mpicoloc.show.figures import Figure, Row
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
@@ -172,7 +172,7 @@ def _search_table(jobs: Sequence[str], found: SearchResult) -> Listing:
         total_s = tried.total_contention_s
         change = f"{total_s / before_s - 1:+.1%}" if before_s > 0 else "-"
         mark = " *" if tried is found.best else ""
-        times = [_signed(time_s) for time_s in (*tried.contention_s, total_s)]
+        times = [signed(time_s) for time_s in (*tried.contention_s, total_s)]
         grid.add_row(tried.trial.name + mark, *times, change, f"{tried.mean_slowdown:.3f}")
     return grid
 
@@ -182,10 +182,6 @@ def _goal(found: SearchResult | None) -> list[str]:
         return []
     least = "contention of all jobs (Jokanovic 2014, Eq. 5.4)" if found.goal == "time" else "mean slowdown"
     return [f"* sweet spot: least {least}."]
-
-
-def _signed(time_s: float) -> str:
-    return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
 
 
 def _remarks(policy: Policy) -> Iterator[str]:

@@ -21,19 +21,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import config, messages
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
-from mpicoloc.core import progress
+from mpicoloc.core import progress, units
 from mpicoloc.core.units import counted
 from mpicoloc.errors import UsageError
 from mpicoloc.network import flags
-from mpicoloc.replay.qos import search_flags
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
     from mpicoloc.network.characterise import Case, JobInput, NetworkInput
+    from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.qos.policy import Demands, Policy, Ports
-    from mpicoloc.replay.qos.search import SearchResult
+    from mpicoloc.replay.qos.search import Replays, SearchResult
+
+
+GOALS = ("time", "slowdown")
+"""What a search makes least: seconds that all jobs lose, as in the thesis, or the mean of their slowdowns."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,16 +46,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("files", metavar="PROFILE", nargs="+", help="profile of each job that shares the network")
     flags.add_fabric(parser)
     flags.add_routes(parser)
-    add("--lanes", metavar="N", default="4", help="data lanes of the fabric's ports: 1, 2, 4, 8 or 15 (4)")
-    add("--mtu", metavar="BYTES", default="4096", help="bytes of a full packet (4096)")
-    add("--rows", metavar="N", default="8", help="rows of the ports' arbitration tables (8)")
+    add(
+        "--lanes",
+        type=numbers.count,
+        metavar="N",
+        default=4,
+        help="data lanes of the fabric's ports: 1, 2, 4, 8 or 15 (4)",
+    )
+    add("--mtu", type=numbers.count, metavar="BYTES", default=4096, help="bytes of a full packet (4096)")
+    add(
+        "--rows", type=numbers.count, metavar="N", default=8, help="rows of the ports' arbitration tables (8)"
+    )
     add("--assign", metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
     add("--weights", metavar="W0,W1,..", help="packets that each lane may send in its turn, not those chosen")
     add("--high", metavar="L1,L2,..", help="lanes of high priority")
     add(
         "--high-limit",
+        type=numbers.whole(0),
         metavar="N",
-        default="255",
+        default=255,
         help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
     )
     add(
@@ -59,7 +72,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave lane 0 to programs that set no service level, such as storage",
     )
-    search_flags.add_arguments(parser)
+    add(
+        "--search",
+        action="store_true",
+        help="replay the jobs, profiles with --trace all, under many weights, and take the best",
+    )
+    add(
+        "--goal",
+        metavar="WHAT",
+        default="time",
+        help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
+    )
+    add("--max-weight", type=numbers.count, metavar="N", default=8, help="largest weight to try (8)")
+    add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
+    add(
+        "--cpu-speed",
+        type=numbers.positive,
+        metavar="X",
+        default=1.0,
+        help="computation is X times as fast as recorded (1)",
+    )
+    add("--allow-unmatched", action="store_true", help="leave out messages that nobody received")
     add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
     add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
     add("--json", action="store_true", help="print the result as JSON")
@@ -72,9 +105,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.profile import profiles
     from mpicoloc.replay.qos import terminal as report
 
-    formats = _formats(args)
-    search_flags.check(args)
-    _ports(args)  # refuses before anything is read
+    formats = _check(args)
     network = flags.network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
@@ -90,19 +121,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         report.show(*result)
     sys.stdout.flush()
-    _write(files)
+    _write(args, files)
     if tried and args.figures is not None:
-        from mpicoloc.replay.qos import terminal as pictures
-
         names = [case.job.id for case in chosen.cases]
-        drawn.write([pictures.contention(names, tried)], args.figures, formats)
+        drawn.write([report.contention(names, tried)], args.figures, formats)
     return 0
 
 
-def _formats(args: argparse.Namespace) -> tuple[str, ...]:
+def _check(args: argparse.Namespace) -> tuple[str, ...]:
+    """Refuse what is wrong in the flags before anything is read. Returns the formats of figures."""
     if args.figures is not None and not args.search:
         raise UsageError("--figures draws what --search finds: give it too")
-    return drawn.formats_of(args)
+    formats = drawn.formats_of(args)
+    if args.goal not in GOALS:
+        raise UsageError(f"--goal must be {' or '.join(GOALS)}, got {args.goal!r}")
+    for flag in ("weights", "high"):
+        if args.search and getattr(args, flag) is not None:
+            raise UsageError(f"--search tries weights and priorities: leave out --{flag}")
+    _ports(args)
+    return formats
 
 
 @dataclass(frozen=True)
@@ -141,13 +178,41 @@ def _searched(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: _Chosen
 ) -> tuple[_Chosen, SearchResult]:
     """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
-    ready = search_flags.prepare(args, network.fabric, chosen.cases, chosen.demands, chosen.policy)
+    from mpicoloc.replay.qos import search
+
+    todo = search.trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
+    replays = _replays(args, network.fabric, chosen)
+    alone_s = search.alone_s(replays, chosen.policy)
     if args.duration_s is None:
-        timed = zip(_jobs(args, network, read), ready.alone_s, strict=True)
-        jobs = [replace(job, duration_s=alone_s) for job, alone_s in timed]
+        timed = zip(_jobs(args, network, read), alone_s, strict=True)
+        jobs = [replace(job, duration_s=time_s) for job, time_s in timed]
         chosen = _choose(args, network, jobs, is_quiet=True)
-    tried = search_flags.search(args, ready, chosen.demands, chosen.policy)
+        todo = search.trials(chosen.demands, chosen.policy, args.max_weight)
+    tried = search.search(replays, alone_s, todo, args.goal)
     return replace(chosen, policy=tried.best.trial.policy), tried
+
+
+def _replays(args: argparse.Namespace, fabric: Fabric, chosen: _Chosen) -> Replays:
+    """The jobs as the simulator takes them, on the hosts where they were characterised."""
+    from mpicoloc.replay import fabrics
+    from mpicoloc.replay.experiment import PlacedJob
+    from mpicoloc.replay.programs import profile_programs
+    from mpicoloc.replay.programs.sources import Choices
+    from mpicoloc.replay.qos.search import Replays
+    from mpicoloc.replay.simulate import Settings
+
+    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
+    choices = Choices(args.cpu_speed, is_unmatched_left_out=args.allow_unmatched)
+    jobs = []
+    for case in chosen.cases:
+        made = profile_programs.read(case.file, choices).programs(case.placement.hosts)
+        for note in made.notes:
+            messages.note(note)
+        jobs.append(PlacedJob(made, case.placement.hosts))
+    # Characterised random routes belong to pairs of hosts.
+    routing = "random-flow" if args.routing.startswith("random") else args.routing
+    settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
+    return Replays(fabrics.of_fabric(fabric, routing), tuple(jobs), buffer_bytes, settings)
 
 
 def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
@@ -162,13 +227,13 @@ def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
         args.keep_lane_0,
     )
     high = tuple(_whole_numbers("--high", args.high) or ())
-    return replace(policy, high_lanes=high, high_limit=config.parse_whole("--high-limit", args.high_limit, 0))
+    return replace(policy, high_lanes=high, high_limit=args.high_limit)
 
 
 def _ports(args: argparse.Namespace) -> Ports:
     from mpicoloc.replay.qos.policy import Ports
 
-    return Ports(*(config.parse_whole(f"--{flag}", getattr(args, flag)) for flag in ("lanes", "mtu", "rows")))
+    return Ports(args.lanes, args.mtu, args.rows)
 
 
 def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
@@ -176,35 +241,25 @@ def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
     return None if text is None else [config.parse_whole(flag, word, 0, 10**6) for word in text.split(",")]
 
 
-@dataclass(frozen=True)
-class _Files:
-    """Files to write into a folder, the flag that asks for them, and what they are."""
-
-    flag: str
-    folder: str
-    contents: Mapping[str, str]
-    description: str
-
-
-def _files(args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]) -> list[_Files]:
-    """The files that the flags ask for."""
+def _files(
+    args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]
+) -> dict[str, Mapping[str, str]]:
+    """The files that each of the flags asks for."""
     from mpicoloc.replay.qos import opensm
-    from mpicoloc.replay.qos import opensm as qos_files
 
-    files = []
+    files: dict[str, Mapping[str, str]] = {}
     if args.opensm is not None:
-        contents = opensm.configuration(policy)
-        files.append(_Files("--opensm", args.opensm, contents, " and ".join(contents)))
+        files["opensm"] = opensm.configuration(policy)
     if args.slurm is not None:
-        contents = qos_files.level_files([profile.job for _, profile in read], policy.lane_of_job)
-        description = f"variables of {counted(len(contents), 'job')}"
-        files.append(_Files("--slurm", args.slurm, contents, description))
+        files["slurm"] = opensm.level_files([profile.job for _, profile in read], policy.lane_of_job)
     return files
 
 
-def _write(files: Sequence[_Files]) -> None:
-    from mpicoloc.replay.qos import opensm as qos_files
+def _write(args: argparse.Namespace, files: Mapping[str, Mapping[str, str]]) -> None:
+    from mpicoloc.replay.qos import opensm
 
-    for group in files:
-        qos_files.write_files(group.folder, group.contents, group.flag)
-        messages.note(f"{group.description} in {group.folder}")
+    for flag, contents in files.items():
+        folder = getattr(args, flag)
+        opensm.write_files(folder, contents, f"--{flag}")
+        what = " and ".join(contents) if flag == "opensm" else f"variables of {counted(len(contents), 'job')}"
+        messages.note(f"{what} in {folder}")

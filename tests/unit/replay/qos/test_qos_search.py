@@ -12,7 +12,7 @@ from mpicoloc.replay import fabrics
 from mpicoloc.replay.experiment import PlacedJob
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
-from mpicoloc.replay.qos import search_flags
+from mpicoloc.replay.qos import search
 from mpicoloc.replay.qos.policy import Ports, choose_policy
 from mpicoloc.replay.qos.search import ONE_LANE, search_result, trials
 from mpicoloc.replay.simulate import Settings
@@ -114,9 +114,9 @@ def replays():
     demands, settings = all_meet(0.5, 0.1), Settings(mtu_bytes=PORTS.mtu_bytes)
     policy = choose_policy(demands, PORTS)
     todo = trials(demands, policy)
-    replays = search_flags.Replays(network, tuple(jobs), BUFFER, settings)
-    alone_s = search_flags.alone_s(replays, policy)
-    sharing = [search_flags.simulated_sharing_s(replays, trial.policy) for trial in todo]
+    replays = search.Replays(network, tuple(jobs), BUFFER, settings)
+    alone_s = search.alone_s(replays, policy)
+    sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
     return search_result(todo, alone_s, sharing)
 
 
@@ -155,9 +155,9 @@ def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
     demands = all_meet(0.5, 0.2)
     policy = choose_policy(demands, PORTS)
     todo = trials(demands, policy)
-    replays = search_flags.Replays(network, tuple(jobs), BUFFER, settings)
-    alone_s = search_flags.alone_s(replays, policy)
-    sharing = [search_flags.simulated_sharing_s(replays, trial.policy) for trial in todo]
+    replays = search.Replays(network, tuple(jobs), BUFFER, settings)
+    alone_s = search.alone_s(replays, policy)
+    sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
     result = search_result(todo, alone_s, sharing)
     total_s = {tried.trial.name: tried.total_contention_s for tried in result.tried}
     assert total_s["1:1"] < total_s[ONE_LANE]
@@ -167,7 +167,7 @@ def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
 
 def test_replayed_lanes_have_the_rows_and_the_buffer_of_the_ports():
     policy = choose_policy(all_meet(0.4, 0.2, 0.1), PORTS)
-    lanes = search_flags.lanes_of(policy, BUFFER)
+    lanes = search.lanes_of(policy, BUFFER)
     assert lanes.input_bytes == (16384,) * 4, "three lanes in use, four switched on"
     assert (lanes.low, lanes.weight_unit_bytes) == (((0, 32), (1, 64), (2, 128)), 64)
     assert lanes.lane_of_level == policy.lane_of_level
@@ -178,6 +178,4 @@ def test_a_buffer_without_credits_is_refused():
     job = PlacedJob(patterns.shift(2, 100, 1), np.arange(2))
     policy = choose_policy(all_meet(0.1), PORTS)
     with pytest.raises(UsageError, match="buffer of lane 0 has 0 bytes"):
-        search_flags.simulated_sharing_s(
-            search_flags.Replays(fabrics.of_fabric(fabric, "d-mod-k"), (job,), 0), policy
-        )
+        search.simulated_sharing_s(search.Replays(fabrics.of_fabric(fabric, "d-mod-k"), (job,), 0), policy)
