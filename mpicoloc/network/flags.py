@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from mpicoloc import config
+from mpicoloc.cli import numbers
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -63,8 +64,13 @@ def add_routes(parser: argparse.ArgumentParser) -> None:
     add_ranks_per_host(parser)
     add = parser.add_argument
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
-    add("--seed", metavar="N", default="0", help="for placement RF (0)")
-    add("--duration-s", metavar="S", help="time in which the job sent its bytes (default: its run time)")
+    add("--seed", type=numbers.whole(0), metavar="N", default=0, help="for placement RF (0)")
+    add(
+        "--duration-s",
+        type=numbers.positive,
+        metavar="S",
+        help="time in which the job sent its bytes (default: its run time)",
+    )
 
 
 def network_of(args: argparse.Namespace) -> NetworkInput:
@@ -77,14 +83,13 @@ def network_of(args: argparse.Namespace) -> NetworkInput:
     per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
     if more:
         raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
-    config.parse_whole("--seed", args.seed, 0)
     return NetworkInput(
         fabric,
         _trees(args, fabric),
         args.routing,
         per_host,
-        int(args.seed),
-        positive("--window-s", args.window_s),
+        args.seed,
+        args.window_s,
         () if args.link_rate else fabric.assumed_levels,
         fabric.assumes_up_links and not args.slimming,
     )
@@ -118,11 +123,6 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
     if args.monitoring and n > 1:
         raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
     names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
-    duration_s = positive("--duration-s", args.duration_s) or profile.job.wall_s or None
+    duration_s = args.duration_s or profile.job.wall_s or None
     choices = files.placements_of(names, fabric)
     return files.job_input(file, profile, choices, duration_s, args.monitoring)
-
-
-def positive(flag: str, text: str | None) -> float | None:
-    """The number above 0 that a flag has, if it was given."""
-    return None if text is None else config.parse_positive(flag, text)

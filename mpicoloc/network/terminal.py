@@ -19,6 +19,7 @@ from mpicoloc.network.windows import Windows
 from mpicoloc.profile.summary import levels_json
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+from mpicoloc.show.table import Column, interval, listing
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
@@ -132,57 +133,51 @@ def _case_table(case: Case) -> Listing:
     partial = " (partial)" if case.partial else ""
     name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
-    titles = ["level", "bytes", "injection", "available", "used", "most up", "most down"]
-    titles += [] if case.windows is None else ["peak"]
-    grid = Listing(
-        f"{name}, demand {grade}", titles, lesser=("most down", "most up", "bytes", "peak", "available")
-    )
-    for row in case.levels:
-        loads = (case.loads.up[row.level].max(), case.loads.down[row.level].max())
-        grid.add_row(
-            f"L{row.level}",
-            amount(row.sent_bytes),
-            rate(row.injection_bps),
-            rate(row.available_bps),
-            "unknown" if row.utilisation_frac is None else f"{row.utilisation_frac:.2%}",
-            *(amount(float(load)) for load in loads),
-            *([] if case.windows is None else [_peak(case.windows, row.level)]),
-        )
-    return grid
-
-
-def _peak(found: Windows, level: int) -> str:
-    return rate(float(found.injection_bps[:, level].max()))
+    columns = [
+        Column("level", "level", "L{}".format),
+        Column("bytes", "sent_bytes", amount, left_out=3),
+        Column("injection", lambda row: rate(row.injection_bps)),
+        Column("available", lambda row: rate(row.available_bps), left_out=5),
+        Column("used", "utilisation_frac", ".2%", missing="unknown"),
+        Column("most up", lambda row: float(case.loads.up[row.level].max()), amount, left_out=2),
+        Column("most down", lambda row: float(case.loads.down[row.level].max()), amount, left_out=1),
+    ]
+    if (found := case.windows) is not None:
+        peaks_bps = found.injection_bps.max(axis=0)
+        columns.append(Column("peak", lambda row: rate(float(peaks_bps[row.level])), left_out=4))
+    return listing(columns, case.levels, f"{name}, demand {grade}")
 
 
 def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
-    height = cases[0].topology.height
-    counts = [f"jobs on L{level}" for level in range(height)]
-    grid = Listing("links shared", ("job", *counts, "slowdown, first estimate"), lesser=counts)
-    n_jobs = shared.sharing.n_jobs()
-    for i, case in enumerate(cases):
-        found = shared.slowdowns[i] if shared.slowdowns else None
-        cost = "unknown" if found is None else f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
-        grid.add_row(
-            escape(printable(case.job.id)), *(str(n_jobs[level, i]) for level in range(height)), cost
-        )
-    return grid
+    n_jobs, slowdowns = shared.sharing.n_jobs(), shared.slowdowns
+    columns = [Column("job", lambda i: cases[i].job.id)]
+    for level, row in enumerate(n_jobs):
+        columns.append(Column(f"jobs on L{level}", row.__getitem__, left_out=level + 1))
+    cost = Column(
+        "slowdown, first estimate",
+        lambda i: slowdowns and slowdowns[i],
+        lambda found: f"{found.value:.3f} ({interval(found, '.3f')})",
+        missing="unknown",
+    )
+    return listing([*columns, cost], range(len(cases)), "links shared")
 
 
 def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
     """How many links two jobs share, and the one on which both together have most bytes."""
-    tree = cases[0].topology
-    levels = [f"L{level}" for level in range(tree.height)]
-    grid = Listing("shared by", ("jobs", *levels, "most loaded link", "bytes of each"), lesser=levels)
-    for (i, j), links in shared.links.items():
-        ends = [xgft.name(links[0].level + k, end) for k, end in enumerate(_ends(tree, links[0]))]
-        grid.add_row(
-            escape(printable(f"{cases[i].job.id}, {cases[j].job.id}")),
-            *(str(n) for n in shared.sharing.n_links[:, i, j]),
-            " to ".join(ends if links[0].way == "up" else ends[::-1]),
-            ", ".join(amount(n_bytes) for n_bytes in links[0].n_bytes),
-        )
-    return grid
+
+    def most_loaded(pair: tuple[int, int]) -> str:
+        link = shared.links[pair][0]
+        ends = [xgft.name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))]
+        return " to ".join(ends if link.way == "up" else ends[::-1])
+
+    columns = [Column("jobs", lambda pair: ", ".join(cases[i].job.id for i in pair))]
+    for level, counts in enumerate(shared.sharing.n_links):
+        columns.append(Column(f"L{level}", counts.__getitem__, left_out=level + 1))
+    columns += [
+        Column("most loaded link", most_loaded),
+        Column("bytes of each", lambda pair: ", ".join(map(amount, shared.links[pair][0].n_bytes))),
+    ]
+    return listing(columns, shared.links, "shared by")
 
 
 def _ends(tree: Topology, link: network_sharing.CommonLink) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import json
 import sys
 
 from mpicoloc import messages
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import progress
 from mpicoloc.network import flags
@@ -31,7 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_fabric(parser)
     add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
     flags.add_routes(parser)
-    add("--window-s", metavar="S", help="rates in windows of this length too, from a profile with a trace")
+    add(
+        "--window-s",
+        type=numbers.positive,
+        metavar="S",
+        help="rates in windows of this length too, from a profile with a trace",
+    )
     add(
         "--monitoring",
         metavar="PREFIX",

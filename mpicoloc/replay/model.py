@@ -1,4 +1,4 @@
-"""Slowdowns of jobs that share links, from replaying them; and of jobs whose hosts are disturbed unevenly."""
+"""Slowdowns of jobs that share links, from replaying them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import SlowdownModel, alone
 from mpicoloc.errors import DataError
-from mpicoloc.replay.experiment import PlacedJob, simulate_alone, simulate_sharing, stretched
+from mpicoloc.replay.experiment import PlacedJob, simulate_alone, simulate_sharing
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.simulate import Settings
@@ -116,23 +116,3 @@ def _estimate(found: NDArray[np.float64]) -> Estimate:
     if n > 1:
         half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * found.std(ddof=1) / n**0.5)
     return Estimate(value, max(1.0, value - half), value + half, n, "1", METHOD)
-
-
-def propagation(
-    network: SimulatedNetwork,
-    job: PlacedJob,
-    factors: Sequence[float],
-    n_disturbed: Sequence[int],
-    settings: Settings | None = None,
-) -> NDArray[np.float64]:
-    """Slowdown of a job whose computation takes longer on some of its hosts.
-
-    Shapes: result (n_factors, n_numbers). Result: time over that without disturbance, dimensionless. Raises
-    `DataError` if the job has not as many hosts.
-    """
-    undisturbed_s = simulate_alone(network, job, settings).jobs[0].end_s
-    times_s = [
-        [simulate_alone(network, stretched(job, n, factor), settings).jobs[0].end_s for n in n_disturbed]
-        for factor in factors
-    ]
-    return np.array(times_s) / undisturbed_s

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mpicoloc import config
 from mpicoloc.replay import job_flags, network_flags
 
 if TYPE_CHECKING:
@@ -96,5 +95,5 @@ def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]
 def _window_s(args: argparse.Namespace) -> float:
     """Length of the first windows: where nobody chose it, so short that the simulator joins them."""
     if args.window_s is not None:
-        return config.parse_positive("--window-s", args.window_s)
+        return float(args.window_s)
     return 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

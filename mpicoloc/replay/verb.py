@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
 from mpicoloc.bubble import replay_propagation
-from mpicoloc.cli import drawn
+from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
 from mpicoloc.job.sweep import check_single
@@ -113,7 +113,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--perfetto", metavar="FILE", help="write the simulated calls for ui.perfetto.dev")
     parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
-    parser.add_argument("--window-s", metavar="S", help="length of windows of links (256 at most, so chosen)")
+    parser.add_argument(
+        "--window-s",
+        type=numbers.positive,
+        metavar="S",
+        help="length of windows of links (256 at most, so chosen)",
+    )
     drawn.add_arguments(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument(

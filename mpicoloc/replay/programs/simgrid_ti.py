@@ -47,6 +47,16 @@ class _Action:
             raise DataError(f"{self.where}: {self.words[i]!r} is no whole number")
         return int(value)
 
+    def amount(self, i: int, what: str) -> float:
+        """Argument `i`, a number of 0 or more."""
+        try:
+            value = float(self.words[i])
+        except (IndexError, ValueError):
+            value = float("nan")
+        if not 0 <= value < float("inf"):
+            raise DataError(f"{self.where}: {self.name} needs {what}")
+        return value
+
     def type_bytes(self, i: int) -> int:
         """Size of the datatype that argument `i` names; the trace's own if there is none."""
         number = self.number(i) if i < len(self.words) else self.default_type
@@ -124,16 +134,29 @@ class _Writer:
         self._rank, self._n_ranks, self._flops_per_s = rank, n_ranks, flops_per_s
         self._builder = ProgramBuilder()
         self._open: defaultdict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+        self._actions: Mapping[str, Callable[[_Action], None]] = {
+            "compute": lambda action: self._compute_flops(action, 0),
+            "sleep": lambda action: self._builder.compute(
+                round(action.amount(0, "a number of seconds") * 1e9)
+            ),
+            "send": lambda action: self._builder.send(*self._message(action)),
+            "recv": lambda action: self._builder.recv(*self._message(action)),
+            "isend": lambda action: self._begin(action, is_send=True),
+            "irecv": lambda action: self._begin(action, is_send=False),
+            "sendrecv": self._sendrecv,
+            "wait": self._wait,
+            "waitall": lambda action: self._wait_all(),
+            "test": lambda action: None,  # nobody knows whether it was complete: the wait comes later
+        }
 
     def build(self) -> Program:
         """The program; what was never waited for is waited for at the end."""
-        self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
+        self._wait_all()
         return self._builder.build()
 
     def add(self, action: _Action, collectives: Any) -> None:
         """Add what a line does; `collectives` gives the next collective's operations."""
-        add = getattr(self, f"_{action.name}", None)
-        if add is not None:
+        if (add := self._actions.get(action.name)) is not None:
             add(action)
         elif action.name in _COLLECTIVES:
             self._builder.extend(next(collectives))
@@ -142,23 +165,9 @@ class _Writer:
         else:
             raise DataError(f"{action.where}: action {action.name!r} is unknown or cannot be replayed")
 
-    def _compute(self, action: _Action) -> None:
-        self._compute_flops(action, 0)
-
     def _compute_flops(self, action: _Action, i: int) -> None:
-        try:
-            flops = float(action.words[i])
-        except (IndexError, ValueError):
-            flops = float("nan")
-        if not 0 <= flops < float("inf"):
-            raise DataError(f"{action.where}: {action.name} needs a number of flops as its argument {i + 1}")
+        flops = action.amount(i, f"a number of flops as its argument {i + 1}")
         self._builder.compute(round(flops / self._flops_per_s * 1e9))
-
-    def _sleep(self, action: _Action) -> None:
-        try:
-            self._builder.compute(round(float(action.words[0]) * 1e9))
-        except (IndexError, ValueError, OverflowError):
-            raise DataError(f"{action.where}: sleep needs a number of seconds") from None
 
     def _peer(self, action: _Action) -> int:
         peer = action.number(0)
@@ -170,19 +179,11 @@ class _Writer:
         n_bytes = action.number(2) * action.type_bytes(3) if len(action.words) > 2 else 0
         return self._peer(action), n_bytes, action.number(1)
 
-    def _send(self, action: _Action) -> None:
-        self._builder.send(*self._message(action))
-
-    def _recv(self, action: _Action) -> None:
-        self._builder.recv(*self._message(action))
-
-    def _isend(self, action: _Action) -> None:
+    def _begin(self, action: _Action, is_send: bool) -> None:
         peer, n_bytes, tag = self._message(action)
-        self._open[self._rank, peer, tag].append(self._builder.isend(peer, n_bytes, tag))
-
-    def _irecv(self, action: _Action) -> None:
-        peer, n_bytes, tag = self._message(action)
-        self._open[peer, self._rank, tag].append(self._builder.irecv(peer, n_bytes, tag))
+        begin = self._builder.isend if is_send else self._builder.irecv
+        key = (self._rank, peer, tag) if is_send else (peer, self._rank, tag)
+        self._open[key].append(begin(peer, n_bytes, tag))
 
     def _sendrecv(self, action: _Action) -> None:
         sent, dst, taken, src = (action.number(i) for i in range(4))
@@ -201,12 +202,9 @@ class _Writer:
             )
         self._builder.wait(self._open[key].popleft())
 
-    def _waitall(self, action: _Action) -> None:
+    def _wait_all(self) -> None:
         self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
         self._open.clear()
-
-    def _test(self, action: _Action) -> None:
-        """Nobody knows whether it was complete: the wait comes later."""
 
 
 def _collectives(actions: Iterable[_Action]) -> list[_Action]:
@@ -263,34 +261,17 @@ def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = 
 
 
 def _with_counts(
-    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int = 0
+    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int | None = None
 ) -> Collective:
-    return Collective(name, len(actions), 0, actions[0].type_bytes(type_), root, np.array(counts, np.int64))
+    """One whose parts have sizes of their own."""
+    first = actions[0]
+    i_root = first.number(root) if root is not None and root < len(first.words) else 0
+    return Collective(name, len(actions), 0, first.type_bytes(type_), i_root, np.array(counts, np.int64))
 
 
-def _barrier(actions: Sequence[_Action]) -> Collective:
-    return Collective("barrier", len(actions))
-
-
-def _gatherv(actions: Sequence[_Action]) -> Collective:
-    p = len(actions)
-    root = actions[0].number(1 + p) if len(actions[0].words) > 1 + p else 0
-    return _with_counts("gatherv", actions, [action.number(0) for action in actions], 2 + p, root)
-
-
-def _scatterv(actions: Sequence[_Action]) -> Collective:
-    p = len(actions)
-    root = actions[0].number(1 + p) if len(actions[0].words) > 1 + p else 0
-    return _with_counts("scatterv", actions, [action.number(p) for action in actions], 2 + p, root)
-
-
-def _allgatherv(actions: Sequence[_Action]) -> Collective:
-    return _with_counts("allgatherv", actions, [action.number(0) for action in actions], 1 + len(actions))
-
-
-def _reducescatter(actions: Sequence[_Action]) -> Collective:
-    p = len(actions)
-    return _with_counts("reduce_scatter", actions, [actions[0].number(i) for i in range(p)], 1 + p)
+def _sizes(actions: Sequence[_Action], i: int) -> list[int]:
+    """Argument `i` of each rank."""
+    return [action.number(i) for action in actions]
 
 
 def _alltoallv(actions: Sequence[_Action]) -> Messages:
@@ -310,7 +291,7 @@ def _alltoallv(actions: Sequence[_Action]) -> Messages:
 
 _Made = Callable[[Sequence[_Action]], Collective | Messages]
 _COLLECTIVES: Mapping[str, _Made] = {
-    "barrier": _barrier,
+    "barrier": lambda actions: Collective("barrier", len(actions)),
     "bcast": lambda actions: _call(actions, 0, 2, 1),
     "reduce": lambda actions: _call(actions, 0, 3, 2),
     "allreduce": lambda actions: _call(actions, 0, 2),
@@ -320,11 +301,17 @@ _COLLECTIVES: Mapping[str, _Made] = {
     "alltoallv": _alltoallv,
     "gather": lambda actions: _call(actions, 0, 3, 2),
     "scatter": lambda actions: _call(actions, 0, 3, 2),
-    "gatherv": _gatherv,
-    "scatterv": _scatterv,
+    "gatherv": lambda actions: _with_counts(
+        "gatherv", actions, _sizes(actions, 0), 2 + len(actions), 1 + len(actions)
+    ),
+    "scatterv": lambda actions: _with_counts(
+        "scatterv", actions, _sizes(actions, len(actions)), 2 + len(actions), 1 + len(actions)
+    ),
     "allgather": lambda actions: _call(actions, 0, 2),
-    "allgatherv": _allgatherv,
-    "reducescatter": _reducescatter,
+    "allgatherv": lambda actions: _with_counts("allgatherv", actions, _sizes(actions, 0), 1 + len(actions)),
+    "reducescatter": lambda actions: _with_counts(
+        "reduce_scatter", actions, [actions[0].number(i) for i in range(len(actions))], 1 + len(actions)
+    ),
 }
 _COMPUTED: Mapping[str, Callable[[int], int]] = {
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan"), lambda p: 1),

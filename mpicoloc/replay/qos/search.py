@@ -74,8 +74,8 @@ class SearchResult:
     tried : tuple of Tried
         In the order of the trials.
     goal : str
-        What is made least. "time": seconds that all jobs lose, as in the thesis; "slowdown": the mean of their
-        slowdowns. Jobs that take much longer than others decide alone by seconds; short jobs, which the
+        What is made least. "time": seconds that all jobs lose, as in the thesis; "slowdown": the mean of
+        their slowdowns. Jobs that take much longer than others decide alone by seconds; short jobs, which the
         others slow down again and again, count as much by slowdown.
     """
 

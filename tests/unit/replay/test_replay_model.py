@@ -1,6 +1,5 @@
-"""Slowdowns from replayed jobs: who suffers, what is refused, and computation that is disturbed unevenly."""
+"""Slowdowns from replayed jobs: who suffers, and what is refused."""
 
-import numpy as np
 import pytest
 
 from mpicoloc.core.features import JobFeatures
@@ -8,11 +7,10 @@ from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay.experiment import PlacedJob
 from mpicoloc.replay.fabrics import of_fabric
-from mpicoloc.replay.model import ReplayedJobs, propagation
+from mpicoloc.replay.model import ReplayedJobs
 from mpicoloc.replay.programs import patterns
-from mpicoloc.replay.programs.builder import ProgramBuilder, of_each, shared
+from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 
 
 def network(slimming=1):
@@ -69,33 +67,3 @@ def test_jobs_that_do_not_fit_are_told():
 def test_no_placements_are_refused():
     with pytest.raises(DataError, match="at least 1"):
         model(n_placements=0)
-
-
-def computing(n_ranks, is_coupled):
-    """Ten steps of 1 ms; coupled ones end with a barrier on rank 0."""
-    programs = []
-    for rank in range(n_ranks):
-        builder = ProgramBuilder()
-        with builder.loop(10):
-            builder.compute(1_000_000)
-            if is_coupled and rank:
-                builder.send(0, 8)
-                builder.recv(0, 8)
-            elif is_coupled:
-                builder.wait_all([builder.irecv(peer, 8) for peer in range(1, n_ranks)])
-                builder.wait_all([builder.isend(peer, 8) for peer in range(1, n_ranks)])
-        programs.append(builder.build())
-    return PlacedJob(of_each("job", programs), np.arange(n_ranks))
-
-
-def test_one_slow_host_holds_up_all_that_wait_for_it():
-    found = propagation(network(4), computing(4, is_coupled=True), [1.0, 2.0, 3.0], [0, 1, 4])
-    assert found[0] == pytest.approx([1, 1, 1])
-    assert found[:, 0] == pytest.approx([1, 1, 1])
-    assert found[1, 1:] == pytest.approx([2, 2], rel=0.02)
-    assert found[2, 1:] == pytest.approx([3, 3], rel=0.02)
-
-
-def test_more_hosts_than_a_job_has_cannot_be_disturbed():
-    with pytest.raises(DataError, match="has 4 hosts: 5 of them"):
-        propagation(network(), computing(4, is_coupled=False), [2.0], [5])
