@@ -109,5 +109,3 @@ def test_arrows_of_perfetto_go_from_the_sender_to_a_receiver_that_waited(tmp_pat
     assert (wait["ts"], wait["dur"]) == (0.021, 0.019), "from the send at 20 on, after the receive began at 0"
     ends = [event["ts"] for event in page if event["ph"] == "f"]
     assert ends == [0.021, 0.064], "inside the call, at the end of which the next one may begin"
-
-
