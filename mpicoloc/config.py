@@ -172,7 +172,7 @@ RESTARTED_ENV = "MPICOLOC_RESTARTED"
 COUNT_ALWAYS_ENV = "MPICOLOC_COUNT_ALWAYS"
 """For tests: the meter count changes code all the time (csrc/agent/meters/always.h)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
-"""Marks of the Slurm plugin (csrc/spank/task.c) that it set the option of the same name without SITE."""
+"""Marks of the Slurm plugin (csrc/spank/environment.c): it set the option of the same name without SITE."""
 
 _PREFIX = "MPICOLOC_"
 _MIN_SIMILARITY = 0.65

@@ -1,7 +1,8 @@
 /* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for all of it,
    and it is the turn of its lane. It stays in the output buffer until its last byte has left, and in the input buffer until
    there is room in the output buffer, but at least until its last byte has come. */
-#include "replay/push.h"
+#include <string.h>
+
 #include "replay/sim.h"
 
 int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes)
@@ -16,6 +17,19 @@ void rp_mark_dirty(rp_sim *sim, uint32_t link)
         k->is_dirty = 1;
         sim->dirty[sim->n_dirty++] = link;
     }
+}
+
+void rp_mark_switch(rp_sim *sim, uint32_t number)
+{
+    if (!sim->is_switch_dirty[number]) {
+        sim->is_switch_dirty[number] = 1;
+        sim->dirty_switches[sim->n_dirty_switches++] = number;
+    }
+}
+
+static void ask_crossbar(rp_sim *sim, uint32_t link)
+{
+    rp_mark_switch(sim, (uint32_t)(sim->net.from[link] - sim->net.n_hosts));
 }
 
 static void wake_at(rp_sim *sim, uint32_t link, int64_t t_ps)
@@ -72,7 +86,7 @@ void rp_on_wake(rp_sim *sim, uint32_t link)
 }
 
 /* The packet goes from its input to its output buffer until t_ps. Returns the packet behind it that is now first in a FIFO. */
-uint32_t rp_leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
+static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
 {
     int64_t left_ps = packet->tail_ps > t_ps ? packet->tail_ps : t_ps;
     return_credit(sim, packet->in_lane, packet->n_bytes, left_ps);
@@ -84,7 +98,7 @@ uint32_t rp_leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
 }
 
 /* A packet asks for its output buffer; if it gets in, the one behind it asks next, and so on. */
-void rp_ask_output(rp_sim *sim, uint32_t packet)
+static void ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
         rp_packet *p = &sim->packets[packet];
@@ -99,14 +113,14 @@ void rp_ask_output(rp_sim *sim, uint32_t packet)
             if (out->first_waiting == RP_NIL)
                 out->first_waiting = packet;
             if (sim->net.crossing_q20)
-                rp_ask_crossbar(sim, p->out_lane >> sim->vl_shift);
+                ask_crossbar(sim, p->out_lane >> sim->vl_shift);
             return;
         }
         out->used_bytes += p->n_bytes;
         uint32_t link = p->out_lane >> sim->vl_shift;
         sim->links[link].lanes |= (uint16_t)(1 << p->vl);
         rp_mark_dirty(sim, link);
-        packet = rp_leave_input(sim, p, sim->now);
+        packet = leave_input(sim, p, sim->now);
     }
 }
 
@@ -115,7 +129,7 @@ static void admit_waiting(rp_sim *sim, uint32_t lane)
 {
     rp_out_lane *out = &sim->out[lane];
     if (sim->net.crossing_q20) {
-        rp_ask_crossbar(sim, lane >> sim->vl_shift);
+        ask_crossbar(sim, lane >> sim->vl_shift);
         return;
     }
     while (out->first_waiting != RP_NIL && rp_has_room(sim, out, &sim->packets[out->first_waiting])) {
@@ -123,36 +137,36 @@ static void admit_waiting(rp_sim *sim, uint32_t lane)
         out->first_waiting = p->next;
         out->used_bytes += p->n_bytes;
         sim->links[lane >> sim->vl_shift].lanes |= (uint16_t)(1 << p->vl);
-        rp_ask_output(sim, rp_leave_input(sim, p, sim->now));
+        ask_output(sim, leave_input(sim, p, sim->now));
     }
 }
 
-/* The packet waits from now on: for its link, or behind others. */
-static void packet_waits(rp_sim *sim, rp_packet *packet, uint32_t link)
+/* For the link itself, or behind others. */
+void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
-    packet->ready_ps = sim->now;
-    if (!rp_is_first_run(sim, packet->job))
+    if (!rp_is_first_run(sim, job))
         return;
-    sim->n_waiting[link * (uint32_t)sim->n_jobs + packet->job]++;
+    sim->n_waiting[link * (uint32_t)sim->n_jobs + job]++;
     if (k->is_busy)
-        sim->blocked_ps[packet->job * (sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
+        sim->blocked_ps[job * ((uint32_t)sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
 }
 
-static void enter_switch(rp_sim *sim, uint32_t packet)
+void rp_enter_switch(rp_sim *sim, uint32_t packet)
 {
     rp_packet *p = &sim->packets[packet];
-    packet_waits(sim, p, p->out_lane >> sim->vl_shift);
+    p->ready_ps = sim->now;
+    rp_begin_wait(sim, p->job, p->out_lane >> sim->vl_shift);
     sim->out[p->out_lane].queued_bytes += p->n_bytes;
     if (sim->net.is_voq) {
-        rp_ask_output(sim, packet);
+        ask_output(sim, packet);
         return;
     }
     rp_in_lane *in = &sim->in[p->in_lane];
     p->next_in = RP_NIL;
     if (in->head == RP_NIL) {
         in->head = in->tail = packet;
-        rp_ask_output(sim, packet);
+        ask_output(sim, packet);
     } else {
         sim->packets[in->tail].next_in = packet;
         in->tail = packet;
@@ -198,12 +212,7 @@ void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet)
             return;
         }
     }
-    enter_switch(sim, packet);
-}
-
-void rp_on_ready(rp_sim *sim, uint32_t packet)
-{
-    enter_switch(sim, packet);
+    rp_enter_switch(sim, packet);
 }
 
 void rp_on_free(rp_sim *sim, uint32_t link)
@@ -250,6 +259,31 @@ static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int6
     }
 }
 
+/* Add the windows two by two, each of twice the length. */
+static void fold_windows(rp_sim *sim)
+{
+    size_t n_links = (size_t)sim->net.n_links, n_max = (size_t)sim->set.n_windows_max;
+    int64_t *windows = sim->window_bytes;
+    for (size_t i = 0; i < (n_max + 1) / 2; i++)
+        for (size_t link = 0; link < n_links; link++) {
+            int64_t second = 2 * i + 1 < n_max ? windows[(2 * i + 1) * n_links + link] : 0;
+            windows[i * n_links + link] = windows[2 * i * n_links + link] + second;
+        }
+    size_t n_kept = (n_max + 1) / 2;
+    memset(windows + n_kept * n_links, 0, (n_max - n_kept) * n_links * sizeof *windows);
+    sim->result.window_ps *= 2;
+}
+
+static void next_window(rp_sim *sim)
+{
+    while (sim->now / sim->result.window_ps >= sim->set.n_windows_max)
+        fold_windows(sim);
+    int64_t i = sim->now / sim->result.window_ps;
+    sim->window = sim->window_bytes + i * sim->net.n_links;
+    sim->window_end_ps = (i + 1) * sim->result.window_ps;
+    sim->result.n_windows = (int32_t)i + 1;
+}
+
 static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
 {
     rp_link *k = &sim->links[link];
@@ -263,7 +297,7 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     k->busy_ps += wire_ps;
     if (sim->window != NULL) {
         if (sim->now >= sim->window_end_ps)
-            rp_next_window(sim);
+            next_window(sim);
         sim->window[link] += p->n_bytes;
     }
     k->is_busy = 1;
@@ -296,6 +330,62 @@ static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
         wake_at(sim, link, first_ps);
 }
 
+/* ---- which lane sends next ---- */
+
+/* Which lane of a link sends next: InfiniBand Architecture Specification, volume 1, section 7.6.9. Each table is gone
+   through in its order; an entry sends while it has weight left and a packet, and gets its weight anew in its next turn. */
+
+enum { RP_LIMIT_UNIT_BYTES = 4096, RP_NO_LIMIT = 255 };
+
+static int16_t rest_of(const rp_sim *sim, int16_t left, int32_t n_bytes)
+{
+    int32_t unit = sim->net.weight_unit_bytes;
+    int32_t cost = unit ? (n_bytes + unit - 1) / unit : 1;
+    return left > cost ? (int16_t)(left - cost) : 0;
+}
+
+/* The lane of the entry whose turn it is among `lanes`, one of which has an entry with weight. */
+static int next_entry(const rp_arbitration *table, int32_t n, uint32_t lanes, uint8_t *i, int16_t *left)
+{
+    if (*left > 0 && lanes >> table[*i].vl & 1)
+        return table[*i].vl;
+    uint32_t at = *i;
+    for (int32_t k = 0; k < n; k++) {
+        at = at + 1 == (uint32_t)n ? 0 : at + 1;
+        if (table[at].weight > 0 && lanes >> table[at].vl & 1)
+            break;
+    }
+    *i = (uint8_t)at;
+    *left = (int16_t)table[at].weight;
+    return table[at].vl;
+}
+
+static int is_high_exhausted(const rp_sim *sim, const rp_link *link)
+{
+    int32_t limit = sim->net.high_limit;
+    return limit == 0 ? link->high_bytes > 0 : limit < RP_NO_LIMIT && link->high_bytes >= limit * RP_LIMIT_UNIT_BYTES;
+}
+
+static int pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head_bytes)
+{
+    const rp_network *net = &sim->net;
+    uint32_t high = lanes & sim->high_lanes, low = lanes & sim->low_lanes;
+    int is_exhausted = is_high_exhausted(sim, link);
+    if (high && !(is_exhausted && low)) {
+        if (is_exhausted)
+            link->high_bytes = 0;
+        int vl = next_entry(net->high, net->n_high, high, &link->i_high, &link->left_high);
+        link->left_high = rest_of(sim, link->left_high, head_bytes[vl]);
+        if (net->high_limit < RP_NO_LIMIT) /* else it would grow for ever */
+            link->high_bytes += head_bytes[vl];
+        return vl;
+    }
+    link->high_bytes = 0;
+    int vl = next_entry(net->low, net->n_low, low, &link->i_low, &link->left_low);
+    link->left_low = rest_of(sim, link->left_low, head_bytes[vl]);
+    return vl;
+}
+
 static void arbitrate_link(rp_sim *sim, uint32_t link)
 {
     rp_link *k = &sim->links[link];
@@ -313,7 +403,7 @@ static void arbitrate_link(rp_sim *sim, uint32_t link)
     k->starved = (uint16_t)(k->lanes & ~can_go);
     k->stuck &= k->starved;
     if (can_go)
-        send_packet(sim, link, (uint32_t)rp_pick_lane(sim, k, can_go, head_bytes));
+        send_packet(sim, link, (uint32_t)pick_lane(sim, k, can_go, head_bytes));
     else if (k->lanes)
         starve(sim, link, k->lanes);
 }
@@ -328,7 +418,7 @@ static void shuffle_dirty(rp_sim *sim)
     }
 }
 
-void rp_arbitrate(rp_sim *sim)
+static void arbitrate_links(rp_sim *sim)
 {
     if (sim->queue.shuffle)
         shuffle_dirty(sim);
@@ -339,4 +429,147 @@ void rp_arbitrate(rp_sim *sim)
             arbitrate_link(sim, sim->dirty[i]);
     }
     sim->n_dirty = 0;
+}
+
+/* ---- crossbars ---- */
+
+/* The inside of a switch where its input ports are limited: each passes one packet at a time to the output buffers, as a
+   crossbar with this input speedup. Packets cross when everything else of the instant has happened, those that came first
+   before the others; which lane an output sends is its arbitration's choice as ever. Without a limit (crossing_q20 0) nothing
+   here runs. */
+
+static int64_t crossing_ps(const rp_sim *sim, const rp_link *port, int32_t n_bytes)
+{
+    return (int64_t)((__int128)rp_wire_ps(port, n_bytes) * sim->net.crossing_q20 >> 20);
+}
+
+static int can_cross(const rp_sim *sim, const rp_packet *packet)
+{
+    return sim->links[packet->in_lane >> sim->vl_shift].in_until_ps <= sim->now &&
+           rp_has_room(sim, &sim->out[packet->out_lane], packet);
+}
+
+/* Packets that came at the same time are in an order that changes with the time: none is always the last. */
+static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
+{
+    if (b == RP_NIL)
+        return 1;
+    const rp_packet *p = &sim->packets[a], *q = &sim->packets[b];
+    if (p->ready_ps != q->ready_ps)
+        return p->ready_ps < q->ready_ps;
+    uint64_t now = (uint64_t)sim->now;
+    return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
+}
+
+/* Of the packets that wait for a lane those that came by one lane cross in their order: a small one may not pass a large one
+   that has no room. Returns the better one of best and those that may cross now. */
+static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
+{
+    uint64_t i_look = ++sim->n_looks;
+    for (uint32_t k = out->first_waiting; k != RP_NIL; k = sim->packets[k].next) {
+        const rp_packet *packet = &sim->packets[k];
+        rp_in_lane *in = &sim->in[packet->in_lane];
+        if (in->i_look == i_look)
+            continue;
+        in->i_look = i_look;
+        if (can_cross(sim, packet) && is_before(sim, k, best))
+            best = k;
+    }
+    return best;
+}
+
+/* The packet that crosses next. */
+static uint32_t next_to_cross(rp_sim *sim, uint32_t number)
+{
+    uint32_t best = RP_NIL;
+    for (int32_t i = sim->switch_start[number]; i < sim->switch_start[number + 1]; i++) {
+        uint32_t lane = sim->switch_links[i] << sim->vl_shift;
+        for (uint32_t vl = 0; vl < (uint32_t)sim->net.n_vl; vl++)
+            best = best_for_lane(sim, &sim->out[lane | vl], best);
+    }
+    return best;
+}
+
+static uint32_t before(const rp_sim *sim, uint32_t at, uint32_t packet)
+{
+    while (sim->packets[at].next != packet)
+        at = sim->packets[at].next;
+    return at;
+}
+
+/* From among those that wait to the end of those that are in the output buffer. */
+static void enter_output(rp_sim *sim, rp_out_lane *out, uint32_t packet)
+{
+    rp_packet *p = &sim->packets[packet];
+    if (out->first_waiting == packet) {
+        out->first_waiting = p->next;
+        return;
+    }
+    uint32_t previous = before(sim, out->first_waiting, packet);
+    sim->packets[previous].next = p->next;
+    if (out->tail == packet)
+        out->tail = previous;
+    p->next = out->first_waiting;
+    if (out->head == out->first_waiting)
+        out->head = packet;
+    else
+        sim->packets[before(sim, out->head, out->first_waiting)].next = packet;
+}
+
+static void cross(rp_sim *sim, uint32_t number, uint32_t packet)
+{
+    rp_packet *p = &sim->packets[packet];
+    rp_out_lane *out = &sim->out[p->out_lane];
+    rp_link *from = &sim->links[p->in_lane >> sim->vl_shift], *to = &sim->links[p->out_lane >> sim->vl_shift];
+    from->in_until_ps = sim->now + crossing_ps(sim, from, p->n_bytes);
+    rp_push(sim, from->in_until_ps, RP_EV_CROSSED, number, 0);
+    enter_output(sim, out, packet);
+    out->used_bytes += p->n_bytes;
+    to->lanes |= (uint16_t)(1 << p->vl);
+    rp_mark_dirty(sim, p->out_lane >> sim->vl_shift);
+    ask_output(sim, leave_input(sim, p, from->in_until_ps));
+}
+
+static void cross_switches(rp_sim *sim)
+{
+    for (int64_t i = 0; i < sim->n_dirty_switches; i++) {
+        uint32_t number = sim->dirty_switches[i], packet;
+        while ((packet = next_to_cross(sim, number)) != RP_NIL)
+            cross(sim, number, packet);
+        sim->is_switch_dirty[number] = 0;
+    }
+    sim->n_dirty_switches = 0;
+}
+
+/* Links out of each switch. */
+void rp_open_crossbars(rp_sim *sim)
+{
+    const rp_network *net = &sim->net;
+    if (!net->crossing_q20)
+        return;
+    sim->switch_start = rp_zeroed(sim, (size_t)net->n_switches + 1, sizeof *sim->switch_start);
+    sim->switch_links = rp_zeroed(sim, (size_t)net->n_links, sizeof *sim->switch_links);
+    sim->dirty_switches = rp_zeroed(sim, (size_t)net->n_switches, sizeof *sim->dirty_switches);
+    sim->is_switch_dirty = rp_zeroed(sim, (size_t)net->n_switches, sizeof *sim->is_switch_dirty);
+    int32_t *end = sim->switch_start + 1;
+    for (int32_t i = 0; i < net->n_links; i++)
+        if (net->from[i] >= net->n_hosts)
+            end[net->from[i] - net->n_hosts]++;
+    for (int32_t i = 1; i < net->n_switches; i++)
+        end[i] += end[i - 1];
+    int32_t n = sim->switch_start[net->n_switches];
+    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each end goes down to its start */
+        if (net->from[i] >= net->n_hosts)
+            sim->switch_links[--end[net->from[i] - net->n_hosts]] = (uint32_t)i;
+    memmove(sim->switch_start, end, (size_t)net->n_switches * sizeof *end);
+    sim->switch_start[net->n_switches] = n;
+}
+
+int rp_settle(rp_sim *sim)
+{
+    if (!sim->n_dirty && !sim->n_dirty_switches)
+        return 0;
+    cross_switches(sim);
+    arbitrate_links(sim);
+    return 1;
 }

@@ -1,8 +1,5 @@
-#include "replay/queue.h"
-
 #include <string.h>
 
-#include "replay/push.h"
 #include "replay/sim.h"
 
 void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
@@ -125,6 +122,13 @@ static int64_t next_filled(const rp_queue *q)
     return q->bucket + 1 + ((place - from) & mask);
 }
 
+static void swap_events(rp_event *a, rp_event *b)
+{
+    rp_event event = *a;
+    *a = *b;
+    *b = event;
+}
+
 static void insertion_sort(rp_event *events, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
@@ -163,9 +167,7 @@ static void sort_events(rp_event *events, uint32_t n, int n_divisions)
                 k--;
             if (i >= k)
                 break;
-            rp_event event = events[i];
-            events[i] = events[k];
-            events[k] = event;
+            swap_events(&events[i], &events[k]);
         }
         sort_events(events, i, n_divisions);
         events += i;
@@ -178,9 +180,7 @@ static void sort_events(rp_event *events, uint32_t n, int n_divisions)
     for (uint32_t i = n / 2; i-- > 0;)
         sift_down(events, i, n);
     for (uint32_t last = n - 1; last > 0; last--) {
-        rp_event event = events[0];
-        events[0] = events[last];
-        events[last] = event;
+        swap_events(&events[0], &events[last]);
         sift_down(events, 0, last);
     }
 }
@@ -223,9 +223,7 @@ static void shuffle_events(rp_queue *q, uint32_t first, uint32_t n)
     rp_event *events = q->now + first;
     for (uint32_t i = n; i > 1; i--) {
         uint32_t k = (uint32_t)(rp_mix(q->shuffle++) % i);
-        rp_event event = events[i - 1];
-        events[i - 1] = events[k];
-        events[k] = event;
+        swap_events(&events[i - 1], &events[k]);
     }
 }
 
@@ -258,11 +256,8 @@ int rp_queue_advance(rp_sim *sim)
     if (q->shuffle)
         shuffle_events(q, 0, q->n_now);
     /* Lists are last in, first out, and events come nearly in order: turned round there is little to sort. */
-    for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--) {
-        rp_event event = q->now[i];
-        q->now[i] = q->now[k];
-        q->now[k] = event;
-    }
+    for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--)
+        swap_events(&q->now[i], &q->now[k]);
     sort_events(q->now, q->n_now, 48);
     if (q->shuffle)
         shuffle_credits(q);

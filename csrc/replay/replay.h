@@ -1,5 +1,5 @@
 /* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. The contract between
-   csrc/replay and mpicoloc/network/replay: `cc -E -P` on this file feeds cffi. Times are whole picoseconds, so that results
+   csrc/replay and mpicoloc/replay: `cc -E -P` on this file feeds cffi. Times are whole picoseconds, so that results
    are exact and the same everywhere. No thread, no file, no global state: a simulation is one `rp_sim`. */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H

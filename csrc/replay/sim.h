@@ -5,11 +5,45 @@
 #include <setjmp.h>
 #include <stddef.h>
 
-#include "replay/queue.h"
 #include "replay/replay.h"
 
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
+
+/* Events in the order of time, then kind, then id: a ring of buckets, and a heap for those beyond the ring's horizon. */
+enum {
+    RP_ID_BITS = 32,
+    RP_KIND_BITS = 4,
+    RP_MAX_SHIFT = 64 - RP_ID_BITS - RP_KIND_BITS, /* time within a bucket has the rest of a key's bits */
+    RP_MIN_BUCKETS = 128,
+    RP_MAX_BUCKETS = 65536
+};
+
+typedef struct rp_event {
+    uint64_t key; /* time within the bucket, kind, id */
+    uint32_t payload;
+    uint32_t next; /* in the bucket */
+} rp_event;
+
+typedef struct rp_far_event {
+    int64_t t_ps;
+    rp_event event;
+} rp_far_event;
+
+typedef struct rp_queue {
+    uint32_t shift; /* a bucket is 2^shift ps long */
+    uint32_t n_buckets;
+    int64_t bucket; /* the current one, counted from time 0 */
+    rp_event *now;  /* its events, sorted */
+    uint32_t i_now, n_now, now_room;
+    uint32_t *heads;  /* of the buckets' lists in `pool` */
+    uint64_t *filled; /* a bit for each bucket */
+    rp_event *pool;
+    uint32_t pool_room, free, n_in_ring;
+    rp_far_event *far; /* heap */
+    uint32_t n_far, far_room;
+    uint64_t shuffle;
+} rp_queue;
 
 /* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
 enum rp_event_kind {
@@ -145,6 +179,21 @@ typedef struct rp_table {
 
 enum { RP_N_KEPT = 128 };
 
+/* Arrays that the result shows: type, name, number of entries. */
+#define RP_RESULT_ARRAYS(X) \
+    X(int64_t, job_end_ps, n_jobs) \
+    X(int32_t, job_n_runs, n_jobs) \
+    X(int64_t, rank_end_ps, n_ranks) \
+    X(int64_t, rank_compute_ps, n_ranks) \
+    X(int64_t, wait_ps, n_cells) \
+    X(int64_t, wait_packets, n_cells) \
+    X(int64_t, blocked_ps, n_jobs *(n_jobs + 1)) \
+    X(int64_t, sent_bytes, n_links *n_vl) \
+    X(int64_t, received_bytes, n_links *n_vl) \
+    X(int64_t, busy_ps, n_links) \
+    X(int32_t, cycle, n_links)
+#define RP_ARRAY_FIELD(type, name, n) type *name;
+
 struct rp_sim {
     rp_network net;
     rp_settings set;
@@ -181,9 +230,8 @@ struct rp_sim {
     int64_t n_live_packets;
     int64_t window_end_ps, *window; /* row of now */
     rp_result result;
-    int64_t *job_end_ps, *rank_end_ps, *rank_compute_ps, *wait_ps, *wait_packets, *blocked_ps, *busy_ps, *window_bytes;
-    int64_t *sent_bytes, *received_bytes;
-    int32_t *job_n_runs, *cycle;
+    int64_t *window_bytes;
+    RP_RESULT_ARRAYS(RP_ARRAY_FIELD)
     rp_mark *marks;
     int64_t n_mark_room;
     rp_report reports[RP_N_REPORTS];
@@ -193,7 +241,7 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* memory.c: without memory all leave by longjmp. What is zeroed lives until rp_close and does not grow. */
+/* simulation.c: without memory all leave by longjmp. What is zeroed lives until rp_close and does not grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 uint32_t rp_new_packet(rp_sim *sim);
@@ -203,34 +251,30 @@ void rp_free_packet(rp_sim *sim, uint32_t packet);
 void rp_free_message(rp_sim *sim, uint32_t message);
 void rp_free_receive(rp_sim *sim, uint32_t receive);
 
+/* queue.c. horizon_ps: most events come sooner than this. */
+void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected);
+void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event);
+/* Make the next bucket that has events the current one; 0: there is none. */
+int rp_queue_advance(rp_sim *sim);
+
 /* links.c */
 void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet);
-void rp_on_ready(rp_sim *sim, uint32_t packet);
+void rp_enter_switch(rp_sim *sim, uint32_t packet);
 void rp_on_free(rp_sim *sim, uint32_t link);
 void rp_on_wake(rp_sim *sim, uint32_t link);
 void rp_on_credit(rp_sim *sim, uint32_t lane, uint32_t n_bytes);
 void rp_mark_dirty(rp_sim *sim, uint32_t link);
-void rp_arbitrate(rp_sim *sim);
-int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
-void rp_ask_output(rp_sim *sim, uint32_t packet);
-uint32_t rp_leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps);
-
-/* crossbar.c */
-void rp_open_crossbars(rp_sim *sim);
-void rp_ask_crossbar(rp_sim *sim, uint32_t link);
 void rp_mark_switch(rp_sim *sim, uint32_t number);
-void rp_cross_switches(rp_sim *sim);
-
-/* arbitration.c */
-int rp_pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *head_bytes);
-
-/* routes.c */
-uint64_t rp_mix(uint64_t number);
-uint32_t rp_message_path(const rp_sim *sim, const rp_message *message, int32_t src_host, int32_t dst_host);
-uint32_t rp_packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message);
-uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_t vl);
+void rp_open_crossbars(rp_sim *sim);
+int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
+/* Something of the job waits for the link from now on. */
+void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link);
+/* Crossbars and links choose with what has happened up to now. 0: none had to. */
+int rp_settle(rp_sim *sim);
 
 /* adapter.c */
+uint64_t rp_mix(uint64_t number);
+uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_t vl);
 void rp_inject(rp_sim *sim, uint32_t message);
 void rp_send_at(rp_sim *sim, uint32_t message, int64_t t_ps);
 uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl);
@@ -245,35 +289,28 @@ void rp_follow(rp_sim *sim, uint32_t message);
 void rp_envelope(rp_sim *sim, uint32_t message);
 void rp_post_receive(rp_sim *sim, uint32_t receive);
 
-/* program.c */
-void rp_run_rank(rp_sim *sim, uint32_t rank);
+/* ranks.c */
+void rp_start_job(rp_sim *sim, uint32_t job);
+void rp_job_idle(rp_sim *sim, uint32_t job);
 void rp_on_rank(rp_sim *sim, uint32_t rank);
 void rp_complete(rp_sim *sim, int32_t rank, int32_t slot, uint8_t state);
-
-/* jobs.c */
-void rp_start_job(rp_sim *sim, uint32_t job);
-void rp_rank_ended(rp_sim *sim, uint32_t rank);
-void rp_job_idle(rp_sim *sim, uint32_t job);
-
-/* reports.c */
-void rp_report_message(rp_sim *sim, uint32_t message);
-void rp_report_receive(rp_sim *sim, uint32_t receive);
-void rp_report_waiting(rp_sim *sim, uint32_t rank);
-void rp_report_program(rp_sim *sim, uint32_t rank, const rp_op *op);
-void rp_stalled(rp_sim *sim);
 
 /* deadlock.c: whether lanes are stuck, which is looked for among those that were starved at the last call; with is_last among
    all that are starved. Fills result.cycle. */
 int rp_find_cycle(rp_sim *sim, int is_last);
 
-/* statistics.c */
-void rp_next_window(rp_sim *sim);
-void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
-void rp_fill_result(rp_sim *sim);
-
 static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
 {
     return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
+}
+
+/* Put an event into the queue: inline, as it happens twice a hop. */
+static inline void rp_push(rp_sim *sim, int64_t t_ps, enum rp_event_kind kind, uint32_t id, uint32_t payload)
+{
+    rp_queue *q = &sim->queue;
+    uint64_t within = (uint64_t)t_ps & ((UINT64_C(1) << q->shift) - 1);
+    uint64_t key = within << (RP_ID_BITS + RP_KIND_BITS) | (uint64_t)kind << RP_ID_BITS | id;
+    rp_push_later(sim, t_ps, (rp_event){key, payload, RP_NIL});
 }
 
 static inline int rp_is_first_run(const rp_sim *sim, uint32_t job)

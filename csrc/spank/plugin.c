@@ -3,37 +3,348 @@
    service level get its variables. Nothing here may end or fail
    a job: every function but the check of the user's own option returns ESPANK_SUCCESS. */
 #define _GNU_SOURCE
-#include "spank/command.h"
-#include "spank/levels.h"
+#include "spank/environment.h"
 #include "spank/notes.h"
-#include "spank/settings.h"
-#include "spank/task.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <slurm/spank.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- settings: by the site in plugstack.conf, by the user with --mpicoloc ---- */
+
+enum { N_NAME = 256, N_TRACE = 16, N_PARTITIONS = 16 };
+
+enum wish { NOT_SAID, OFF, ON };
+
+/* All paths are absolute; an empty one was not given. */
+struct site_settings {
+    int is_default; /* measure every job that does not say off */
+    int n_partitions;
+    char partitions[N_PARTITIONS][N_NAME];
+    char library[PATH_MAX]; /* libmpicoloc-auto.so */
+    char out[PATH_MAX];     /* with %j, %s, %u, %% */
+    char key_file[PATH_MAX];
+    char spool[PATH_MAX];  /* for signed profiles */
+    char levels[PATH_MAX]; /* variables of jobs, by user and name: of their service levels */
+    char python[PATH_MAX];
+};
+
+struct user_settings {
+    enum wish wish;
+    char trace[N_TRACE]; /* number of events, or all */
+};
+
+static const char *copy(char *to, size_t size, const char *value)
+{
+    size_t n = strlen(value);
+    if (n == 0 || n >= size)
+        return "is empty or too long";
+    memcpy(to, value, n + 1);
+    return NULL;
+}
+
+static const char *take_path(char to[PATH_MAX], const char *value)
+{
+    return value[0] == '/' ? copy(to, PATH_MAX, value) : "is no absolute path";
+}
+
+/* Without a step: a pattern for all steps. */
+static int put(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
+{
+    const char *escape = !step && strchr("*?[\\", *out) ? "\\" : "";
+    switch (*out == '%' ? out[1] : 'c') {
+    case 'c':
+        return snprintf(text, size, "%s%c", escape, *out);
+    case 'j':
+        return snprintf(text, size, "%u", job);
+    case 's':
+        return snprintf(text, size, "%s", step ? step : "*");
+    case 'u':
+        return snprintf(text, size, "%u", uid);
+    case '%':
+        return snprintf(text, size, "%%");
+    default:
+        return -1;
+    }
+}
+
+/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. 0: it does not fit or has an
+   unknown %. */
+static int expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
+{
+    size_t used = 0;
+    for (; *out; out += *out == '%' ? 2 : 1) {
+        int n = put(text + used, size - used, out, job, step, uid);
+        if (n < 0 || (used += (size_t)n) >= size)
+            return 0;
+    }
+    return used > 0;
+}
+
+static const char *take_pattern(char to[PATH_MAX], const char *value)
+{
+    char given[PATH_MAX], path[PATH_MAX];
+    const char *wrong = take_path(given, value);
+    if (!wrong && !expand(path, sizeof path, given, 0, "0", 0))
+        wrong = "is no pattern of %j, %s, %u and %%";
+    return wrong ? wrong : take_path(to, value);
+}
+
+static const char *take_partition(struct site_settings *site, const char *value)
+{
+    if (site->n_partitions == N_PARTITIONS)
+        return "is one partition too many";
+    const char *wrong = copy(site->partitions[site->n_partitions], N_NAME, value);
+    site->n_partitions += !wrong;
+    return wrong;
+}
+
+static const char *take_default(struct site_settings *site, const char *value)
+{
+    int is_on = strcmp(value, "on") == 0;
+    if (!is_on && strcmp(value, "off") != 0)
+        return "is neither on nor off";
+    site->is_default = is_on;
+    return NULL;
+}
+
+/* Read one word of plugstack.conf. Returns NULL, or what is wrong with it; a wrong word is ignored. */
+static const char *take_word(struct site_settings *site, const char *word)
+{
+    const struct {
+        const char *name;
+        char *to;
+    } paths[] = {
+        {"library=", site->library}, {"key_file=", site->key_file}, {"spool=", site->spool},
+        {"levels=", site->levels},   {"python=", site->python},
+    };
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strncmp(word, paths[i].name, strlen(paths[i].name)) == 0)
+            return take_path(paths[i].to, word + strlen(paths[i].name));
+    if (strncmp(word, "out=", 4) == 0)
+        return take_pattern(site->out, word + 4);
+    if (strncmp(word, "partition=", 10) == 0)
+        return take_partition(site, word + 10);
+    if (strncmp(word, "default=", 8) == 0)
+        return take_default(site, word + 8);
+    return "is none of default=, partition=, library=, out=, key_file=, spool=, levels=, python=";
+}
+
+static int is_count(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n < 10 && text[n] == '\0';
+}
+
+/* Read the value of --mpicoloc (NULL: none). Returns NULL, or what is wrong with it. */
+static const char *take_option(struct user_settings *user, const char *value)
+{
+    if (value && strcmp(value, "off") == 0) {
+        user->wish = OFF;
+        return NULL;
+    }
+    if (value && strncmp(value, "trace=", 6) == 0) {
+        if (!is_count(value + 6) && strcmp(value + 6, "all") != 0)
+            return "trace= takes a number of events, or all";
+        snprintf(user->trace, sizeof user->trace, "%.15s", value + 6);
+    } else if (value && *value && strcmp(value, "on") != 0 && strcmp(value, "(null)") != 0) {
+        /* Slurm passes (null) on to the steps of a batch job that gave no value */
+        return "give on, off, trace=N or trace=all";
+    }
+    user->wish = ON;
+    return NULL;
+}
+
+/* 1: a job in this partition is measured. NULL: the partition is unknown. */
+static int is_partition_wanted(const struct site_settings *site, const struct user_settings *user,
+                               const char *partition)
+{
+    if (user->wish != NOT_SAID)
+        return user->wish == ON;
+    for (int i = 0; partition && i < site->n_partitions; i++)
+        if (strcmp(site->partitions[i], partition) == 0)
+            return 1;
+    return site->is_default;
+}
+
+/* 1: each step has a file of its own. */
+static int names_steps(const char *out)
+{
+    char one[PATH_MAX], other[PATH_MAX];
+    return expand(one, sizeof one, out, 0, "0", 0) && expand(other, sizeof other, out, 0, "1", 0) &&
+           strcmp(one, other) != 0;
+}
+
+/* The first name of Slurm's list of nodes: n[2-4,7],m -> n2. It is cut if it does not fit. */
+static void take_first_node(char *name, size_t size, const char *list)
+{
+    size_t n = 0;
+    int is_inside = 0, is_over = 0; /* of brackets; of the first number in them */
+    for (; *list && (is_inside || *list != ','); list++) {
+        if (*list == '[' || *list == ']')
+            is_inside = *list == '[', is_over = 0;
+        else if (is_inside && (*list == '-' || *list == ','))
+            is_over = 1;
+        else if (!is_over && n + 1 < size)
+            name[n++] = *list;
+    }
+    name[n] = '\0';
+}
+
+/* ---- commands that are started at the end of a step or job ---- */
+
+/* A test waits less. */
+#ifndef CLOSING_LIMIT_S
+#define CLOSING_LIMIT_S 20
+#endif
+
+enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
+
+/* A command's output as far as there is room; the rest is read and dropped. */
+struct said {
+    int pipe;
+    size_t n;
+    char text[N_SAID];
+};
+
+static void listen_to(struct said *said, int limit_ms)
+{
+    char spare[512];
+    struct pollfd ready = {.fd = said->pipe, .events = POLLIN};
+    for (int i = 0; i < N_READS && poll(&ready, 1, limit_ms) > 0; i++) {
+        size_t room = sizeof said->text - 1 - said->n;
+        ssize_t n = read(said->pipe, room ? said->text + said->n : spare, room ? room : sizeof spare);
+        if (n <= 0) {
+            /* Its end follows a moment later. */
+            nanosleep(&(struct timespec){0, limit_ms * 1000000L}, NULL);
+            return;
+        }
+        said->n += room ? (size_t)n : 0;
+        limit_ms = 0;
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+static int is_over(pid_t pid, int limit_s, struct said *said, int *status)
+{
+    for (int64_t end_ms = now_ms() + limit_s * 1000; now_ms() < end_ms;) {
+        listen_to(said, NAP_MS);
+        if (waitpid(pid, status, WNOHANG) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int wait_for(pid_t pid, struct said *said)
+{
+    int status = -1;
+    if (is_over(pid, CLOSING_LIMIT_S, said, &status))
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    kill(-pid, SIGKILL);
+    /* A process that hangs in a file system does not even die now. */
+    is_over(pid, 1, said, &status);
+    return -1;
+}
+
+/* In a process group of its own. */
+static int spawn(pid_t *pid, char *const arguments[], char *const environment[], int to)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    if (posix_spawn_file_actions_init(&files) != 0)
+        return -1;
+    int failed = posix_spawnattr_init(&how);
+    if (!failed) {
+        failed = posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP) || posix_spawnattr_setpgroup(&how, 0) ||
+                 posix_spawn_file_actions_adddup2(&files, to, STDERR_FILENO) ||
+                 posix_spawn(pid, arguments[0], &files, &how, arguments, environment);
+        posix_spawnattr_destroy(&how);
+    }
+    posix_spawn_file_actions_destroy(&files);
+    return failed ? -1 : 0;
+}
+
+static void tell(struct said *said)
+{
+    char *rest = NULL;
+    for (size_t i = 0; i < said->n; i++)
+        if ((unsigned char)said->text[i] < ' ' && said->text[i] != '\n')
+            said->text[i] = '?';
+    said->text[said->n] = '\0';
+    for (char *line = strtok_r(said->text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        slurm_error("%s", line);
+}
+
+/* Wait for `pid`, but CLOSING_LIMIT_S at most: then kill its process group. Returns its exit code; -1: it had none. */
+static int wait_for_command(pid_t pid)
+{
+    struct said nothing = {.pipe = -1};
+    return wait_for(pid, &nothing);
+}
+
+/* Run a program with these arguments in a minimal environment, with the same limit. Its standard error goes to
+   Slurm's log, line by line. Returns as wait_for_command does. */
+static int run_command(char *const arguments[])
+{
+    /* NumPy's threads, one for each processor, would count against the limits of the process that opens a profile. */
+    static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
+                                        "OPENBLAS_NUM_THREADS=1", NULL};
+    char conf[PATH_MAX + 16];
+    const char *told = getenv("SLURM_CONF");
+    char *with_conf[] = {environment[0], environment[1], environment[2], conf, NULL};
+    struct said said = {.n = 0};
+    int ends[2], code = -1;
+    pid_t pid;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    said.pipe = ends[0];
+    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
+    int failed = spawn(&pid, arguments, is_told ? with_conf : environment, ends[1]);
+    close(ends[1]);
+    if (!failed)
+        code = wait_for(pid, &said);
+    listen_to(&said, 0);
+    close(ends[0]);
+    tell(&said);
+    return code;
+}
+
+/* ---- what Slurm calls ---- */
 
 SPANK_PLUGIN(mpicoloc, 1)
 
 static const char SHARED_MEMORY[] = "/dev/shm";
 
-static struct ms_site site;
-static struct ms_user user;
+static struct site_settings site;
+static struct user_settings user;
 /* Note of the step in this process, if this node closes it. */
 static struct mn_note note;
 
 static int option_given(int value, const char *text, int is_remote)
 {
     (void)value;
-    const char *wrong = ms_take_option(&user, text);
+    const char *wrong = take_option(&user, text);
     if (!wrong)
         return ESPANK_SUCCESS;
     slurm_error("--mpicoloc=%s: %s", text, wrong);
@@ -81,11 +392,11 @@ static int is_signing(void)
 static void read_site(int n_words, char *words[], int is_quiet)
 {
     for (int i = 0; i < n_words; i++) {
-        const char *wrong = ms_take_word(&site, words[i]);
+        const char *wrong = take_word(&site, words[i]);
         if (wrong && !is_quiet)
             slurm_error("mpicoloc: plugstack.conf: %s %s: left out", words[i], wrong);
     }
-    if (is_signing() && !ms_names_steps(site.out)) {
+    if (is_signing() && !names_steps(site.out)) {
         site.key_file[0] = '\0';
         if (!is_quiet)
             slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, and one file cannot be the profile of each step: "
@@ -144,7 +455,7 @@ static void set_out(spank_t spank)
         spank_get_item(spank, S_JOB_UID, &uid))
         return;
     name_of_step(name, sizeof name, step);
-    if (ms_expand(path, sizeof path, site.out, job, name, uid))
+    if (expand(path, sizeof path, site.out, job, name, uid))
         mt_set(spank, "OUT", path);
     else
         slurm_error("mpicoloc: job %u: plugstack.conf: out=%s is too long", job, site.out);
@@ -152,9 +463,9 @@ static void set_out(spank_t spank)
 
 static int is_wanted(spank_t spank)
 {
-    char partition[MS_N_NAME] = "";
+    char partition[N_NAME] = "";
     spank_err_t found = spank_getenv(spank, "SLURM_JOB_PARTITION", partition, sizeof partition);
-    return ms_is_wanted(&site, &user, found == ESPANK_SUCCESS ? partition : NULL);
+    return is_partition_wanted(&site, &user, found == ESPANK_SUCCESS ? partition : NULL);
 }
 
 int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
@@ -194,7 +505,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
     for (size_t i = 0; i < n_rest; i++)
         arguments[10 + i] = rest[i];
-    int code = mr_run(arguments);
+    int code = run_command(arguments);
     if (code != 0)
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
@@ -261,11 +572,11 @@ int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 /* One node does it for all. If Slurm does not say which is first, each node does it, which is harmless. */
 static int is_first_node(void)
 {
-    char first[MS_N_NAME];
+    char first[N_NAME];
     const char *own = getenv("SLURMD_NODENAME"), *all = getenv("SLURM_NODELIST");
     if (!own || !all)
         return 1;
-    ms_first_node(first, sizeof first, all);
+    take_first_node(first, sizeof first, all);
     return strcmp(own, first) == 0;
 }
 
@@ -274,7 +585,7 @@ static int is_first_node(void)
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
-    if (!ms_expand(pattern, sizeof pattern, site.out, job, NULL, uid))
+    if (!expand(pattern, sizeof pattern, site.out, job, NULL, uid))
         return 0;
     pid_t pid = fork();
     if (pid == 0) {
@@ -282,7 +593,7 @@ static int has_left(uint32_t job, uid_t uid)
         setpgid(0, 0);
         _exit(!mn_has(site.spool, job) && glob(pattern, GLOB_NOSORT, NULL, &found) != 0);
     }
-    int code = pid > 0 ? mr_wait(pid) : -1;
+    int code = pid > 0 ? wait_for_command(pid) : -1;
     if (code < 0)
         slurm_error("mpicoloc: job %u: %s cannot be looked for within %d s: nothing is signed", job, pattern,
                     CLOSING_LIMIT_S);

@@ -46,26 +46,7 @@ typedef struct mc_trace_chunk {
     mc_trace_column columns[MC_TRACE_N_COLUMNS];
 } mc_trace_chunk;
 
-/* encoder.c: encode n events (1 to MC_TRACE_CHUNK) of a rank. The payload is valid until the next call. */
-typedef struct mc_trace_encoder mc_trace_encoder;
-mc_trace_encoder *mc_trace_encoder_new(void);
-const void *mc_trace_encode(mc_trace_encoder *encoder, int rank, const mc_event *events, uint32_t n,
-                            uint32_t *size_bytes);
-
-/* file.c: a file of blocks. Each block is written completely or not at all. Errors are errno values. */
-typedef struct mc_trace_file {
-    int fd; /* -1: closed */
-    uint64_t size_bytes, n_pushed, t_pushed;
-} mc_trace_file;
-
-/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and
-   always that of another job, is replaced. */
-int mc_trace_file_open(mc_trace_file *file, const mc_segment *first, int is_begun);
-int mc_trace_file_put(mc_trace_file *file, uint16_t type, const void *payload, uint32_t size_bytes);
-void mc_trace_file_push(mc_trace_file *file, uint64_t now); /* start writing to disk, now and then, without waiting */
-void mc_trace_file_close(mc_trace_file *file);
-
-/* tracer.c: a thread that empties the rings of the job's ranks on this node. NULL: the job wants no such trace. */
+/* A thread that empties the rings of the job's ranks on this node. NULL: the job wants no such trace. */
 typedef struct mc_tracer mc_tracer;
 mc_tracer *mc_tracer_start(const char *key);
 void mc_tracer_stop(mc_tracer *tracer); /* takes the remaining events first */

@@ -1,4 +1,4 @@
-/* A thread of the node agent's process that writes all events of the job's ranks. */
+/* A trace of everything: a thread of the node agent's process writes all events of the job's ranks to a file. */
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "common/proc.h"
@@ -7,6 +7,7 @@
 #include "trace/trace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +16,354 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+/* ---- events as columns, whose values take as few bytes as most of them need ---- */
+
+enum {
+    N_SLOTS = 2 * MC_TRACE_CHUNK,
+    SLOT_SHIFT = 48,
+    ROOM = sizeof(mc_trace_chunk) + MC_TRACE_CHUNK * (8 + 8 + 8 + 8 + 2) + 64,
+};
+
+typedef struct slot {
+    uint64_t kind;
+    uint32_t round, i_kind;
+} slot;
+
+typedef struct trace_encoder {
+    uint32_t round, n_kinds; /* entries of earlier rounds count as free */
+    slot slots[N_SLOTS];
+    uint64_t kinds[MC_TRACE_CHUNK];
+    uint64_t values[MC_TRACE_N_COLUMNS][MC_TRACE_CHUNK];
+    uint64_t exceptions[MC_TRACE_CHUNK];
+    uint32_t places[MC_TRACE_CHUNK];
+    uint8_t out[ROOM];
+} trace_encoder;
+
+static uint32_t find_kind(trace_encoder *e, uint64_t kind)
+{
+    uint32_t i = (uint32_t)(kind * 0x9e3779b97f4a7c15ULL >> SLOT_SHIFT);
+    while (e->slots[i].round == e->round && e->slots[i].kind != kind)
+        i = (i + 1) % N_SLOTS;
+    if (e->slots[i].round != e->round) {
+        e->slots[i] = (slot){kind, e->round, e->n_kinds};
+        e->kinds[e->n_kinds++] = kind;
+    }
+    return e->slots[i].i_kind;
+}
+
+static uint64_t kind_of(const mc_event *event)
+{
+    uint64_t tail;
+    memcpy(&tail, &event->peer, sizeof tail);
+    return tail & ~((uint64_t)MC_EVENT_LAP << 32);
+}
+
+static void split(trace_encoder *e, mc_trace_chunk *chunk, const mc_event *events, uint32_t n)
+{
+    uint64_t t = events[0].t_ns;
+    chunk->t_first = chunk->t_min = chunk->t_max = t;
+    for (uint32_t i = 0; i < n; i++) {
+        const mc_event *event = &events[i];
+        int64_t step = (int64_t)(event->t_ns - t);
+        t = event->t_ns;
+        chunk->t_step = step < chunk->t_step ? step : chunk->t_step;
+        chunk->t_min = t < chunk->t_min ? t : chunk->t_min;
+        chunk->t_max = t > chunk->t_max ? t : chunk->t_max;
+        e->values[MC_TRACE_T][i] = (uint64_t)step;
+        e->values[MC_TRACE_DURATION][i] = event->duration_ns;
+        e->values[MC_TRACE_BYTES][i] = event->bytes;
+        e->values[MC_TRACE_KIND][i] = find_kind(e, kind_of(event));
+    }
+    for (uint32_t i = 0; i < n && chunk->t_step; i++)
+        e->values[MC_TRACE_T][i] -= (uint64_t)chunk->t_step;
+}
+
+static uint32_t n_bytes(uint64_t value)
+{
+    return value ? (uint32_t)(71 - __builtin_clzll(value)) / 8 : 0;
+}
+
+static uint32_t best_width(const uint64_t *values, uint32_t n)
+{
+    uint32_t n_of[9] = {0}, best = 8, n_wider = 0;
+    uint64_t least = 8 * (uint64_t)n;
+    for (uint32_t i = 0; i < n; i++)
+        n_of[n_bytes(values[i])]++;
+    for (uint32_t width = 8; width-- > 0;) {
+        n_wider += n_of[width + 1];
+        uint64_t size = (uint64_t)n * width + 12 * (uint64_t)n_wider;
+        if (size < least) {
+            least = size;
+            best = width;
+        }
+    }
+    return best;
+}
+
+static uint8_t *append(uint8_t *out, const void *data, size_t size)
+{
+    memcpy(out, data, size);
+    return out + size;
+}
+
+static uint8_t *put_column(trace_encoder *e, mc_trace_column *column, const uint64_t *values, uint32_t n, uint8_t *out)
+{
+    uint32_t width = best_width(values, n), n_exceptions = 0;
+    uint64_t most = width == 8 ? UINT64_MAX : (1ull << (8 * width)) - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t value = values[i];
+        if (__builtin_expect(value > most, 0)) {
+            e->exceptions[n_exceptions] = value;
+            e->places[n_exceptions++] = i;
+            value = 0;
+        }
+        memcpy(out, &value, sizeof value); /* the next value overwrites the bytes too many */
+        out += width;
+    }
+    *column = (mc_trace_column){width, n_exceptions};
+    out = append(out, e->exceptions, n_exceptions * sizeof *e->exceptions);
+    return append(out, e->places, n_exceptions * sizeof *e->places);
+}
+
+/* Encode n events (1 to MC_TRACE_CHUNK) of a rank. The payload is valid until the next call. */
+static const void *encode(trace_encoder *e, int rank, const mc_event *events, uint32_t n, uint32_t *size_bytes)
+{
+    mc_trace_chunk chunk = {.rank = rank, .n = n};
+    uint8_t *out = e->out + sizeof chunk;
+    e->round++;
+    e->n_kinds = 0;
+    split(e, &chunk, events, n);
+    chunk.n_kinds = e->n_kinds;
+    out = append(out, e->kinds, e->n_kinds * sizeof *e->kinds);
+    for (int i = 0; i < MC_TRACE_N_COLUMNS; i++)
+        out = put_column(e, &chunk.columns[i], e->values[i], n, out);
+    memset(out, 0, 8);
+    memcpy(e->out, &chunk, sizeof chunk);
+    *size_bytes = ((uint32_t)(out - e->out) + 7) & ~7u;
+    return e->out;
+}
+
+/* ---- the file ---- */
+
+/* Each block is written completely or not at all, so that the file of a node that died can be read. Errors are errno values. */
+typedef struct trace_file {
+    int fd; /* -1: closed */
+    uint64_t size_bytes, n_pushed, t_pushed;
+} trace_file;
+
+enum { NAMES_BYTES_MAX = 1 << 20 };
+
+static const uint64_t PUSH_EVERY_NS = 1000000000u;
+
+static uint32_t crc_table[8][256];
+static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
+
+static void make_crc_table(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+        crc_table[0][i] = crc;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int j = 1; j < 8; j++)
+            crc_table[j][i] = crc_table[j - 1][i] >> 8 ^ crc_table[0][crc_table[j - 1][i] & 0xff];
+}
+
+/* size_bytes: a multiple of 8. */
+static uint32_t crc_of(const uint8_t *data, uint32_t size_bytes)
+{
+    uint32_t crc = 0xffffffffu;
+    pthread_once(&crc_once, make_crc_table);
+    for (uint32_t i = 0; i < size_bytes; i += 8) {
+        uint32_t low, high;
+        memcpy(&low, data + i, sizeof low);
+        memcpy(&high, data + i + 4, sizeof high);
+        low ^= crc;
+        crc = crc_table[7][low & 0xff] ^ crc_table[6][low >> 8 & 0xff] ^ crc_table[5][low >> 16 & 0xff] ^
+              crc_table[4][low >> 24] ^ crc_table[3][high & 0xff] ^ crc_table[2][high >> 8 & 0xff] ^
+              crc_table[1][high >> 16 & 0xff] ^ crc_table[0][high >> 24];
+    }
+    return ~crc;
+}
+
+static int write_all(int fd, struct iovec *parts, int n_parts)
+{
+    while (n_parts) {
+        ssize_t n = writev(fd, parts, n_parts);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n ? errno : ENOSPC;
+        while (n_parts && (size_t)n >= parts->iov_len) {
+            n -= (ssize_t)parts->iov_len;
+            parts++;
+            n_parts--;
+        }
+        if (n_parts) {
+            parts->iov_base = (char *)parts->iov_base + n;
+            parts->iov_len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static int trace_file_put(trace_file *file, uint16_t type, const void *payload, uint32_t size_bytes)
+{
+    mc_trace_block block = {MC_TRACE_MAGIC, MC_TRACE_VERSION, type, size_bytes, crc_of(payload, size_bytes)};
+    struct iovec parts[] = {{&block, sizeof block}, {(void *)(uintptr_t)payload, size_bytes}};
+    int error = write_all(file->fd, parts, 2);
+    if (!error)
+        file->size_bytes += sizeof block + size_bytes;
+    else if (ftruncate(file->fd, (off_t)file->size_bytes) != 0)
+        return error; /* a reader recognises half a block by its checksum */
+    return error;
+}
+
+static void trace_file_close(trace_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+}
+
+/* <profile without .h5>.trace/<first rank of this node>.mct */
+static int path_of(char *path, size_t size, const mc_segment *first)
+{
+    if (mc_path_beside(path, size - 32, first->out_path, ".trace") != MC_OK)
+        return ENAMETOOLONG;
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return errno;
+    size_t n = strlen(path);
+    snprintf(path + n, size - n, "/%d.mct", first->world_rank);
+    return 0;
+}
+
+static int put_head(trace_file *file, const mc_segment *first)
+{
+    mc_trace_head head = {.world_size = first->world_size,
+                          .n_nodes = first->n_nodes,
+                          .start_realtime_ns = first->start_realtime_ns,
+                          .t_init = first->t_init};
+    memcpy(head.job_id, first->job_id, sizeof head.job_id);
+    memcpy(head.hostname, first->hostname, sizeof head.hostname);
+    return trace_file_put(file, MC_TRACE_HEAD, &head, sizeof head);
+}
+
+/* The list of names lies beside the library that this rank has loaded. */
+static FILE *open_names(const mc_segment *first)
+{
+    char line[MC_PATH_LEN + 128], path[MC_PATH_LEN + 144], name[64];
+    FILE *found = NULL;
+    snprintf(name, sizeof name, "/proc/%d/maps", first->pid);
+    FILE *maps = fopen(name, "re");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        char *begin = strchr(line, '/'), *library = strstr(line, "/libmpicoloc-"), *end = strrchr(line, '.');
+        if (!begin || !library || !end || end < library)
+            continue;
+        snprintf(path, sizeof path, "%.*s.calls.json", (int)(end - begin), begin);
+        found = fopen(path, "re");
+    }
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+/* Without the list, calls are named by numbers. */
+static int put_names(trace_file *file, const mc_segment *first)
+{
+    int error = 0;
+    FILE *list = open_names(first);
+    char *text = list ? malloc(NAMES_BYTES_MAX) : NULL;
+    size_t n = text ? fread(text, 1, NAMES_BYTES_MAX - 8, list) : 0;
+    if (n) {
+        memset(text + n, ' ', 8);
+        error = trace_file_put(file, MC_TRACE_CALLS, text, ((uint32_t)n + 7) & ~7u);
+    }
+    free(text);
+    if (list)
+        fclose(list);
+    return error;
+}
+
+/* Bytes behind a block that begins there; 0: it is not whole. A tracer that is killed while it writes leaves half. */
+static uint64_t end_of_block(int fd, uint64_t begin, uint64_t size_bytes)
+{
+    mc_trace_block block;
+    if (pread(fd, &block, sizeof block, (off_t)begin) != (ssize_t)sizeof block || block.magic != MC_TRACE_MAGIC ||
+        block.version != MC_TRACE_VERSION || block.size_bytes % 8)
+        return 0;
+    uint64_t end = begin + sizeof block + block.size_bytes;
+    return end <= size_bytes ? end : 0;
+}
+
+/* End of the last whole block of a file of this job; 0: it is of another one. */
+static uint64_t end_of_blocks(int fd, uint64_t size_bytes, const mc_segment *first)
+{
+    mc_trace_head head;
+    if (pread(fd, &head, sizeof head, sizeof(mc_trace_block)) != (ssize_t)sizeof head ||
+        memcmp(head.job_id, first->job_id, sizeof head.job_id) != 0)
+        return 0;
+    uint64_t end = 0, next = 0;
+    while ((next = end_of_block(fd, end, size_bytes)) != 0)
+        end = next;
+    return end;
+}
+
+/* Behind what another tracer of this job has written. 0: there is nothing to go on with. */
+static int open_again(trace_file *file, const char *path, const mc_segment *first)
+{
+    struct stat status;
+    file->fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (file->fd < 0)
+        return 0;
+    if (fstat(file->fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
+        uint64_t end = end_of_blocks(file->fd, (uint64_t)status.st_size, first);
+        if (end && (end == (uint64_t)status.st_size || ftruncate(file->fd, (off_t)end) == 0)) {
+            file->size_bytes = file->n_pushed = end;
+            return 1;
+        }
+    }
+    trace_file_close(file);
+    return 0;
+}
+
+/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and always
+   that of another job, is replaced. */
+static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
+{
+    char path[MC_PATH_LEN + 64];
+    *file = (trace_file){.fd = -1};
+    int error = path_of(path, sizeof path, first);
+    if (error)
+        return error;
+    if (is_begun && open_again(file, path, first))
+        return 0;
+    /* Never overwrite the old file: somebody may be reading it. */
+    if (unlink(path) != 0 && errno != ENOENT)
+        return errno;
+    file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (file->fd < 0)
+        return errno;
+    error = put_head(file, first);
+    return error ? error : put_names(file, first);
+}
+
+/* Start writing to disk, now and then, without waiting. */
+static void trace_file_push(trace_file *file, uint64_t now)
+{
+    if (file->fd < 0 || now < file->t_pushed + PUSH_EVERY_NS || file->n_pushed == file->size_bytes)
+        return;
+    sync_file_range(file->fd, (off_t)file->n_pushed, (off_t)(file->size_bytes - file->n_pushed), SYNC_FILE_RANGE_WRITE);
+    file->n_pushed = file->size_bytes;
+    file->t_pushed = now;
+}
+
+/* ---- the thread ---- */
 
 enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 
@@ -40,8 +388,8 @@ struct mc_tracer {
     int error;
     int n_ranks, local_size;
     uint64_t nap_ns, t_found, t_first;
-    mc_trace_file file;
-    mc_trace_encoder *encoder;
+    trace_file file;
+    trace_encoder *encoder;
     traced_rank ranks[MC_N_NODE_RANKS];
 };
 
@@ -113,7 +461,7 @@ static int open_file(mc_tracer *tracer)
         if (tracer->ranks[i].world_rank < first->world_rank)
             first = &tracer->ranks[i];
     }
-    int error = mc_trace_file_open(&tracer->file, first->segment, n_taken > 0);
+    int error = trace_file_open(&tracer->file, first->segment, n_taken > 0);
     if (error)
         give_up(tracer, error);
     return !error;
@@ -154,8 +502,8 @@ static int put_chunk(mc_tracer *tracer, traced_rank *rank, uint32_t n)
 {
     uint32_t size_bytes;
     const mc_event *events = &rank->events[rank->n_taken & (rank->n_events_max - 1)];
-    const void *payload = mc_trace_encode(tracer->encoder, rank->world_rank, events, n, &size_bytes);
-    int error = mc_trace_file_put(&tracer->file, MC_TRACE_EVENTS, payload, size_bytes);
+    const void *payload = encode(tracer->encoder, rank->world_rank, events, n, &size_bytes);
+    int error = trace_file_put(&tracer->file, MC_TRACE_EVENTS, payload, size_bytes);
     if (error) {
         give_up(tracer, error);
         return 0;
@@ -214,7 +562,7 @@ static void turn(mc_tracer *tracer, int is_last)
         tracer->nap_ns = NAP_MIN_NS;
     else if (fullest < 2 && tracer->nap_ns < NAP_MAX_NS)
         tracer->nap_ns *= 2;
-    mc_trace_file_push(&tracer->file, now);
+    trace_file_push(&tracer->file, now);
 }
 
 static void *be_tracer(void *data)
@@ -255,7 +603,7 @@ mc_tracer *mc_tracer_start(const char *key)
     snprintf(tracer->key, sizeof tracer->key, "%s", key);
     tracer->file.fd = -1;
     tracer->nap_ns = NAP_MIN_NS;
-    tracer->encoder = mc_trace_encoder_new();
+    tracer->encoder = calloc(1, sizeof *tracer->encoder);
     if (!tracer->encoder || start_thread(tracer) != 0) {
         free(tracer->encoder);
         free(tracer);
@@ -270,7 +618,7 @@ void mc_tracer_stop(mc_tracer *tracer)
         return;
     mc_wake(&tracer->wake);
     pthread_join(tracer->thread, NULL);
-    mc_trace_file_close(&tracer->file);
+    trace_file_close(&tracer->file);
     for (int i = 0; i < tracer->n_ranks; i++)
         mc_shm_unmap(tracer->ranks[i].segment, tracer->ranks[i].size_bytes);
     free(tracer->encoder);

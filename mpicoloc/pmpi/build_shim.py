@@ -220,7 +220,7 @@ def _generate(
     prototypes += generate.removed_prototypes(calls, abi, declared)
     helper_list = generate.helpers(declared, abi)
     (folder / "calls_gen.h").write_text(
-        generate.emit_header(prototypes, helper_list, header, abi != "abi"), encoding="utf-8"
+        generate.emit_header(prototypes, helper_list, calls, header, abi != "abi"), encoding="utf-8"
     )
     (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
     if abi != "abi":

@@ -15,7 +15,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import build_shim, paths
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
-_PARTS = ("plugin.c", "command.c", "levels.c", "notes.c", "settings.c", "task.c")
+_PARTS = ("plugin.c", "environment.c", "notes.c")
 _FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
 
 

@@ -14,15 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mpicoloc.pmpi.declarations import INCLUDES, Prototype, base_name, parse_prototypes
-from mpicoloc.pmpi.generate_quick import SITE, STACK, quick_lines
-from mpicoloc.pmpi.generate_volume import (
-    Timing,
-    c_completion_lines,
-    first_lines,
-    forget_lines,
-    volume_lines,
-)
+from mpicoloc.pmpi.declarations import INCLUDES, Param, Prototype, base_name, parse_prototypes
 
 # Handle conversions touch no data; the others cost less than recording them would.
 _NOT_WRAPPED = re.compile(
@@ -43,6 +35,8 @@ _CONVERSIONS = (
     "MPI_Status_f2c",
 )
 _HELPERS = ("MPI_Get_library_version",)
+SITE = "__builtin_return_address(0)"
+STACK = "MC_STACK()"
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,39 @@ class Row:
         """Whether a wrapper does more than to record the call and what it completed."""
         hooks = self.volume or self.before or self.after or self.forget or self.first
         return bool(hooks) or self.status >= 0 or self.world not in ("", "real")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Whether a call is timed by sampling, and which parameter tells that something happened."""
+
+    is_light: bool = False
+    flag: str = ""
+
+    is_local: bool = False
+    """It only looks up something: it may be counted without a frame on the stack."""
+
+    def enter(self, call: str, site: str, stack: str) -> str:
+        """The hook at the call's begin."""
+        if self.is_light:
+            return f"mc_enter_light(&mc_f, {call}, {site}, {stack})"
+        return f"mc_enter(&mc_f, {call}, {site})"
+
+    def happened(self, flag_type: str = "int") -> str:
+        """A C condition: the call ended well, and the parameter tells that something happened."""
+        # of a number, MPI_UNDEFINED is negative; a LOGICAL may be -1
+        sign = ">" if "count" in self.flag else "!="
+        return f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
+
+    def leave(self, sent: str = "0", received: str = "0", flag_type: str = "int") -> list[str]:
+        """Statements that end the call `mc_rc`."""
+        if not self.is_light:
+            return [f"    mc_leave(&mc_f, {sent}, {received});"]
+        light = f"mc_leave_light(&mc_f, {sent}, {received});"
+        if not self.flag:
+            return [f"    {light}"]
+        return [f"    if ({self.happened(flag_type)})", f"        mc_leave_done(&mc_f, {sent}, {received});",
+                "    else", f"        {light}"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -155,8 +182,6 @@ def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
 def c_operand(arg: str, prototype: Prototype) -> str:
     """A C expression for one operand of ``calls.toml``, such as "count:1"."""
     kind, _, position = arg.partition(":")
-    if kind == "any":
-        return "MPI_ANY_SOURCE"
     name = prototype.params[int(position)].name
     forms = {
         "count": f"(long long){name}",
@@ -183,10 +208,200 @@ def is_persistent(name: str) -> bool:
     return name.removesuffix("_c").endswith("_init")
 
 
+def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
+    """Statements that drop what is known of a handle before it is freed, inside callbacks of MPI as well."""
+    if not row.forget:
+        return []
+    pointers = [params[int(arg.partition(":")[2])].name for arg in row.args]
+    guard = [f"    if ({' && '.join(f'{name} != NULL' for name in pointers)})"] if pointers else []
+    return [*guard, f"    {'    ' if guard else ''}{row.forget}({', '.join(operands)});"]
+
+
+def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
+    """Statements before the call that read a handle which it replaces."""
+    if not row.first:
+        return []
+    pointer = params[int(row.args[0].partition(":")[2])].name
+    lines = ["    mc_volume mc_v = {.frame = &mc_f};", f"    if ({pointer} != NULL)"]
+    return [*lines, f"        {row.first}(&mc_v, {operands[0]});"]
+
+
+def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
+    """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
+    used = operands[1:] if row.first else operands
+    kept = ", .is_kept = 1" if is_kept else ""
+    lines = [] if row.first else [f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"]
+    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {"]
+    lines += [f"        {row.volume}({', '.join(['&mc_v', *used])});"] if row.volume else []
+    if is_kept:
+        return [*lines, f"        mc_persistent_keep({request}, &mc_v);", "    }"]
+    lines += [f"        mc_request_began(&mc_v, {request});"] if request else []
+    lines += ["        mc_record_moved(&mc_f, &mc_v);", "    }"]
+    return [*lines, *["    mc_volume_done(&mc_v);"] * bool(row.first)]
+
+
+def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
+    """Names of the parameters of a completion call by what they are in ``calls.toml``."""
+    found = {}
+    for arg in row.args:
+        what, _, position = arg.partition(":")
+        found[what] = params[int(position)].name
+    return found
+
+
+def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
+    """Whether a completion call completed all, and how many; after a failure they may be no pointers."""
+    flag = f"(mc_rc == MPI_SUCCESS && *(const {c_type} *){at['flag']} != 0)" if "flag" in at else "1"
+    if "number" not in at:
+        return flag, flag
+    return flag, f"({at['number']} != NULL ? *(const {c_type} *){at['number']} : 0)"
+
+
+def is_ignored(status: str) -> str:
+    """A C condition: the program wants no status."""
+    return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
+
+
+def completion_begin(count: str, requests: str, status: str, ignored: str) -> list[str]:
+    """Statements before a completion call: its statuses may become the shim's own."""
+    return [
+        "    mc_volume mc_v = {.frame = &mc_f};",
+        "    mc_completion mc_c;",
+        f"    {status} = mc_completion_begin(&mc_c, &mc_v, {count}, {requests}, {status}, {ignored});",
+    ]
+
+
+def completion_end(row: Row, flag: str, number: str, indices: str, base: str) -> list[str]:
+    """Statements that record what a completion call ended."""
+    if row.completes == "all":
+        end = f"mc_completion_all(&mc_c, &mc_v, mc_rc, {flag});"
+    else:
+        end = f"mc_completion_some(&mc_c, &mc_v, mc_rc, {number}, {indices}, {base});"
+    happened = "mc_c.n > 0" if flag == "1" else f"mc_c.n > 0 && (mc_rc != MPI_SUCCESS || {flag})"
+    return [f"    if ({happened}) {{", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
+
+
+def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
+    """The C wrapper of a completion call from the real call on."""
+    at = completion_params(row, params)
+    status = at["status"]
+    count = at.get("count", "1")
+    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, is_ignored(status))
+    lines += [f"    int mc_rc = {real};"]
+    flag, number = results(at, "int")
+    lines += completion_end(row, flag, number, at.get("indices", ""), "0")
+    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]
+
+
+def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
+    """The exported function, which goes the short way where it can, up to the head of its general part.
+
+    The general part needs much of the stack, so it is a function of its own. Empty if all calls need it.
+    """
+    if timing.is_local:
+        way = [f"    if (mc_count(MC_CALL_{p.name}, {SITE}))", f"        return {real};"]
+    elif not timing.is_light or row.needs_more or (row.completes and not timing.flag):
+        return []
+    elif row.completes:
+        way = _completion_lines(p, row, timing, real)
+    else:
+        way = _plain_lines(p, timing, real)
+    general = f"general_{p.name}"
+    decl = ", ".join(["void *mc_site", "const char *mc_stack", *([p.decl] if p.params else [])])
+    return [
+        f"static __attribute__((noinline)) int {general}({decl});",
+        f"MC_EXPORT int {p.name}({p.decl})",
+        "{",
+        *swaps,
+        *way,
+        f"    return {general}({', '.join([SITE, STACK, *(q.name for q in p.params)])});",
+        "}",
+        f"static int {general}({decl})",
+        "{",
+    ]
+
+
+def _enter(p: Prototype) -> str:
+    return f"mc_enter_quick(MC_CALL_{p.name}, {SITE}, {STACK})"
+
+
+def _plain_lines(p: Prototype, timing: Timing, real: str) -> list[str]:
+    lines = [f"    if ({_enter(p)}) {{", f"        int mc_rc = {real};"]
+    if timing.flag:
+        lines += [
+            f"        if ({timing.happened()}) {{",
+            f"            mc_frame mc_f = mc_quick_frame({SITE});",
+        ]
+        lines += ["            mc_leave_done(&mc_f, 0, 0);", "            return mc_rc;", "        }"]
+    return [*lines, "        mc_leave_quick();", "        return mc_rc;", "    }"]
+
+
+def _completion_lines(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
+    at = completion_params(row, p.params)
+    status, requests, count = at["status"], at["requests"], at.get("count", "1")
+    flag, number = results(at, "int")
+    ended = [f"    {line}" for line in completion_end(row, flag, number, at.get("indices", ""), "0")]
+    return [
+        "    mc_completion mc_c;",
+        f"    if (mc_completion_note(&mc_c, {count}, {requests}) && {_enter(p)}) {{",
+        f"        if ({is_ignored(status)})",
+        f"            {status} = (void *)mc_c.own_statuses;",
+        f"        int mc_rc = {real};",
+        f"        if (mc_rc == MPI_SUCCESS && !({timing.happened()})) {{",
+        "            mc_leave_quick();",
+        "            return mc_rc;",
+        "        }",
+        f"        mc_frame mc_f = mc_quick_frame({SITE});",
+        "        mc_volume mc_v = {.frame = &mc_f};",
+        f"        mc_completion_resume(&mc_c, {count}, {requests}, {status});",
+        *ended,
+        *(f"    {line}" for line in timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")),
+        "        return mc_rc;",
+        "    }",
+    ]
+
+
+_HOOK_TYPES = {
+    "count": "long long",
+    "rank": "int",
+    "flag": "int",
+    "inplace": "int",
+    "wide": "int",
+    "counts": "const void *",
+    "address": "void *",
+    "status": "const MPI_Status *",
+    "type": "MPI_Datatype",
+    "op": "MPI_Op",
+    "comm": "MPI_Comm",
+    "win": "MPI_Win",
+}
+"""C types of operands; a handle has that of the argument without its pointer, all others are mc_handles."""
+
+
+def _hook_prototypes(p: Prototype, row: Row) -> list[str]:
+    """Declarations of the functions that ``calls.toml`` names for one call."""
+    kinds = [arg.partition(":") for arg in row.args]
+    types = [
+        p.params[int(position)].type.rstrip(" *") if kind == "handle" else _HOOK_TYPES.get(kind, "mc_handles")
+        for kind, _, position in kinds
+    ]
+    used = {
+        row.volume: ["mc_volume *", *types[bool(row.first) :]],
+        row.first: ["mc_volume *", *types[:1]],
+        **dict.fromkeys((row.before, row.forget), types),
+        row.after: [] if row.finalize else types,
+    }
+    return [f"void {name}({', '.join(taken) or 'void'});" for name, taken in used.items() if name]
+
+
 def emit_header(
-    prototypes: Sequence[Prototype], helper_list: Sequence[Prototype], header: str, has_fortran: bool
+    prototypes: Sequence[Prototype],
+    helper_list: Sequence[Prototype],
+    calls: Calls,
+    header: str,
+    has_fortran: bool,
 ) -> str:
-    """``calls_gen.h``: numbers of the calls and the table of pointers to the real functions."""
+    """``calls_gen.h``: numbers of the calls, pointers to the real functions, and what the wrappers call."""
     lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", ""]
     lines += [INCLUDES.format(header=header)]
     lines += ["#define MC_HAS_FORTRAN 1", ""] * has_fortran
@@ -198,13 +413,16 @@ def emit_header(
     for p in [*prototypes, *helper_list]:
         lines += [f"#undef {p.name}", f"    {p.returns} (*p_{p.name})({p.decl});"]
     lines += ["} mc_real_table;", "", "extern const char *const mc_call_names[MC_N_CALLS + 1];"]
-    lines += ["const char *mc_call_name(int call);", "", "#endif", ""]
+    lines += ["const char *mc_call_name(int call);", ""]
+    lines += ["typedef struct mc_volume mc_volume;", "typedef struct mc_handles mc_handles;"]
+    hooks = (hook for p in prototypes for hook in _hook_prototypes(p, calls.row(p.name)))
+    lines += [*dict.fromkeys(hooks), "", "#endif", ""]
     return "\n".join(lines)
 
 
 def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     """``wrappers_gen.c``: one wrapper for each function."""
-    headers = ("calls/completion.h", "calls/volume.h", "regions.h", "world/world.h")
+    headers = ("calls/completion.h", "calls/volume.h", "mpi/app_world.h", "regions.h")
     head = [*(f'#include "guest/{header}"' for header in headers), ""]
     head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
     # programs may call what headers deprecate

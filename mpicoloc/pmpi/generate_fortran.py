@@ -14,15 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpicoloc.pmpi.declarations import Param, Prototype, base_name
-from mpicoloc.pmpi.generate import Calls, Row, is_persistent, needs_given
-from mpicoloc.pmpi.generate_quick import SITE, STACK
-from mpicoloc.pmpi.generate_volume import (
+from mpicoloc.pmpi.generate import (
+    SITE,
+    STACK,
+    Calls,
+    Row,
     Timing,
     completion_begin,
     completion_end,
     completion_params,
     first_lines,
     forget_lines,
+    is_persistent,
+    needs_given,
     results,
     volume_lines,
 )
@@ -31,7 +35,6 @@ _HEAD = """#include "guest/calls/completion.h"
 #include "guest/calls/volume.h"
 #include "guest/mpi/fortran.h"
 #include "guest/regions.h"
-#include "guest/world/world.h"
 
 #define MC_EXPORT __attribute__((visibility("default")))
 """
@@ -67,8 +70,6 @@ def _has_buffer(p: Prototype, calls: Calls) -> bool:
 def f_operand(arg: str, params: Sequence[Param]) -> str:
     """A C expression for one operand of ``calls.toml``, from Fortran's addresses."""
     kind, _, position = arg.partition(":")
-    if kind == "any":
-        return "MPI_ANY_SOURCE"
     param = params[int(position)]
     name = param.name
     handle = {"MPI_Comm": "comm", "MPI_Win": "win", "MPI_Request": "request", "MPI_Message": "message"}

@@ -33,7 +33,7 @@ LINKED = {
     "text": (*_COMMON, *objects.RECORDER),
     "object": (),
     "relocate": tuple(sources.c_files(objects.CSRC, ("agent/relocation",))),
-    "spank": (objects.CSRC / "spank/levels.c",),
+    "spank": (),
     "regions": (*_COMMON, *objects.RECORDER),
 }
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",

@@ -28,13 +28,11 @@ static pid_t no_fork(void)
 
 #define posix_spawn no_spawn
 #define fork no_fork
-#include "spank/command.c"
 #include "spank/notes.c"
 #include "spank/plugin.c"
 #undef fork
 #undef posix_spawn
-#include "spank/settings.c"
-#include "spank/task.c"
+#include "spank/environment.c"
 
 spank_context_t spank_context(void)
 {

@@ -7,12 +7,11 @@
 #include "guest/calls/peers.h"
 #include "guest/calls/requests.h"
 #include "guest/hooks.h"
-#include "guest/mpi/handles.h"
 #include "guest/mpi/real.h"
 
 #include <stdatomic.h>
 
-typedef struct mc_volume {
+struct mc_volume {
     uint64_t sent_bytes, recv_bytes;
     uint64_t read_bytes, written_bytes; /* from files, to files */
     uint64_t message_bytes;             /* of the one message to `peer` */
@@ -30,7 +29,7 @@ typedef struct mc_volume {
     uint64_t item_bytes;             /* of the datatype */
     int is_kept;                     /* a persistent operation: it moves nothing before it is started */
     struct mc_kept *kept; /* what it gives to each rank once it is started, for collectives with parts that differ */
-} mc_volume;
+};
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
@@ -54,7 +53,6 @@ typedef struct mc_last_type {
 extern _Atomic uint64_t mc_type_generation;
 extern __thread mc_last_type mc_type_used;
 uint64_t mc_find_bytes(long long count, MPI_Datatype type);
-void mc_type_gone(void);
 
 static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 {
@@ -84,85 +82,16 @@ void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Point to point. Receives that complete later are only noted, for mc_request_began or mc_persistent_keep. */
-void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
-void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int dest, MPI_Comm comm);
-void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm);
-void mc_volume_irecv(mc_volume *v, long long count, MPI_Datatype type, int source, MPI_Comm comm);
-void mc_volume_recv(mc_volume *v, int source, MPI_Comm comm, const MPI_Status *status);
-void mc_volume_sendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, int source,
-                        const MPI_Status *status);
-void mc_volume_isendrecv(mc_volume *v, long long scount, MPI_Datatype stype, int dest, MPI_Comm comm, long long rcount,
-                         MPI_Datatype rtype, int source);
-
-/* Matched probes: remember where the message came from. Call mc_message_taken before the message is received. */
-void mc_volume_mprobe(mc_volume *v, MPI_Message message, MPI_Comm comm);
-void mc_volume_improbe(mc_volume *v, int found, MPI_Message message, MPI_Comm comm);
-void mc_message_taken(mc_volume *v, MPI_Message message);
-void mc_volume_done(mc_volume *v);
-void mc_volume_mrecv(mc_volume *v, const MPI_Status *status);
-void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type);
-
 /* Persistent requests: remembered when they are made. Sends and collectives count when they are started, receives
    when they complete. */
 void mc_persistent_keep(MPI_Request request, mc_volume *v);
-void mc_volume_start(mc_volume *v, MPI_Request request);
-void mc_volume_startall(mc_volume *v, long long n, mc_handles requests);
 
 /* The call posted a receive or file access; `request` completes it. */
 void mc_request_began(mc_volume *v, MPI_Request request);
-void mc_request_cancelled(MPI_Request request);
-void mc_request_freed(mc_volume *v, MPI_Request request);
+void mc_volume_done(mc_volume *v);
 
-/* Files. */
-void mc_volume_file_read(mc_volume *v, const MPI_Status *status);
-void mc_volume_file_written(mc_volume *v, const MPI_Status *status);
-void mc_volume_file_iread(mc_volume *v, long long count, MPI_Datatype type);
-void mc_volume_file_iwrite(mc_volume *v, long long count, MPI_Datatype type);
-
-/* Collectives. in_place: this buffer is MPI_IN_PLACE. wide: the counts are MPI_Count, not int. */
-void mc_volume_bcast(mc_volume *v, long long count, MPI_Datatype type, int root, MPI_Comm comm);
-void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
-                      MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
-                       MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_scatter(mc_volume *v, long long scount, MPI_Datatype stype, int in_place, long long rcount,
-                       MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, int in_place, long long rcount,
-                        MPI_Datatype rtype, int root, MPI_Comm comm);
-void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
-                         MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_allgatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
-                          int wide, MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_alltoall(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
-                        MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_alltoallv(mc_volume *v, int in_place, const void *scounts, int wide, MPI_Datatype stype,
-                         const void *rcounts, MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_alltoallw(mc_volume *v, int in_place, const void *scounts, int wide, mc_handles stypes,
-                         const void *rcounts, mc_handles rtypes, MPI_Comm comm);
-void mc_volume_reduce(mc_volume *v, int in_place, long long count, MPI_Datatype type, int root, MPI_Comm comm);
-void mc_volume_allreduce(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
-void mc_volume_barrier(mc_volume *v, MPI_Comm comm);
-void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
-void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm);
-void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm);
-void mc_volume_neighbor_allgather(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
-                                  MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_alltoall(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
-                                 MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
-                                   MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
-                                  MPI_Datatype rtype, MPI_Comm comm);
-void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
-                                  mc_handles rtypes, MPI_Comm comm);
-
-/* One-sided: a message to the target, or from it, or both. */
-void mc_volume_put(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win);
-void mc_volume_get(mc_volume *v, long long count, MPI_Datatype type, int target, MPI_Win win);
-void mc_volume_get_accumulate(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount, MPI_Datatype rtype,
-                              int target, MPI_Op op, MPI_Win win);
-void mc_volume_fetch(mc_volume *v, MPI_Datatype type, int target, MPI_Op op, MPI_Win win);
-void mc_volume_swap(mc_volume *v, MPI_Datatype type, int target, MPI_Win win);
+/* calls_gen.h declares the functions that calls.toml names. Those of receives that complete later only note them, for
+   mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts are MPI_Count, not
+   int. */
 
 #endif

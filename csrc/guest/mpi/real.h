@@ -5,6 +5,12 @@
 
 #include "calls_gen.h"
 
+/* An array argument with handles of C, or of Fortran, which are integers. */
+struct mc_handles {
+    const void *items;
+    int is_fortran;
+};
+
 /* Handles that are addresses of data in Open MPI, and numbers in other libraries. */
 typedef struct mc_constants {
     MPI_Comm world, self, comm_null;

@@ -1,11 +1,13 @@
+/* The application's world, and what happens where MPI begins and ends: in MPI_Init, in sessions, in MPI_Finalize. */
 #define _GNU_SOURCE
-#include "guest/world/world.h"
+#include "guest/mpi/app_world.h"
 
 #ifdef MC_HAS_FORTRAN
 #include "guest/mpi/fortran.h"
 #endif
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,11 @@ enum { N_AT_ONCE = 256 };
 
 static const uint64_t PATIENCE_NS = 10000000000;
 
-int mc_is_swapped, mc_real_size, mc_app_size, *mc_app_ranks;
+int mc_is_swapped, mc_has_begun;
+
+/* Size of the real world with its coordinators, 0: there are none; and which of its ranks are the application's. */
+static int real_size, app_size, *app_ranks;
+
 MPI_Comm mc_app_world;
 #ifdef MC_HAS_FORTRAN
 MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
@@ -55,7 +61,7 @@ static int translate(MPI_Group application, MPI_Group real, int size)
         int n = size - first < N_AT_ONCE ? size - first : N_AT_ONCE;
         for (int i = 0; i < n; i++)
             ranks[i] = first + i;
-        status = MC_REAL(MPI_Group_translate_ranks)(application, n, ranks, real, mc_app_ranks + first);
+        status = MC_REAL(MPI_Group_translate_ranks)(application, n, ranks, real, app_ranks + first);
     }
     return status == MPI_SUCCESS;
 }
@@ -65,21 +71,21 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
     int size = 0;
     MPI_Group of_application, of_real;
     MC_REAL(MPI_Comm_size)(application, &size);
-    int *ranks = realloc(mc_app_ranks, (size_t)size * sizeof *ranks);
-    mc_app_size = 0;
+    int *ranks = realloc(app_ranks, (size_t)size * sizeof *ranks);
+    app_size = 0;
     if (ranks == NULL)
         return;
-    mc_app_ranks = ranks;
+    app_ranks = ranks;
     MC_REAL(MPI_Comm_group)(application, &of_application);
     MC_REAL(MPI_Comm_group)(real, &of_real);
     if (translate(of_application, of_real, size))
-        mc_app_size = size;
+        app_size = size;
     MC_REAL(MPI_Group_free)(&of_application);
     MC_REAL(MPI_Group_free)(&of_real);
 }
 
-/* The coordinators make the same call with colour 1. Both worlds keep the order of the real ranks. */
-MPI_Comm mc_split(MPI_Comm real)
+/* The world without coordinators, or MPI_COMM_NULL. The coordinators make the same call with colour 1. Both worlds keep the order of the real ranks. */
+static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
     MPI_Comm application = mc_known.comm_null;
@@ -88,14 +94,51 @@ MPI_Comm mc_split(MPI_Comm real)
         mc_disable("the world cannot be split from the coordinators", MC_E_MPI);
         return mc_known.comm_null;
     }
-    MC_REAL(MPI_Comm_size)(real, &mc_real_size);
+    MC_REAL(MPI_Comm_size)(real, &real_size);
     note_real_ranks(application, real);
     return application;
 }
 
+/* ---- attributes of the application's world under wrap: deleted in MPI_Finalize like those of MPI_COMM_WORLD ---- */
+
+static int copy_nothing(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *flag)
+{
+    (void)comm, (void)keyval, (void)extra, (void)value, (void)copy;
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
+/* MPI deletes attributes of a communicator in the reverse order of their setting. So the application's delete
+   functions, which may still use its world, have run before this one. */
+static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    (void)comm, (void)keyval, (void)value, (void)extra;
+    MPI_Comm world = mc_app_world;
+    if (!mc_is_swapped || world == mc_known.world)
+        return MPI_SUCCESS;
+    MC_REAL(MPI_Comm_free)(&world);
+    mc_app_world = mc_known.world;
+#ifdef MC_HAS_FORTRAN
+    mc_f_app_world = mc_f_world;
+#endif
+    return MPI_SUCCESS;
+}
+
+/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. The application's
+   attributes are on another communicator, so free that first. */
+static void end_world_with_self(void)
+{
+    int keyval;
+    if (!MC_HAVE(MPI_Comm_create_keyval) || !MC_HAVE(MPI_Comm_set_attr) || !MC_HAVE(MPI_Comm_free_keyval) ||
+        MC_REAL(MPI_Comm_create_keyval)(copy_nothing, end_world, &keyval, NULL) != MPI_SUCCESS)
+        return;
+    MC_REAL(MPI_Comm_set_attr)(mc_known.self, keyval, NULL);
+    MC_REAL(MPI_Comm_free_keyval)(&keyval);
+}
+
 static int swap_world(void)
 {
-    MPI_Comm application = mc_split(mc_known.world);
+    MPI_Comm application = split_world(mc_known.world);
     if (application == mc_known.comm_null)
         return 0;
     MC_REAL(MPI_Comm_set_name)(application, "MPI_COMM_WORLD");
@@ -105,7 +148,7 @@ static int swap_world(void)
     mc_f_world = mc_f_of_comm(mc_known.world);
     mc_f_app_world = mc_f_of_comm(application);
 #endif
-    mc_end_world_with_self();
+    end_world_with_self();
     return 1;
 }
 
@@ -260,7 +303,8 @@ static void start(int is_wrapped)
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
 
-int mc_is_ours(void)
+/* 0: recording is impossible here, and the user was told why. */
+static int is_ours(void)
 {
     if (phase != BEFORE_INIT)
         return phase != NOT_OURS;
@@ -274,28 +318,19 @@ int mc_is_ours(void)
     return phase == BEFORE_INIT;
 }
 
-int mc_is_over(void)
-{
-    return phase == STOPPED;
-}
-
-int mc_is_world_open(void)
-{
-    return is_world_open;
-}
-
-int mc_begin(MPI_Comm world)
+/* Record this job, whose ranks are those of `world`. */
+static void begin(MPI_Comm world)
 {
     if (phase != BEFORE_INIT)
-        return 0;
+        return;
     mc_app_world = world;
     own_pid = (int)getpid();
     phase = STARTED;
-    start(mc_real_size > 0);
-    return 1;
+    start(real_size > 0);
 }
 
-int mc_end(void)
+/* Stop recording and wait for the profile; 0: nothing was recorded. */
+static int end(void)
 {
     if (phase != STARTED)
         return 0;
@@ -309,12 +344,234 @@ int mc_end(void)
     return 1;
 }
 
-void mc_say_goodbye(void)
+/* ---- sessions ---- */
+
+/* Programs with sessions. They have no MPI_COMM_WORLD, so the application's first session opens one of ours as well,
+   with a communicator of all processes. Ours closes before the application's last one, so that the library can shut
+   down. */
+#ifdef MC_HAS_SESSIONS
+
+/* Threads may open sessions at the same time: the first one joins the job, the others wait for it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int n_open, n_opening;
+
+static struct {
+    int is_open, has_comm, size;
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm real, app;
+} own;
+
+static void close_own_session(void)
+{
+    static MPI_Comm none;
+    mc_next_round();
+    if (!own.is_open)
+        return;
+    if (own.has_comm && mc_app_world == own.app)
+        mc_app_world = none;
+    if (own.has_comm && own.app != own.real)
+        MC_REAL(MPI_Comm_free)(&own.app);
+    if (own.has_comm)
+        MC_REAL(MPI_Comm_free)(&own.real);
+    MC_REAL(MPI_Group_free)(&own.group);
+    MC_REAL(MPI_Session_finalize)(&own.session);
+    own.is_open = own.has_comm = 0;
+}
+
+static MPI_Comm first_real(void)
+{
+    return own.has_comm ? own.real : mc_known.world;
+}
+
+static int has_session(void)
+{
+    return __atomic_load_n(&n_open, __ATOMIC_RELAXED) > 0;
+}
+
+#else
+static void close_own_session(void)
+{
+    mc_next_round();
+}
+
+static MPI_Comm first_real(void)
+{
+    return mc_known.world;
+}
+
+static int has_session(void)
+{
+    return 0;
+}
+#endif
+
+/* Let the sleeping coordinators see that an unrecorded job ends. */
+static void say_goodbye(void)
 {
     MPI_Request request;
-    if (mc_real_size > 0 && MC_REAL(MPI_Ibarrier)(mc_first_real(), &request) == MPI_SUCCESS)
+    if (real_size > 0 && MC_REAL(MPI_Ibarrier)(first_real(), &request) == MPI_SUCCESS)
         MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
 }
+
+#ifdef MC_HAS_SESSIONS
+
+static int have_sessions(void)
+{
+    return MC_HAVE(MPI_Session_init) && MC_HAVE(MPI_Session_finalize) && MC_HAVE(MPI_Group_from_session_pset) &&
+           MC_HAVE(MPI_Comm_create_from_group) && MC_HAVE(MPI_Group_size) && MC_HAVE(MPI_Group_free) &&
+           MC_HAVE(MPI_Comm_free);
+}
+
+static int open_own_session(void)
+{
+    if (!have_sessions() ||
+        MC_REAL(MPI_Session_init)(mc_known.info_null, mc_known.errors_return, &own.session) != MPI_SUCCESS)
+        return 0;
+    own.is_open = MC_REAL(MPI_Group_from_session_pset)(own.session, "mpi://WORLD", &own.group) == MPI_SUCCESS;
+    if (own.is_open)
+        MC_REAL(MPI_Group_size)(own.group, &own.size);
+    else
+        MC_REAL(MPI_Session_finalize)(&own.session);
+    return own.is_open;
+}
+
+/* The coordinators make the same calls with the same tag. */
+static int make_own_comm(void)
+{
+    own.has_comm = MC_REAL(MPI_Comm_create_from_group)(own.group, "mpicoloc", mc_known.info_null,
+                                                       mc_known.errors_return, &own.real) == MPI_SUCCESS;
+    return own.has_comm;
+}
+
+static void join(void)
+{
+    if (!make_own_comm())
+        return mc_disable("this MPI library makes no communicator of all processes of a session", MC_E_MPI);
+    own.app = mc_is_wrapped() ? split_world(own.real) : own.real;
+    if (own.app == mc_known.comm_null)
+        own.app = own.real;
+    mc_app_world = own.app;
+    begin(own.app);
+}
+
+/* Joining waits for all processes, and some may call MPI_Init instead of opening a session. With coordinators, all
+   processes of this node have said by now which they do. Without, a process joins only when it makes a communicator
+   with all others. */
+static void open_or_join(void)
+{
+    if (!is_ours() || (phase == STOPPED && !mc_is_wrapped()) || mc_is_announced("init"))
+        return;
+    if (!open_own_session())
+        return mc_disable("this MPI library shows no processes of a session", MC_E_MPI);
+    if (mc_is_wrapped())
+        join();
+}
+
+void mc_before_session_init(void)
+{
+    __atomic_store_n(&mc_has_begun, 1, __ATOMIC_RELAXED);
+    mc_ops_share(); /* a program with sessions does not ask for a thread level */
+    pthread_mutex_lock(&lock);
+    int begins = n_open + n_opening++ == 0 && !is_world_open;
+    if (begins && mc_has_coordinator())
+        mc_announce("session");
+    pthread_mutex_unlock(&lock);
+    if (begins && mc_has_coordinator())
+        mc_await_others();
+    else if (begins)
+        mc_presence_begin_sessions();
+}
+
+void mc_after_session_init(void)
+{
+    pthread_mutex_lock(&lock);
+    n_opening--;
+    if (n_open++ == 0 && !is_world_open && !own.is_open)
+        open_or_join();
+    pthread_mutex_unlock(&lock);
+}
+
+void mc_before_session_finalize(void)
+{
+    pthread_mutex_lock(&lock);
+    if (n_open > 0 && --n_open == 0 && !is_world_open && own.is_open) {
+        if (own.has_comm && !end())
+            say_goodbye();
+        close_own_session();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void mc_after_session_finalize(void)
+{
+    pthread_mutex_lock(&lock);
+    if (n_open + n_opening == 0)
+        mc_presence_end_sessions();
+    pthread_mutex_unlock(&lock);
+}
+
+/* The handle that a call of C or Fortran has written at this address. */
+#if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
+#define F_HANDLE_AT(kind, none, at) \
+    (MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)(at).items) : (none))
+#define HANDLE_AT(kind, none, at) ((at).is_fortran ? F_HANDLE_AT(kind, none, at) : *(const MPI_##kind *)(at).items)
+#else
+#define HANDLE_AT(kind, none, at) (*(const MPI_##kind *)(at).items)
+#endif
+
+void mc_before_comm_from_group(mc_handles at)
+{
+    MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at);
+    int size = 0;
+    pthread_mutex_lock(&lock);
+    if (own.is_open && !own.has_comm && !is_world_open && group != mc_known.group_null &&
+        MC_REAL(MPI_Group_size)(group, &size) == MPI_SUCCESS && size == own.size)
+        join();
+    pthread_mutex_unlock(&lock);
+}
+
+static void put_group(mc_handles at, MPI_Group group)
+{
+#if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
+    if (at.is_fortran) {
+        *(MPI_Fint *)(uintptr_t)at.items = MC_REAL(MPI_Group_c2f)(group);
+        return;
+    }
+#endif
+    *(MPI_Group *)(uintptr_t)at.items = group;
+}
+
+/* On one node, only the process set of all processes contains coordinators; its size identifies it. The coordinators
+   are excluded by rank, because MPICH aborts when groups of two sessions meet in one call. */
+void mc_hide_in_group(mc_handles at)
+{
+    MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at), kept;
+    int size = 0;
+    if (app_size == 0 || group == mc_known.group_null || !MC_HAVE(MPI_Group_size) || !MC_HAVE(MPI_Group_incl) ||
+        MC_REAL(MPI_Group_size)(group, &size) != MPI_SUCCESS || size != real_size ||
+        MC_REAL(MPI_Group_incl)(group, app_size, app_ranks, &kept) != MPI_SUCCESS)
+        return;
+    put_group(at, kept);
+    MC_REAL(MPI_Group_free)(&group);
+}
+
+void mc_hide_in_info(mc_handles at)
+{
+    MPI_Info info = HANDLE_AT(Info, mc_known.info_null, at);
+    char text[32];
+    int flag = 0;
+    if (app_size == 0 || !MC_HAVE(MPI_Info_get) || !MC_HAVE(MPI_Info_set) ||
+        MC_REAL(MPI_Info_get)(info, "mpi_size", sizeof text - 1, text, &flag) != MPI_SUCCESS || !flag ||
+        atoi(text) != real_size)
+        return;
+    snprintf(text, sizeof text, "%d", app_size);
+    MC_REAL(MPI_Info_set)(info, "mpi_size", text);
+}
+
+#endif
+
+/* ---- MPI_Init and the end ---- */
 
 /* The coordinator must not enter MPI_Init for an application that never does. */
 void mc_before_init(void)
@@ -323,7 +580,7 @@ void mc_before_init(void)
     mc_presence_tell();
     if (mc_has_coordinator())
         mc_announce("init");
-    if (mc_has_coordinator() && !mc_has_session())
+    if (mc_has_coordinator() && !has_session())
         mc_await_others();
 }
 
@@ -334,7 +591,7 @@ void mc_after_init(void)
         return; /* a tool after this one has called PMPI_Init already */
     is_world_open = 1;
     mc_find_libraries();
-    if (!mc_is_ours()) {
+    if (!is_ours()) {
         mc_presence_end();
         return;
     }
@@ -351,15 +608,15 @@ void mc_after_init(void)
         if (phase == BEFORE_INIT) /* not while a session is recorded, or was: then nobody waits */
             wait_for_all_nodes();
     }
-    mc_begin(mc_app_world);
+    begin(mc_app_world);
     mc_presence_end();
 }
 
 void mc_before_finalize(void)
 {
-    if (!mc_end() && mc_is_swapped)
-        mc_say_goodbye();
-    mc_close_own_session();
+    if (!end() && mc_is_swapped)
+        say_goodbye();
+    close_own_session();
     is_world_open = 0;
     /* The application's world lives on: attribute functions inside MPI_Finalize may use it. */
 }
@@ -372,7 +629,6 @@ void mc_before_abort(void)
         phase = STOPPED;
 }
 
-int mc_has_begun;
 static int loaded_pid;
 
 __attribute__((constructor)) static void note_pid(void)
@@ -397,3 +653,39 @@ __attribute__((destructor)) static void leave_without_finalize(void)
     else if (is_silent_rank())
         fputs("mpicoloc: no profile was written: this program did not call MPI_Init\n", stderr);
 }
+
+/* ---- attributes in Fortran of MPICH ---- */
+
+#if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
+/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: of the value. */
+#define MC_EXPORT __attribute__((visibility("default")))
+
+MC_EXPORT int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type)
+{
+    static int (*real)(MPI_Comm, int, void *, int);
+    mc_frame frame;
+    if (MC_POINTER(real) == NULL && !mc_resolve(&real, "MPII_Comm_set_attr"))
+        return mc_missing();
+    comm = mc_world(comm);
+    if (!mc_enter(&frame, MC_CALL_MPI_Comm_set_attr, __builtin_return_address(0)))
+        return real(comm, keyval, value, type);
+    int status = real(comm, keyval, value, type);
+    mc_leave(&frame, 0, 0);
+    return status;
+}
+
+MC_EXPORT int MPII_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag, int type)
+{
+    static int (*real)(MPI_Comm, int, void *, int *, int);
+    mc_frame frame;
+    if (MC_POINTER(real) == NULL && !mc_resolve(&real, "MPII_Comm_get_attr"))
+        return mc_missing();
+    int is_entered = mc_enter_light(&frame, MC_CALL_MPI_Comm_get_attr, __builtin_return_address(0), MC_STACK());
+    int status = real(mc_world(comm), keyval, value, flag, type);
+    if (status == MPI_SUCCESS && mc_is_world(comm) && !*flag)
+        status = real(comm, keyval, value, flag, type);
+    if (is_entered)
+        mc_leave_light(&frame, 0, 0);
+    return status;
+}
+#endif

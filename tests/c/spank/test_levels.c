@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "../support/check.h"
 #include "../support/spank_log.h"
-#include "spank/levels.h"
+#include "spank/environment.h"
 
 #include <limits.h>
 #include <stdarg.h>

@@ -131,7 +131,7 @@ static int shell(const char *script)
 {
     char *arguments[] = {"/bin/sh", "-c", (char *)script, NULL};
     logged[0] = '\0';
-    return mr_run(arguments);
+    return run_command(arguments);
 }
 
 static void test_first_node(void)
@@ -142,24 +142,24 @@ static void test_first_node(void)
     };
     char name[16];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ms_first_node(name, sizeof name, cases[i][0]);
+        take_first_node(name, sizeof name, cases[i][0]);
         CHECK(strcmp(name, cases[i][1]) == 0);
     }
-    ms_first_node(name, 4, "longer");
+    take_first_node(name, 4, "longer");
     CHECK(strcmp(name, "lon") == 0);
 }
 
 static void test_expand(void)
 {
     char text[64];
-    CHECK(ms_expand(text, sizeof text, "/p[x]/%u%%/%j.%s.h5", 7, "batch", 1000));
+    CHECK(expand(text, sizeof text, "/p[x]/%u%%/%j.%s.h5", 7, "batch", 1000));
     CHECK(strcmp(text, "/p[x]/1000%/7.batch.h5") == 0);
-    CHECK(ms_expand(text, sizeof text, "/p[x]*/%j.%s.h5", 7, NULL, 1000));
+    CHECK(expand(text, sizeof text, "/p[x]*/%j.%s.h5", 7, NULL, 1000));
     CHECK(strcmp(text, "/p\\[x]\\*/7.*.h5") == 0);
-    CHECK(!ms_expand(text, sizeof text, "/p/%x", 7, NULL, 1000));
-    CHECK(!ms_expand(text, sizeof text, "/p/%", 7, NULL, 1000));
-    CHECK(!ms_expand(text, 9, "/p/12345%j", 7, NULL, 1000));
-    CHECK(ms_expand(text, 10, "/p/12345%j", 7, NULL, 1000));
+    CHECK(!expand(text, sizeof text, "/p/%x", 7, NULL, 1000));
+    CHECK(!expand(text, sizeof text, "/p/%", 7, NULL, 1000));
+    CHECK(!expand(text, 9, "/p/12345%j", 7, NULL, 1000));
+    CHECK(expand(text, 10, "/p/12345%j", 7, NULL, 1000));
 }
 
 static const uint32_t batch = 0xfffffffb;
@@ -169,7 +169,7 @@ static void begin_site(char library[])
     memset(variables, 0, sizeof variables);
     memset(&site, 0, sizeof site);
     program = "./app";
-    CHECK(!ms_take_word(&site, "out=/p/%j.%s.h5"));
+    CHECK(!take_word(&site, "out=/p/%j.%s.h5"));
     snprintf(site.library, sizeof site.library, "%s", library);
 }
 
@@ -216,7 +216,7 @@ static void test_a_job_without_a_script_is_looked_at_by_its_mark(char library[],
     begin_site(library);
     snprintf(site.spool, sizeof site.spool, "%s", spool);
     CHECK(has_left(30, 1000) && !has_left(3, 1000) && !has_left(300, 1000));
-    CHECK(!ms_take_word(&site, "spool=/hangs/with/all/records") && !has_left(30, 1000) && logged[0] == '\0');
+    CHECK(!take_word(&site, "spool=/hangs/with/all/records") && !has_left(30, 1000) && logged[0] == '\0');
 }
 
 static void test_looking_for_profiles_ends(char library[])
@@ -226,7 +226,7 @@ static void test_looking_for_profiles_ends(char library[])
     CHECK(!has_left(12, 1000) && logged[0] == '\0');
     snprintf(site.out, sizeof site.out, "%s", library);
     CHECK(has_left(12, 1000) && logged[0] == '\0');
-    CHECK(!ms_take_word(&site, "out=/hangs/%j.%s.h5") && !has_left(12, 1000));
+    CHECK(!take_word(&site, "out=/hangs/%j.%s.h5") && !has_left(12, 1000));
     CHECK(strstr(logged, "job 12: /hangs/12.*.h5 cannot be looked for within 4 s"));
 }
 
@@ -238,7 +238,7 @@ static void test_the_command_ends_by_itself(void)
     CHECK(shell("yes | head -c 1000000 >&2") == 0);
     CHECK(strlen(logged) > 4000 && strlen(logged) < 5000);
     CHECK(shell("kill -9 $$") == -1);
-    CHECK(mr_run((char *[]){"/nowhere/python", NULL}) == -1);
+    CHECK(run_command((char *[]){"/nowhere/python", NULL}) == -1);
 }
 
 /* Killed; its new parent may not have waited for it. */

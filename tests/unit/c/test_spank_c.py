@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-PARTS = ("settings.c", "task.c", "command.c", "levels.c", "notes.c")
+PARTS = ("environment.c", "notes.c")
 
 
 @pytest.fixture
@@ -66,4 +66,4 @@ def test_a_spool_that_hangs_costs_no_step_its_end(spool, tmp_path_factory):
 
 
 def test_a_job_uses_the_service_level_of_its_name(spool, tmp_path_factory):
-    run("test_levels", ("levels.c",), spool, tmp_path_factory)
+    run("test_levels", ("environment.c",), spool, tmp_path_factory)

@@ -1,9 +1,86 @@
-/* Ranks: each does the operations of its program until it has to wait. */
+/* Ranks: each does the operations of its program until it has to wait. Jobs start, end, and start again until all have run
+   once (Dimemas: Jokanovic 2014, section 2.2.3). */
 #include <math.h>
 #include <string.h>
 
-#include "replay/push.h"
 #include "replay/sim.h"
+
+/* ---- what is told of jobs that cannot go on ---- */
+
+static void add_report(rp_sim *sim, rp_report report)
+{
+    if (sim->result.n_reports < RP_N_REPORTS)
+        sim->reports[sim->result.n_reports] = report;
+    sim->result.n_reports++;
+}
+
+static int32_t number_in_job(const rp_sim *sim, int32_t rank)
+{
+    return rank < 0 ? RP_ANY : sim->ranks[rank].number;
+}
+
+static void report_message(rp_sim *sim, uint32_t message)
+{
+    const rp_message *m = &sim->messages[message];
+    add_report(sim, (rp_report){m->job, number_in_job(sim, m->src), number_in_job(sim, m->dst), m->tag, m->comm,
+                                m->kind, m->i_op, m->n_bytes, m->posted_ps});
+}
+
+static void report_receive(rp_sim *sim, uint32_t receive)
+{
+    const rp_receive *r = &sim->receives[receive];
+    add_report(sim, (rp_report){sim->ranks[r->rank].job, number_in_job(sim, r->rank), number_in_job(sim, r->src),
+                                r->tag, r->comm, r->kind, r->i_op, r->n_bytes, r->posted_ps});
+}
+
+static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t comm, int64_t n_bytes, int64_t t_ps)
+{
+    *report = (rp_report){report->job, report->rank, peer, tag, comm, report->kind, report->i_op, n_bytes, t_ps};
+    return 1;
+}
+
+/* The message or receive of a pending request, whose peer tells a circle. Looks through all: this happens once. */
+static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
+{
+    int32_t number = (int32_t)(rank - sim->ranks);
+    for (uint32_t at = 0; at <= sim->posted.mask; at++) {
+        for (uint32_t i = sim->posted.heads[at]; i != RP_NIL; i = sim->receives[i].next_key) {
+            const rp_receive *r = &sim->receives[i];
+            if (r->rank == number && r->slot == slot)
+                return set_pending(report, number_in_job(sim, r->src), r->tag, r->comm, r->n_bytes, r->posted_ps);
+        }
+    }
+    for (uint32_t at = 0; at <= sim->unexpected.mask; at++) {
+        for (uint32_t i = sim->unexpected.heads[at]; i != RP_NIL; i = sim->messages[i].next_key) {
+            const rp_message *m = &sim->messages[i];
+            if (m->src == number && m->slot == slot)
+                return set_pending(report, number_in_job(sim, m->dst), m->tag, m->comm, m->n_bytes, m->posted_ps);
+        }
+    }
+    return 0;
+}
+
+static void report_waiting(rp_sim *sim, uint32_t number)
+{
+    const rp_rank *rank = &sim->ranks[number];
+    int64_t i_op = rank->i_op - 1;
+    rp_report report = {rank->job, rank->number, RP_ANY, RP_ANY, 0, rank->program[i_op].kind, i_op, 0, sim->now};
+    if (sim->result.n_reports < RP_N_REPORTS)
+        for (int32_t i = 0; i < rank->wait_n; i++)
+            if (sim->slots[rank->slots + (uint32_t)(rank->wait_first + i)] == RP_PENDING &&
+                fill_pending(sim, rank, rank->wait_first + i, &report))
+                break;
+    add_report(sim, report);
+}
+
+static void report_program(rp_sim *sim, uint32_t number, const rp_op *op)
+{
+    const rp_rank *rank = &sim->ranks[number];
+    add_report(sim, (rp_report){rank->job, rank->number, op->peer, op->tag, op->comm, op->kind, rank->i_op, op->value,
+                                sim->now});
+}
+
+/* ---- operations ---- */
 
 static int32_t turn(const rp_rank *rank)
 {
@@ -140,7 +217,7 @@ static int wait_for(rp_sim *sim, rp_rank *rank, int32_t first, int32_t n)
 static int impossible(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     rank->i_op--;
-    rp_report_program(sim, number_of(sim, rank), op);
+    report_program(sim, number_of(sim, rank), op);
     sim->status = RP_E_PROGRAM;
     return 0;
 }
@@ -217,6 +294,19 @@ static int do_wait(rp_sim *sim, rp_rank *rank, const rp_op *op)
     return wait_for(sim, rank, op->request, n);
 }
 
+static void record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
+{
+    if (sim->job_n_runs[rank->job] > 0)
+        return;
+    if (sim->result.n_marks == sim->n_mark_room) {
+        int64_t n = sim->n_mark_room ? 2 * sim->n_mark_room : 1024;
+        sim->marks = rp_grown(sim, sim->marks, (size_t)sim->n_mark_room, (size_t)n, sizeof *sim->marks);
+        sim->result.marks = sim->marks;
+        sim->n_mark_room = n;
+    }
+    sim->marks[sim->result.n_marks++] = (rp_mark){value, sim->now, rank->job, rank->number};
+}
+
 /* One operation. Whether the rank goes on with the next one at once. */
 static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
@@ -236,20 +326,31 @@ static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
     case RP_END:
         return do_end(sim, rank, op);
     case RP_MARK:
-        rp_record_mark(sim, rank, op->value);
+        record_mark(sim, rank, op->value);
         return 1;
     default:
         return impossible(sim, rank, op);
     }
 }
 
-void rp_run_rank(rp_sim *sim, uint32_t number)
+static void rank_ended(rp_sim *sim, uint32_t number)
+{
+    uint32_t i = (uint32_t)sim->ranks[number].job;
+    rp_job_state *job = &sim->job_states[i];
+    if (sim->job_n_runs[i] == 0)
+        sim->rank_end_ps[number] = sim->now;
+    if (--job->n_running == 0 && sim->job_n_runs[i] == 0)
+        sim->job_end_ps[i] = sim->now;
+    rp_deactivate(sim, i);
+}
+
+static void run_rank(rp_sim *sim, uint32_t number)
 {
     rp_rank *rank = &sim->ranks[number];
     do {
         if (rank->i_op == rank->n_ops || rank->program[rank->i_op].kind == RP_END_PROGRAM) {
             rank->is_ended = 1;
-            rp_rank_ended(sim, number);
+            rank_ended(sim, number);
             return;
         }
     } while (do_op(sim, rank, &rank->program[rank->i_op++]) && sim->status == RP_RUNNING);
@@ -259,7 +360,7 @@ void rp_on_rank(rp_sim *sim, uint32_t number)
 {
     rp_rank *rank = &sim->ranks[number];
     if (rank->wait_n == 0 || pass_wait(sim, rank))
-        rp_run_rank(sim, number);
+        run_rank(sim, number);
 }
 
 void rp_complete(rp_sim *sim, int32_t number, int32_t slot, uint8_t state)
@@ -271,4 +372,65 @@ void rp_complete(rp_sim *sim, int32_t number, int32_t slot, uint8_t state)
     rank->is_blocked = 0;
     sim->job_states[rank->job].n_active++;
     rp_on_rank(sim, (uint32_t)number);
+}
+
+/* ---- jobs ---- */
+
+void rp_start_job(rp_sim *sim, uint32_t number)
+{
+    rp_job_state *job = &sim->job_states[number];
+    job->n_running = job->n_active = job->n_ranks;
+    job->started_ps = sim->now;
+    for (int32_t i = 0; i < job->n_ranks; i++) {
+        rp_rank *rank = &sim->ranks[job->first_rank + i];
+        rank->i_op = 0;
+        rank->wait_n = 0;
+        rank->n_sent = 0;
+        rank->depth = rank->is_blocked = rank->is_ended = 0;
+        memset(sim->slots + rank->slots, RP_EMPTY, (size_t)rank->n_slots);
+    }
+    for (int32_t i = 0; i < job->n_ranks && sim->status == RP_RUNNING; i++)
+        run_rank(sim, (uint32_t)(job->first_rank + i));
+}
+
+static void report_unmatched(rp_sim *sim, uint32_t job)
+{
+    const rp_job_state *state = &sim->job_states[job];
+    for (int32_t i = 0; i < state->n_ranks; i++)
+        for (uint32_t m = sim->ranks[state->first_rank + i].arrived_head; m != RP_NIL;
+             m = sim->messages[m].next_arrived)
+            report_message(sim, m);
+    for (int32_t i = 0; i < state->n_ranks; i++)
+        for (uint32_t r = sim->ranks[state->first_rank + i].any_head; r != RP_NIL; r = sim->receives[r].next_any)
+            report_receive(sim, r);
+    for (uint32_t at = 0; at <= sim->posted.mask; at++)
+        for (uint32_t r = sim->posted.heads[at]; r != RP_NIL; r = sim->receives[r].next_key)
+            if (sim->ranks[sim->receives[r].rank].job == (int32_t)job)
+                report_receive(sim, r);
+    sim->status = RP_E_UNMATCHED;
+}
+
+static void report_deadlock(rp_sim *sim, uint32_t job)
+{
+    const rp_job_state *state = &sim->job_states[job];
+    for (int32_t i = 0; i < state->n_ranks; i++)
+        if (!sim->ranks[state->first_rank + i].is_ended)
+            report_waiting(sim, (uint32_t)(state->first_rank + i));
+    sim->status = RP_E_PROGRAM_DEADLOCK;
+}
+
+/* Nothing of the job is under way any more. */
+void rp_job_idle(rp_sim *sim, uint32_t number)
+{
+    rp_job_state *job = &sim->job_states[number];
+    if (job->n_running > 0) {
+        report_deadlock(sim, number);
+    } else if (job->n_unexpected || job->n_receives) {
+        report_unmatched(sim, number);
+    } else {
+        if (sim->job_n_runs[number]++ == 0 && ++sim->n_done == sim->n_jobs)
+            sim->status = RP_DONE;
+        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* one without time would never end */
+            rp_push(sim, sim->now, RP_EV_JOB, number, 0);
+    }
 }
