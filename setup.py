@@ -155,8 +155,8 @@ write_options()
 os.chdir(ROOT)
 setup(
     cffi_modules=[
-        "mpicoloc/pmpi/contract_build.py:builder",
-        "mpicoloc/pmpi/replay_build.py:builder",
+        "mpicoloc/pmpi/extension_build.py:contract",
+        "mpicoloc/pmpi/extension_build.py:replay",
     ],
     cmdclass={"build_ext": BuildNative},
 )

@@ -39,7 +39,6 @@ void mc_board_unmap(mc_board *board);
 int mc_board_current(const mc_board *board);
 
 uint64_t mc_board_owner(int pid, uint64_t start_ticks);
-int mc_board_owner_alive(uint64_t owner);
 
 /* Claim a free slot for a job that joins now; slots of dead jobs are freed first. */
 int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot **out);

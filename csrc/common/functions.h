@@ -3,10 +3,8 @@
 #ifndef MPICOLOC_FUNCTIONS_H
 #define MPICOLOC_FUNCTIONS_H
 
-/* Name, unit and meaning of counter i; NULL past the end. */
-const char *mc_counter_name(int i);
-const char *mc_counter_unit(int i);
-const char *mc_counter_meaning(int i);
+/* Name (0), unit (1) or meaning (2) of counter i; NULL past the end. */
+const char *mc_counter_text(int i, int i_text);
 
 /* Path of <shm dir>/mpicoloc.<key>.<what>. */
 int mc_shm_path(char *path, size_t size, const char *key, const char *what);

@@ -123,27 +123,28 @@ static int is_signal(int signal)
     return signal > 0 && signal <= 64;
 }
 
-int mc_proc_catches(int pid, int signal)
-{
-    char path[64], text[STATUS_BYTES];
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
-    if (!is_signal(signal) || mc_proc_read_text(path, text, sizeof text) <= 0)
-        return 0;
-    const char *line = strstr(text, "\nSigCgt:");
-    return line && (strtoull(line + 8, NULL, 16) >> (signal - 1) & 1);
-}
-
 static uint64_t number_after(const char *text, const char *label, int base)
 {
     const char *line = strstr(text, label);
     return line ? strtoull(line + strlen(label), NULL, base) : 0;
 }
 
-int mc_proc_is_traced(int pid)
+/* A number of /proc/PID/status; 0: it cannot be read. */
+static uint64_t number_of_process(int pid, const char *label, int base)
 {
     char path[64], text[STATUS_BYTES];
     snprintf(path, sizeof path, "/proc/%d/status", pid);
-    return mc_proc_read_text(path, text, sizeof text) > 0 && number_after(text, "\nTracerPid:", 10) != 0;
+    return mc_proc_read_text(path, text, sizeof text) > 0 ? number_after(text, label, base) : 0;
+}
+
+int mc_proc_catches(int pid, int signal)
+{
+    return is_signal(signal) && (number_of_process(pid, "\nSigCgt:", 16) >> (signal - 1) & 1);
+}
+
+int mc_proc_is_traced(int pid)
+{
+    return number_of_process(pid, "\nTracerPid:", 10) != 0;
 }
 
 uint64_t mc_proc_n_filters(int pid)

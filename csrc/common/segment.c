@@ -13,27 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COUNTER_NAME(name, unit, meaning) #name,
-#define COUNTER_UNIT(name, unit, meaning) unit,
-#define COUNTER_MEANING(name, unit, meaning) meaning,
-static const char *const counter_names[] = {MC_COUNTERS(COUNTER_NAME)};
-static const char *const counter_units[] = {MC_COUNTERS(COUNTER_UNIT)};
-static const char *const counter_meanings[] = {MC_COUNTERS(COUNTER_MEANING)};
-enum { N_COUNTERS = sizeof counter_names / sizeof *counter_names };
+#define COUNTER_TEXTS(name, unit, meaning) {#name, unit, meaning},
+static const char *const counters[][3] = {MC_COUNTERS(COUNTER_TEXTS)};
 
-const char *mc_counter_name(int i)
+const char *mc_counter_text(int i, int i_text)
 {
-    return i >= 0 && i < N_COUNTERS ? counter_names[i] : NULL;
-}
-
-const char *mc_counter_unit(int i)
-{
-    return i >= 0 && i < N_COUNTERS ? counter_units[i] : NULL;
-}
-
-const char *mc_counter_meaning(int i)
-{
-    return i >= 0 && i < N_COUNTERS ? counter_meanings[i] : NULL;
+    int is_there = i >= 0 && i < (int)(sizeof counters / sizeof *counters) && i_text >= 0 && i_text < 3;
+    return is_there ? counters[i][i_text] : NULL;
 }
 
 int mc_shm_path(char *path, size_t size, const char *key, const char *what)

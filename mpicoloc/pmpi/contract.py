@@ -93,10 +93,8 @@ def _dtype_of(ctype: Any) -> np.dtype[Any]:
 def counters() -> tuple[Counter, ...]:
     """The counter table of the header, in the order of the struct mc_counters."""
     rows: list[Counter] = []
-    while (name := lib.mc_counter_name(len(rows))) != ffi.NULL:
-        i = len(rows)
-        texts = name, lib.mc_counter_unit(i), lib.mc_counter_meaning(i)
-        rows.append(Counter(*(ffi.string(text).decode() for text in texts)))
+    while lib.mc_counter_text(len(rows), 0) != ffi.NULL:
+        rows.append(Counter(*(ffi.string(lib.mc_counter_text(len(rows), i)).decode() for i in range(3))))
     return tuple(rows)
 
 

@@ -51,24 +51,25 @@ static int is_leaf(enum role role)
     return role == ROLE_LEAF || role == ROLE_ROOT_AND_LEAF;
 }
 
-static long long count_at(const void *counts, int wide, int i)
+/* Parts of a buffer, one for each rank: counts, which are MPI_Count if they are wide, of one type or of types. */
+typedef struct parts {
+    const void *counts;
+    int wide;
+    MPI_Datatype type;
+    mc_handles types; /* items NULL: all are of `type` */
+} parts;
+
+static uint64_t bytes_at(const parts *p, int i)
 {
-    return wide ? (long long)((const MPI_Count *)counts)[i] : ((const int *)counts)[i];
+    long long count = p->wide ? (long long)((const MPI_Count *)p->counts)[i] : ((const int *)p->counts)[i];
+    return mc_bytes(count, p->types.items != NULL ? mc_type_at(p->types, i) : p->type);
 }
 
-static long long sum(const void *counts, int wide, int n)
-{
-    long long total = 0;
-    for (int i = 0; i < n; i++)
-        total += count_at(counts, wide, i);
-    return total;
-}
-
-static uint64_t sum_typed(const void *counts, int wide, mc_handles types, int n)
+static uint64_t sum(const parts *p, int n)
 {
     uint64_t total = 0;
     for (int i = 0; i < n; i++)
-        total += mc_bytes(count_at(counts, wide, i), mc_type_at(types, i));
+        total += bytes_at(p, i);
     return total;
 }
 
@@ -95,18 +96,11 @@ static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint6
     v->own_bytes = own_bytes;
 }
 
-static void give_parts(mc_volume *v, MPI_Comm comm, const void *counts, int wide, MPI_Datatype type)
+static void give_parts(mc_volume *v, MPI_Comm comm, const parts *p)
 {
     const mc_ranks *ranks = mc_ranks_of_comm(comm);
     for (int i = 0; i < n_others(comm); i++)
-        mc_record_part(v, ranks, i, mc_bytes(count_at(counts, wide, i), type));
-}
-
-static void give_typed_parts(mc_volume *v, MPI_Comm comm, const void *counts, int wide, mc_handles types)
-{
-    const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    for (int i = 0; i < n_others(comm); i++)
-        mc_record_part(v, ranks, i, mc_bytes(count_at(counts, wide, i), mc_type_at(types, i)));
+        mc_record_part(v, ranks, i, bytes_at(p, i));
 }
 
 void mc_volume_bcast(mc_volume *v, long long count, MPI_Datatype type, int root, MPI_Comm comm)
@@ -140,7 +134,7 @@ void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatyp
     if (is_leaf(role) && !in_place)
         v->sent_bytes = mc_bytes(scount, stype);
     if (is_root(role))
-        v->recv_bytes = mc_bytes(sum(rcounts, wide, n_others(comm)), rtype);
+        v->recv_bytes = sum(&(parts){rcounts, wide, rtype, {0}}, n_others(comm));
     if (role == ROLE_LEAF)
         mc_record_part(v, mc_ranks_of_comm(comm), root, v->sent_bytes);
 }
@@ -163,12 +157,13 @@ void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatyp
                         MPI_Datatype rtype, int root, MPI_Comm comm)
 {
     enum role role = role_of(root, comm);
+    const parts sent = {scounts, wide, stype, {0}};
     if (is_root(role))
-        v->sent_bytes = mc_bytes(sum(scounts, wide, n_others(comm)), stype);
+        v->sent_bytes = sum(&sent, n_others(comm));
     if (is_leaf(role) && !in_place)
         v->recv_bytes = mc_bytes(rcount, rtype);
     if (is_root(role))
-        give_parts(v, comm, scounts, wide, stype);
+        give_parts(v, comm, &sent);
 }
 
 void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
@@ -186,8 +181,9 @@ void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datat
 void mc_volume_allgatherv(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, const void *rcounts,
                           int wide, MPI_Datatype rtype, MPI_Comm comm)
 {
-    v->sent_bytes = in_place ? mc_bytes(count_at(rcounts, wide, own_rank(comm)), rtype) : mc_bytes(scount, stype);
-    v->recv_bytes = mc_bytes(sum(rcounts, wide, n_others(comm)), rtype);
+    const parts received = {rcounts, wide, rtype, {0}};
+    v->sent_bytes = in_place ? bytes_at(&received, own_rank(comm)) : mc_bytes(scount, stype);
+    v->recv_bytes = sum(&received, n_others(comm));
     note_uneven(v, comm, v->recv_bytes, v->sent_bytes, rtype);
 }
 
@@ -203,22 +199,26 @@ void mc_volume_alltoall(mc_volume *v, int in_place, long long scount, MPI_Dataty
         note(v, comm, -1, mc_bytes(rcount, rtype), rtype);
 }
 
+static void exchange(mc_volume *v, int in_place, const parts *sent, const parts *received, MPI_Comm comm)
+{
+    int n = n_others(comm);
+    v->recv_bytes = sum(received, n);
+    v->sent_bytes = in_place ? v->recv_bytes : sum(sent, n);
+    give_parts(v, comm, in_place ? received : sent);
+}
+
 void mc_volume_alltoallv(mc_volume *v, int in_place, const void *scounts, int wide, MPI_Datatype stype,
                          const void *rcounts, MPI_Datatype rtype, MPI_Comm comm)
 {
-    int n = n_others(comm);
-    v->recv_bytes = mc_bytes(sum(rcounts, wide, n), rtype);
-    v->sent_bytes = in_place ? v->recv_bytes : mc_bytes(sum(scounts, wide, n), stype);
-    give_parts(v, comm, in_place ? rcounts : scounts, wide, in_place ? rtype : stype);
+    exchange(v, in_place, &(parts){scounts, wide, stype, {0}}, &(parts){rcounts, wide, rtype, {0}}, comm);
 }
 
 void mc_volume_alltoallw(mc_volume *v, int in_place, const void *scounts, int wide, mc_handles stypes,
                          const void *rcounts, mc_handles rtypes, MPI_Comm comm)
 {
-    int n = n_others(comm);
-    v->recv_bytes = sum_typed(rcounts, wide, rtypes, n);
-    v->sent_bytes = in_place ? v->recv_bytes : sum_typed(scounts, wide, stypes, n);
-    give_typed_parts(v, comm, in_place ? rcounts : scounts, wide, in_place ? rtypes : stypes);
+    const parts sent = {scounts, wide, mc_known.type_null, stypes},
+                received = {rcounts, wide, mc_known.type_null, rtypes};
+    exchange(v, in_place, &sent, &received, comm);
 }
 
 void mc_volume_reduce(mc_volume *v, int in_place, long long count, MPI_Datatype type, int root, MPI_Comm comm)
@@ -252,8 +252,9 @@ void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm
 
 void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm)
 {
-    v->sent_bytes = mc_bytes(sum(counts, wide, n_local(comm)), type);
-    v->recv_bytes = mc_bytes(count_at(counts, wide, own_rank(comm)), type);
+    const parts all = {counts, wide, type, {0}};
+    v->sent_bytes = sum(&all, n_local(comm));
+    v->recv_bytes = bytes_at(&all, own_rank(comm));
     note_uneven(v, comm, v->sent_bytes, v->recv_bytes, type);
 }
 
@@ -265,85 +266,69 @@ void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype 
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* How many neighbours of a list exist. At the open edge of a grid there is none, but the buffers have a place for
-   one. */
-static uint64_t n_present(const int *neighbours, int n)
+/* Neighbour i of a list gets a message of its own. At the open edge of a grid there is none, but the buffers have a place
+   for one. */
+static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
-    uint64_t n_there = 0;
-    for (int i = 0; i < n; i++)
-        n_there += neighbours[i] != MPI_PROC_NULL;
-    return n_there;
+    if (neighbour == MPI_PROC_NULL)
+        return 0;
+    mc_record_part(v, mc_ranks_of_comm(comm), neighbour, bytes);
+    return bytes;
 }
 
-static long long sum_present(const void *counts, int wide, const int *neighbours, int n)
+/* p NULL: each neighbour gives, or gets, as much as one. */
+static uint64_t neighbour_bytes(const parts *p, int i, uint64_t one_bytes)
 {
-    long long total = 0;
-    for (int i = 0; i < n; i++)
-        total += neighbours[i] != MPI_PROC_NULL ? count_at(counts, wide, i) : 0;
-    return total;
+    return p != NULL ? bytes_at(p, i) : one_bytes;
 }
 
-static uint64_t sum_present_typed(const void *counts, int wide, mc_handles types, const int *neighbours, int n)
+/* Messages to and from neighbours: parts of a buffer each, or NULL: s_bytes and r_bytes each. */
+static void exchange_near(mc_volume *v, MPI_Comm comm, const parts *sent, uint64_t s_bytes, const parts *received,
+                          uint64_t r_bytes)
 {
-    uint64_t total = 0;
-    for (int i = 0; i < n; i++)
-        total += neighbours[i] != MPI_PROC_NULL ? mc_bytes(count_at(counts, wide, i), mc_type_at(types, i)) : 0;
-    return total;
+    const mc_neighbours *near = mc_neighbours_of(comm);
+    for (int i = 0; i < near->n_out; i++)
+        v->sent_bytes += give_neighbour(v, comm, near->out[i], neighbour_bytes(sent, i, s_bytes));
+    for (int i = 0; i < near->n_in; i++)
+        v->recv_bytes += near->in[i] != MPI_PROC_NULL ? neighbour_bytes(received, i, r_bytes) : 0;
 }
 
-/* Neighbour i of a list gets a message of its own. */
-static void give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
+/* All neighbours get the same buffer, which counts once. */
+static void count_once(mc_volume *v, uint64_t buffer_bytes)
 {
-    if (neighbour != MPI_PROC_NULL)
-        mc_record_part(v, mc_ranks_of_comm(comm), neighbour, bytes);
+    v->sent_bytes = v->sent_bytes > 0 ? buffer_bytes : 0;
 }
 
 void mc_volume_neighbor_allgather(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
                                   MPI_Datatype rtype, MPI_Comm comm)
 {
-    const mc_neighbours *near = mc_neighbours_of(comm);
-    v->sent_bytes = n_present(near->out, near->n_out) > 0 ? mc_bytes(scount, stype) : 0;
-    v->recv_bytes = mc_bytes(rcount, rtype) * n_present(near->in, near->n_in);
-    for (int i = 0; i < near->n_out; i++)
-        give_neighbour(v, comm, near->out[i], mc_bytes(scount, stype));
+    exchange_near(v, comm, NULL, mc_bytes(scount, stype), NULL, mc_bytes(rcount, rtype));
+    count_once(v, mc_bytes(scount, stype));
 }
 
 void mc_volume_neighbor_alltoall(mc_volume *v, long long scount, MPI_Datatype stype, long long rcount,
                                  MPI_Datatype rtype, MPI_Comm comm)
 {
-    const mc_neighbours *near = mc_neighbours_of(comm);
-    v->sent_bytes = mc_bytes(scount, stype) * n_present(near->out, near->n_out);
-    v->recv_bytes = mc_bytes(rcount, rtype) * n_present(near->in, near->n_in);
-    for (int i = 0; i < near->n_out; i++)
-        give_neighbour(v, comm, near->out[i], mc_bytes(scount, stype));
+    exchange_near(v, comm, NULL, mc_bytes(scount, stype), NULL, mc_bytes(rcount, rtype));
 }
 
 void mc_volume_neighbor_allgatherv(mc_volume *v, long long scount, MPI_Datatype stype, const void *rcounts, int wide,
                                    MPI_Datatype rtype, MPI_Comm comm)
 {
-    const mc_neighbours *near = mc_neighbours_of(comm);
-    v->sent_bytes = n_present(near->out, near->n_out) > 0 ? mc_bytes(scount, stype) : 0;
-    v->recv_bytes = mc_bytes(sum_present(rcounts, wide, near->in, near->n_in), rtype);
-    for (int i = 0; i < near->n_out; i++)
-        give_neighbour(v, comm, near->out[i], mc_bytes(scount, stype));
+    exchange_near(v, comm, NULL, mc_bytes(scount, stype), &(parts){rcounts, wide, rtype, {0}}, 0);
+    count_once(v, mc_bytes(scount, stype));
 }
 
 void mc_volume_neighbor_alltoallv(mc_volume *v, const void *scounts, int wide, MPI_Datatype stype, const void *rcounts,
                                   MPI_Datatype rtype, MPI_Comm comm)
 {
-    const mc_neighbours *near = mc_neighbours_of(comm);
-    v->sent_bytes = mc_bytes(sum_present(scounts, wide, near->out, near->n_out), stype);
-    v->recv_bytes = mc_bytes(sum_present(rcounts, wide, near->in, near->n_in), rtype);
-    for (int i = 0; i < near->n_out; i++)
-        give_neighbour(v, comm, near->out[i], mc_bytes(count_at(scounts, wide, i), stype));
+    exchange_near(v, comm, &(parts){scounts, wide, stype, {0}}, 0, &(parts){rcounts, wide, rtype, {0}}, 0);
 }
 
 void mc_volume_neighbor_alltoallw(mc_volume *v, const void *scounts, int wide, mc_handles stypes, const void *rcounts,
                                   mc_handles rtypes, MPI_Comm comm)
 {
-    const mc_neighbours *near = mc_neighbours_of(comm);
-    v->sent_bytes = sum_present_typed(scounts, wide, stypes, near->out, near->n_out);
-    v->recv_bytes = sum_present_typed(rcounts, wide, rtypes, near->in, near->n_in);
-    for (int i = 0; i < near->n_out; i++)
-        give_neighbour(v, comm, near->out[i], mc_bytes(count_at(scounts, wide, i), mc_type_at(stypes, i)));
+    const parts sent = {scounts, wide, mc_known.type_null, stypes},
+                received = {rcounts, wide, mc_known.type_null, rtypes};
+    exchange_near(v, comm, &sent, 0, &received, 0);
 }

@@ -1,11 +1,12 @@
 #include "guest/calls/completion.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef MC_HAS_FORTRAN
 #include "guest/mpi/fortran.h"
 #endif
-#include "guest/mpi/scratch.h"
 #include "guest/mpi/status.h"
 
 enum { N_PENDING_BUCKETS = 4096, N_PERSISTENT_BUCKETS = 1024, N_MATCHED_BUCKETS = 256 };
@@ -171,6 +172,42 @@ void mc_volume_imrecv(mc_volume *v, long long count, MPI_Datatype type)
 
 /* ---- completion ---- */
 
+static pthread_key_t memory_key;
+static int have_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static __thread struct {
+    void *memory;
+    size_t n_bytes;
+} own;
+
+static void free_own(void *memory)
+{
+    free(memory);
+    own.memory = NULL; /* destructors of other libraries may still call MPI */
+    own.n_bytes = 0;
+}
+
+static void make_memory_key(void)
+{
+    have_key = pthread_key_create(&memory_key, free_own) == 0;
+}
+
+/* Memory of a thread, which keeps it from call to call and frees it when it ends: at least n_bytes, whose contents last
+   until the next call. NULL: there is none. */
+static void *scratch(size_t n_bytes)
+{
+    if (own.n_bytes >= n_bytes)
+        return own.memory;
+    pthread_once(&once, make_memory_key);
+    void *memory = have_key ? realloc(own.memory, n_bytes) : NULL;
+    if (memory == NULL)
+        return NULL;
+    own.memory = memory;
+    own.n_bytes = n_bytes;
+    pthread_setspecific(memory_key, memory);
+    return memory;
+}
+
 static uint64_t key_at(mc_handles requests, int i)
 {
     MPI_Request request = mc_request_at(requests, i);
@@ -205,7 +242,7 @@ void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handle
     c->keys = c->own_keys;
     if (n > MC_N_OWN) {
         size_t key_bytes = (size_t)n * sizeof *c->keys;
-        char *memory = mc_scratch(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
+        char *memory = scratch(key_bytes + (is_ignored ? (size_t)n * status_bytes : 0));
         for (int i = 0; memory == NULL && i < n; i++)
             end_unseen(v, key_at(requests, i));
         if (memory == NULL)

@@ -28,6 +28,28 @@ static const void *constant(const void **cache, const char *name)
     return found;
 }
 
+/* MPICH's handles are the same integers in both languages. */
+#ifdef OPEN_MPI
+#define FROM_FORTRAN(type, kind, name, none) \
+    type mc_f_##name(const void *handle) \
+    { \
+        return MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)handle) : (none); \
+    }
+#else
+#define FROM_FORTRAN(type, kind, name, none) \
+    type mc_f_##name(const void *handle) \
+    { \
+        return *(const type *)handle; \
+    }
+#endif
+
+FROM_FORTRAN(MPI_Datatype, Type, type, mc_known.type_null)
+FROM_FORTRAN(MPI_Comm, Comm, comm, mc_known.comm_null)
+FROM_FORTRAN(MPI_Request, Request, request, NULL)
+FROM_FORTRAN(MPI_Op, Op, op, mc_known.sum)
+FROM_FORTRAN(MPI_Win, Win, win, NULL)
+FROM_FORTRAN(MPI_Message, Message, message, NULL)
+
 #ifdef OPEN_MPI
 int mc_f_is_ignored(const void *status)
 {
@@ -58,69 +80,15 @@ const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
     return out;
 }
 
-MPI_Datatype mc_f_type(const void *type)
-{
-    return MC_HAVE(MPI_Type_f2c) ? MC_REAL(MPI_Type_f2c)(*(const MPI_Fint *)type) : mc_known.type_null;
-}
-
-MPI_Comm mc_f_comm(const void *comm)
-{
-    return MC_HAVE(MPI_Comm_f2c) ? MC_REAL(MPI_Comm_f2c)(*(const MPI_Fint *)comm) : mc_known.comm_null;
-}
-
 MPI_Fint mc_f_of_comm(MPI_Comm comm)
 {
     return MC_HAVE(MPI_Comm_c2f) ? MC_REAL(MPI_Comm_c2f)(comm) : -1;
 }
 
-MPI_Request mc_f_request(const void *request)
-{
-    return MC_HAVE(MPI_Request_f2c) ? MC_REAL(MPI_Request_f2c)(*(const MPI_Fint *)request) : NULL;
-}
-
-MPI_Op mc_f_op(const void *op)
-{
-    return MC_HAVE(MPI_Op_f2c) ? MC_REAL(MPI_Op_f2c)(*(const MPI_Fint *)op) : mc_known.sum;
-}
-
-MPI_Win mc_f_win(const void *win)
-{
-    return MC_HAVE(MPI_Win_f2c) ? MC_REAL(MPI_Win_f2c)(*(const MPI_Fint *)win) : NULL;
-}
-
-MPI_Message mc_f_message(const void *message)
-{
-    return MC_HAVE(MPI_Message_f2c) ? MC_REAL(MPI_Message_f2c)(*(const MPI_Fint *)message) : NULL;
-}
-#else /* MPICH's handles are the same integers in both languages */
-MPI_Datatype mc_f_type(const void *type)
-{
-    return *(const MPI_Datatype *)type;
-}
-
-MPI_Comm mc_f_comm(const void *comm)
-{
-    return *(const MPI_Comm *)comm;
-}
-
+#else
 MPI_Fint mc_f_of_comm(MPI_Comm comm)
 {
     return comm;
-}
-
-MPI_Request mc_f_request(const void *request)
-{
-    return *(const MPI_Request *)request;
-}
-
-MPI_Win mc_f_win(const void *win)
-{
-    return *(const MPI_Win *)win;
-}
-
-MPI_Message mc_f_message(const void *message)
-{
-    return *(const MPI_Message *)message;
 }
 
 int mc_f_is_ignored(const void *status)

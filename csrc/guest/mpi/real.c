@@ -66,6 +66,21 @@ void *mc_find(const char *name)
     return found != NULL ? found : find_local(name);
 }
 
+/* Field, Open MPI's symbol, constant elsewhere; all but the world, which is stored last. */
+#define CONSTANTS(X) \
+    X(self, "ompi_mpi_comm_self", MPI_COMM_SELF) \
+    X(comm_null, "ompi_mpi_comm_null", MPI_COMM_NULL) \
+    X(type_null, "ompi_mpi_datatype_null", MPI_DATATYPE_NULL) \
+    X(type_byte, "ompi_mpi_byte", MPI_BYTE) \
+    X(type_int, "ompi_mpi_int", MPI_INT) \
+    X(type_char, "ompi_mpi_char", MPI_CHAR) \
+    X(group_null, "ompi_mpi_group_null", MPI_GROUP_NULL) \
+    X(sum, "ompi_mpi_op_sum", MPI_SUM) \
+    X(no_op, "ompi_mpi_op_no_op", MPI_NO_OP) \
+    X(message_no_proc, "ompi_message_no_proc", MPI_MESSAGE_NO_PROC) \
+    X(info_null, "ompi_mpi_info_null", MPI_INFO_NULL) \
+    X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
+
 #ifdef OPEN_MPI
 /* Data may have been copied into the executable, functions are not: the address in the executable counts. */
 static void *find_data(const char *name)
@@ -78,18 +93,8 @@ static void learn_constants(void)
 {
     if (MC_POINTER(mc_known.world) != NULL)
         return;
-    mc_known.self = find_data("ompi_mpi_comm_self");
-    mc_known.comm_null = find_data("ompi_mpi_comm_null");
-    mc_known.type_null = find_data("ompi_mpi_datatype_null");
-    mc_known.type_byte = find_data("ompi_mpi_byte");
-    mc_known.type_int = find_data("ompi_mpi_int");
-    mc_known.type_char = find_data("ompi_mpi_char");
-    mc_known.group_null = find_data("ompi_mpi_group_null");
-    mc_known.sum = find_data("ompi_mpi_op_sum");
-    mc_known.no_op = find_data("ompi_mpi_op_no_op");
-    mc_known.message_no_proc = find_data("ompi_message_no_proc");
-    mc_known.info_null = find_data("ompi_mpi_info_null");
-    mc_known.errors_return = find_data("ompi_mpi_errors_return");
+#define LEARN(field, symbol, constant) mc_known.field = find_data(symbol);
+    CONSTANTS(LEARN)
     mc_set_pointer(&mc_known.world, find_data("ompi_mpi_comm_world"));
 }
 
@@ -103,18 +108,8 @@ static void learn_constants(void)
     static atomic_int is_known;
     if (atomic_load_explicit(&is_known, memory_order_acquire))
         return;
-    mc_known.self = MPI_COMM_SELF;
-    mc_known.comm_null = MPI_COMM_NULL;
-    mc_known.type_null = MPI_DATATYPE_NULL;
-    mc_known.type_byte = MPI_BYTE;
-    mc_known.type_int = MPI_INT;
-    mc_known.type_char = MPI_CHAR;
-    mc_known.group_null = MPI_GROUP_NULL;
-    mc_known.sum = MPI_SUM;
-    mc_known.no_op = MPI_NO_OP;
-    mc_known.message_no_proc = MPI_MESSAGE_NO_PROC;
-    mc_known.info_null = MPI_INFO_NULL;
-    mc_known.errors_return = MPI_ERRORS_RETURN;
+#define LEARN(field, symbol, constant) mc_known.field = constant;
+    CONSTANTS(LEARN)
     mc_known.world = MPI_COMM_WORLD;
     atomic_store_explicit(&is_known, 1, memory_order_release);
 }

@@ -130,7 +130,6 @@ def forge(places, tmp_path_factory):
     program = places[""] / "forge"
     sources = objects.of_csrc(
         "common/board.c",
-        "common/board_versions.c",
         "common/options.c",
         "common/proc.c",
         "common/segment.c",

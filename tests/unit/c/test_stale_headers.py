@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from mpicoloc import config
-from mpicoloc.pmpi import build_shim, contract_build
+from mpicoloc.pmpi import build_shim, extension_build
 
 CSRC = Path(__file__).resolve().parents[3] / "csrc"
 STALE = "#error the option table of an earlier build\n"
@@ -26,7 +26,7 @@ def test_python_s_half_is_built_with_the_option_table_that_it_is_given(tmp_path,
     (csrc / "options_gen.h").write_text(STALE)
     fresh.mkdir()
     (fresh / "options_gen.h").write_text(config.c_table())
-    monkeypatch.setattr(contract_build, "CSRC", csrc)
-    ffi = contract_build.builder((str(fresh),), (str(csrc / "common/options.c"),))
+    monkeypatch.setattr(extension_build, "CSRC", csrc)
+    ffi = extension_build.contract((str(fresh),), (str(csrc / "common/options.c"),))
     # Of the sources only the one that includes the table: enough to compile, though not to be loaded.
     assert Path(ffi.compile(tmpdir=str(tmp_path), target="_contract.*")).exists()

@@ -1,0 +1,103 @@
+"""Builders of Python's two extensions: `mpicoloc._contract`, the cffi view of csrc/common/mpicoloc.h, and
+`mpicoloc._replay`, the packet simulator of csrc/replay. No MPI is needed.
+
+Run by the build backend. While developing, `python -m mpicoloc.pmpi.extension_build` compiles both into the
+source tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import cffi
+
+from mpicoloc import config
+from mpicoloc.pmpi.sources import AGENT, CONTRACT, REPLAY, c_files
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "csrc"
+
+# The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
+DECLARATION_OF_RUN = "int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);"
+DEFINITION_OF_RUN = """
+#include "common/mpicoloc.h"
+
+static int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps)
+{
+    int status = MC_OK, n_seen, n_alive, n_finalizing;
+    for (int i = 0; i < n_steps && status == MC_OK; i++) {
+        status = mc_agent_step(agent, step_ns);
+        mc_agent_ranks(agent, &n_seen, &n_alive, &n_finalizing);
+        if (n_seen > 0 && n_finalizing >= n_alive)
+            break;
+    }
+    return status;
+}
+"""
+
+
+def declarations(header: Path) -> str:
+    """A header as the preprocessor leaves it: plain declarations that cffi reads."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    command = [*compiler, "-E", "-P", "-DMC_CDEF", f"-I{CSRC}", str(header)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def contract(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None = None) -> cffi.FFI:
+    """An FFI of the contract, ready to compile."""
+    if sources is None:
+        sources = tuple(str(path.relative_to(ROOT)) for path in c_files(CSRC, AGENT))
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(CSRC / CONTRACT))
+    ffi.cdef(DECLARATION_OF_RUN)
+    ffi.set_source(
+        "mpicoloc._contract",
+        DEFINITION_OF_RUN,
+        sources=list(sources),
+        include_dirs=[*include_dirs, str(CSRC)],
+        extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
+        libraries=["m"],
+        depends=[str(path) for path in sorted(CSRC.rglob("*.h"))],
+    )
+    return ffi
+
+
+def replay() -> cffi.FFI:
+    """An FFI of the packet simulator, ready to compile.
+
+    All C files become one: the loop calls across them some ten million times a second, and not every compiler
+    that builds wheels optimises across files.
+    """
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(CSRC / "replay" / "replay.h"))
+    ffi.set_source(
+        "mpicoloc._replay",
+        "".join(f'#include "{path.relative_to(CSRC)}"\n' for path in c_files(CSRC, REPLAY)),
+        include_dirs=[str(CSRC)],
+        extra_compile_args=["-std=gnu11", "-O3", "-fvisibility=hidden"],
+        depends=[str(path) for path in sorted((CSRC / "replay").iterdir())],
+    )
+    return ffi
+
+
+def compile_in_place(include_dirs: Sequence[str] = ()) -> None:
+    """Compile both extensions by hand and put them beside the package's other modules."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
+        files = tuple(map(str, c_files(CSRC, AGENT)))
+        for name, ffi in (("_contract", contract((*include_dirs, folder), files)), ("_replay", replay())):
+            place = ROOT / "mpicoloc" / f"{name}.abi3.so"
+            new = place.with_suffix(".new")
+            shutil.copy(ffi.compile(tmpdir=folder, target=f"{name}.*"), new)
+            os.replace(new, place)  # a running process keeps the old file; writing into that would crash it
+
+
+if __name__ == "__main__":
+    compile_in_place(sys.argv[1:])
