@@ -262,15 +262,6 @@ def is_ignored(status: str) -> str:
     return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
 
 
-def completion_begin(count: str, requests: str, status: str, ignored: str) -> list[str]:
-    """Statements before a completion call: its statuses may become the shim's own."""
-    return [
-        "    mc_volume mc_v = {.frame = &mc_f};",
-        "    mc_completion mc_c;",
-        f"    {status} = mc_completion_begin(&mc_c, &mc_v, {count}, {requests}, {status}, {ignored});",
-    ]
-
-
 def completion_end(row: Row, flag: str, number: str, indices: str, base: str) -> list[str]:
     """Statements that record what a completion call ended."""
     if row.completes == "all":
@@ -281,16 +272,51 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
     return [f"    if ({happened}) {{", f"        {end}", "        mc_record_moved(&mc_f, &mc_v);", "    }"]
 
 
-def c_completion_lines(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
-    """The C wrapper of a completion call from the real call on."""
+def completion_lines(
+    row: Row, params: Sequence[Param], call: Sequence[str], timing: Timing, is_fortran: bool = False
+) -> list[str]:
+    """A completion call, ``call``, and what it ended; its statuses may become the shim's own."""
     at = completion_params(row, params)
-    status = at["status"]
+    status, c_type = at["status"], "MPI_Fint" if is_fortran else "int"
     count = at.get("count", "1")
-    lines = completion_begin(count, f"(mc_handles){{{at['requests']}, 0}}", status, is_ignored(status))
-    lines += [f"    int mc_rc = {real};"]
-    flag, number = results(at, "int")
-    lines += completion_end(row, flag, number, at.get("indices", ""), "0")
-    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes")]
+    if is_fortran and "count" in at:
+        count = f"*(const MPI_Fint *){count}"
+    ignored = f"mc_f_is_ignored({status})" if is_fortran else is_ignored(status)
+    requests = f"(mc_handles){{{at['requests']}, {is_fortran:d}}}"
+    flag, number = results(at, c_type)
+    return [
+        "    mc_volume mc_v = {.frame = &mc_f};",
+        "    mc_completion mc_c;",
+        f"    {status} = mc_completion_begin(&mc_c, &mc_v, {count}, {requests}, {status}, {ignored});",
+        *call,
+        *completion_end(row, flag, number, at.get("indices", ""), f"{is_fortran:d}"),
+        *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type),
+    ]
+
+
+def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
+    """The call that ends recording."""
+    return [
+        "    mc_leave(&mc_f, 0, 0);",
+        f"    {row.before}({', '.join(operands)});",
+        "    mc_is_ending++;",
+        f"    {call}",
+        "    mc_is_ending--;",
+        *([f"    {row.after}();"] if row.after else []),
+    ]
+
+
+def end_lines(
+    row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
+) -> list[str]:
+    """Statements behind the call ``mc_rc``; ``request``: what it made, ``is_kept``: only to be started."""
+    lines: list[str] = []
+    if row.after:
+        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    if not row.volume and not row.first:
+        return [*lines, *timing.leave(flag_type=c_type)]
+    lines += volume_lines(row, operands, request if row.tracked or is_kept else "", is_kept)
+    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type)
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
@@ -501,21 +527,14 @@ def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
 
 def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> list[str]:
     operands = [c_operand(arg, p) for arg in row.args]
+    call = f"int mc_rc = {real};"
     if row.finalize:
-        return [
-            "    mc_leave(&mc_f, 0, 0);",
-            f"    {row.before}({', '.join(operands)});",
-            "    mc_is_ending++;",
-            f"    int mc_rc = {real};",
-            "    mc_is_ending--;",
-            *([f"    {row.after}();"] if row.after else []),
-            "    return mc_rc;",
-        ]
+        return [*finalize_lines(row, operands, call), "    return mc_rc;"]
     if row.completes:
-        return [*c_completion_lines(row, p.params, real, timing), "    return mc_rc;"]
+        return [*completion_lines(row, p.params, [f"    {call}"], timing), "    return mc_rc;"]
     lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
     lines += first_lines(row, p.params, operands)
-    lines += [f"    int mc_rc = {real};"]
+    lines += [f"    {call}"]
     real_world = f"MC_POINTER(mc_real.p_{p.name})({p.arguments})"
     if row.world == "both":
         lines += [f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && MC_HAVE({p.name})) {{"]
@@ -526,10 +545,7 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
             f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && !*{flag} && MC_HAVE({p.name})) {{"
         ]
         lines += [f"        {comm} = mc_given;", f"        mc_rc = {real_world};", "    }"]
-    if row.after:
-        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
-    if not row.volume and not row.first:
-        return [*lines, *timing.leave(), "    return mc_rc;"]
-    request = f"*{p.params[-1].name}" if row.tracked or is_persistent(p.name) else ""
-    lines += volume_lines(row, operands, request, is_persistent(p.name))
-    return [*lines, *timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes"), "    return mc_rc;"]
+    lines += end_lines(
+        row, operands, f"*{p.params[-1].name}" if p.params else "", is_persistent(p.name), timing
+    )
+    return [*lines, "    return mc_rc;"]

@@ -20,15 +20,13 @@ from mpicoloc.pmpi.generate import (
     Calls,
     Row,
     Timing,
-    completion_begin,
-    completion_end,
-    completion_params,
+    completion_lines,
+    end_lines,
+    finalize_lines,
     first_lines,
     forget_lines,
     is_persistent,
     needs_given,
-    results,
-    volume_lines,
 )
 
 _HEAD = """#include "guest/calls/completion.h"
@@ -145,11 +143,11 @@ def _emit_body(
     operands = [f_operand(arg, params) for arg in row.args]
     comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
-        before = ["    mc_leave(&mc_f, 0, 0);", f"    {row.before}({', '.join(operands)});"]
-        after = [f"    {row.after}();"] if row.after else []
-        return [*before, "    mc_is_ending++;", f"    {real}", "    mc_is_ending--;", *after]
+        return finalize_lines(row, operands, real)
     if row.completes:
-        return _emit_completion(row, params, real, timing)
+        return completion_lines(
+            row, params, [f"    {real}", "    mc_rc = *mc_ierror;"], timing, is_fortran=True
+        )
     lines: list[str] = []
     if row.status >= 0:
         status = params[row.status].name
@@ -168,22 +166,5 @@ def _emit_body(
         lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
     if has_ierror and (row.after or row.volume or row.first or timing.flag):
         lines += ["    mc_rc = *mc_ierror;"]
-    if row.after:
-        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
-    if not row.volume and not row.first:
-        return [*lines, *timing.leave(flag_type="MPI_Fint")]
-    request = f"mc_f_request({params[-1].name})" if row.tracked or persistent else ""
-    lines += volume_lines(row, operands, request, persistent)
-    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", "MPI_Fint")
-
-
-def _emit_completion(row: Row, params: Sequence[Param], real: str, timing: Timing) -> list[str]:
-    at = completion_params(row, params)
-    status = at["status"]
-    count = f"*(const MPI_Fint *){at['count']}" if "count" in at else "1"
-    requests = f"(mc_handles){{{at['requests']}, 1}}"
-    lines = completion_begin(count, requests, status, f"mc_f_is_ignored({status})")
-    lines += [f"    {real}", "    mc_rc = *mc_ierror;"]
-    flag, number = results(at, "MPI_Fint")
-    lines += completion_end(row, flag, number, at.get("indices", ""), "1")
-    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", "MPI_Fint")
+    request = f"mc_f_request({params[-1].name})" if params else ""
+    return lines + end_lines(row, operands, request, persistent, timing, "MPI_Fint")
