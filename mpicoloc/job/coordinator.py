@@ -141,8 +141,8 @@ class Membership:
 
     What the application opens, MPI_Init or a session, it opens too. The library's start and end are
     collective over all processes of the launcher, coordinators included, and the shim splits each world that
-    it finds: every call here has its counterpart in ``csrc/guest/world/world.c`` or
-    ``csrc/guest/world/sessions.c``. `comm` are all coordinators.
+    it finds: every call here has its counterpart in ``csrc/guest/world/world.c``. `comm` are all
+    coordinators.
     """
 
     def __init__(self, mpi: Any, announcement: str, record: init_barrier.Record, i_round: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Files of a trace as csrc/trace/encoder.c writes them, written once more, from any events."""
+"""Files of a trace as csrc/trace/tracer.c writes them, written once more, from any events."""
 
 from __future__ import annotations
 
