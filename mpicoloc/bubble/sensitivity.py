@@ -1,4 +1,9 @@
-"""Slowdown of whole runs, by their wall times."""
+"""A program's sensitivity curve, from bubbles in one run of it, or else from the wall times of whole runs.
+
+In the one run bubbles come in shutters, of which the job has many more than in production, and progress is
+seen by counted places. Runs that are too short for that, and machines without counts, are compared as a
+whole: each run is beside a bubble of one level.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +23,6 @@ from mpicoloc.bubble import calibration_file, production
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.hogs import Bubble
-from mpicoloc.bubble.steps import classify_steps, step_slowdowns
-from mpicoloc.bubble.taking_turns import take_turns
-from mpicoloc.bubble.turns import Turns
 from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.estimate import Estimate
@@ -28,7 +30,6 @@ from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
 from mpicoloc.profile import profiles
-from mpicoloc.trace import reader
 
 METHOD = "whole-runs"
 MIN_RUNS = 2
@@ -57,15 +58,7 @@ def _ratio(beside: np.ndarray, alone: np.ndarray) -> Estimate:
     return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half), len(beside), "1", METHOD)
 
 
-# What an unmodified program suffers from bubbles that come and go inside one run of it.
-#
-# Three ways are tried until one has all levels: bubbles in shutters, of which the job has many more than in
-# production, and progress by counted places; bubbles in turns of a third of a second, and progress by the MPI
-# calls of rank 0; whole runs, each beside a bubble of one level.
-
-
-TURN_S, GUARD_S = 0.3, 0.05
-IN_SHUTTERS, IN_TURNS, WHOLE_RUNS = WAYS = "counts", "turns", "whole runs"
+IN_SHUTTERS, WHOLE_RUNS = WAYS = "counts", "whole runs"
 _PROFILE_LIMIT_S = 20.0
 
 
@@ -90,7 +83,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Suffered:
-    """A program's curve, and how it was found: `IN_SHUTTERS`, `IN_TURNS` or `WHOLE_RUNS`."""
+    """A program's curve, and which of `WAYS` found it."""
 
     curve: SensitivityCurve
     way: str
@@ -112,36 +105,21 @@ def sensitivity(
     """
     with tempfile.TemporaryDirectory() as folder:
         run = _Runs(app, env, setup, folder, to_stderr)
-        if IN_SHUTTERS in setup.ways:
-            curve, reason = run.in_shutters(name)
-            if curve is not None:
-                _note_falls(curve)
-                return Suffered(curve, IN_SHUTTERS)
-            if len(setup.ways) == 1:
+        way = IN_SHUTTERS
+        curve, reason = run.in_shutters(name) if IN_SHUTTERS in setup.ways else (None, "")
+        if curve is None and WHOLE_RUNS not in setup.ways:
+            raise DataError(f"{app[0]} has no curve by counts: {reason}; run it longer, or leave out --way")
+        if curve is None:
+            if np.isfinite(setup.seconds):
                 raise DataError(
-                    f"{app[0]} has no curve by counts: {reason}; run it longer, or leave out --way"
+                    f"{app[0]} has no curve by counts in {setup.seconds:g} s: {reason}; leave out --seconds, "
+                    "so that whole runs can be compared"
                 )
-            messages.note(f"no curve by counts ({reason}): {app[0]} is run again")
-        return _curve_with_hogs(run, app[0], name, setup, rng)
-
-
-def _curve_with_hogs(run: _Runs, app: str, name: str, setup: Setup, rng: np.random.Generator) -> Suffered:
-    """The curve by memory hogs of this process."""
-    settings = {level: setup.calibration.setting(level) for level in (0.0, *setup.levels)}
-    n_bytes = max(one.working_set_bytes for one in settings.values())
-    is_whole = True
-    with Bubble(setup.bubble_cpus, n_bytes) as bubble:
-        if IN_TURNS in setup.ways:
-            found, is_whole = run.in_turns(lambda level: bubble.set(settings[level]), rng)
-            if found:
-                return Suffered(_curve(name, found), IN_TURNS)
-        if WHOLE_RUNS not in setup.ways:
-            raise DataError(f"{app} made too few MPI calls for turns: run it longer, or leave out --way")
-        if not is_whole:
-            raise DataError(f"{app} made too few MPI calls in {setup.seconds:g} s: leave out --seconds")
-        messages.note(f"{app} is too short, or calls MPI too rarely, for turns: whole runs are compared")
-        walls_s = run.repeated(lambda level: bubble.set(settings[level]), list(settings), rng)
-    return Suffered(_curve(name, wall_slowdowns(walls_s)), WHOLE_RUNS)
+            if reason:
+                messages.note(f"no curve by counts ({reason}): whole runs of {app[0]} are compared")
+            way, curve = WHOLE_RUNS, _curve(name, wall_slowdowns(run.beside_each_level(rng)))
+    _note_falls(curve)
+    return Suffered(curve, way)
 
 
 class _Runs:
@@ -193,31 +171,6 @@ class _Runs:
             )
         return replace(found.curve, source=SensitivityCurve.source), ""
 
-    def in_turns(
-        self, apply: Callable[[float], None], rng: np.random.Generator
-    ) -> tuple[Mapping[float, Estimate], bool]:
-        """Slowdowns at all levels, or none; whether the program came to its end."""
-        setup = self._setup
-        with self._started(["--trace", "all"]) as app:
-            turns = take_turns(
-                apply, setup.levels, TURN_S, app.has_ended, rng, setup.seconds, "measuring sensitivity"
-            )
-            apply(0.0)
-            code = app.end()
-        if code:
-            raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
-        found = self._slowdowns(turns)
-        return (found if len(found) == len(setup.levels) else {}), code == 0
-
-    def _slowdowns(self, turns: Turns) -> Mapping[float, Estimate]:
-        self._await_profile()
-        calls = reader.read(self._profile, profiles.read(self._profile)).frame(ranks=[0])
-        calls = calls[calls["lane"] == 0]
-        ends_s = (calls["t_ns"] + calls["duration_ns"]).to_numpy(np.float64) / 1e9
-        order = np.argsort(ends_s, kind="stable")
-        kinds = classify_steps(calls["i_site"].to_numpy(np.int64)[order])
-        return step_slowdowns(ends_s[order], kinds, turns, GUARD_S)
-
     def _await_profile(self) -> None:
         """Of a job that was ended, the keeper writes it after its launcher has gone."""
         end_s = time.monotonic() + _PROFILE_LIMIT_S
@@ -226,15 +179,16 @@ class _Runs:
                 raise DataError(f"{self._app[0]} left no profile: see `mpicoloc check`")
             time.sleep(0.05)
 
-    def repeated(
-        self, apply: Callable[[float], None], levels: Sequence[float], rng: np.random.Generator
-    ) -> Mapping[float, Sequence[float]]:
-        """Seconds of whole runs at each level, in random order."""
-        walls_s: dict[float, list[float]] = {level: [] for level in levels}
-        order = rng.permutation(list(levels) * self._setup.n_repeats).tolist()
-        for level in progress.steps(order, "running", unit="runs"):
-            apply(level)
-            walls_s[level].append(self._time_one_run())
+    def beside_each_level(self, rng: np.random.Generator) -> Mapping[float, Sequence[float]]:
+        """Seconds of whole runs beside bubbles of each level, in random order."""
+        settings = {level: self._setup.calibration.setting(level) for level in (0.0, *self._setup.levels)}
+        walls_s: dict[float, list[float]] = {level: [] for level in settings}
+        order = rng.permutation([*settings] * self._setup.n_repeats).tolist()
+        n_bytes = max(one.working_set_bytes for one in settings.values())
+        with Bubble(self._setup.bubble_cpus, n_bytes) as bubble:
+            for level in progress.steps(order, "running", unit="runs"):
+                bubble.set(settings[level])
+                walls_s[level].append(self._time_one_run())
         return walls_s
 
     def _time_one_run(self) -> float:
@@ -262,9 +216,7 @@ def _curve(name: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
     rows = [(1.0, 1.0, 1.0), *((one.value, one.low, one.high) for one in found.values())]
     slowdown, low, high = np.array(rows).T
     levels = np.array([0.0, *found])
-    curve = SensitivityCurve(name, levels, slowdown, low, high, sum(one.n for one in found.values()))
-    _note_falls(curve)
-    return curve
+    return SensitivityCurve(name, levels, slowdown, low, high, sum(one.n for one in found.values()))
 
 
 def _note_falls(curve: SensitivityCurve) -> None:

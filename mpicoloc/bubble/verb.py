@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.sensitivity import Setup
     from mpicoloc.bubble.shutters import Bubbled
 
-_WAYS = ("counts", "turns", "runs")
+_WAYS = ("counts", "runs")
 _EXAMPLES = {
     "calibrate": "--seconds 300",
     "levels": "--json",
@@ -96,10 +96,10 @@ def _add_sensitivity(actions: Any) -> None:
         "--levels", metavar="LIST", default="1,2,3,4,5,6,7,8", help="levels to try (default 1 to 8)"
     )
     add.add_argument("--repeats", metavar="N", default="3",
-                     help="runs at each level, if app is too short for turns (default 3)")  # fmt: skip
+                     help="runs at each level, if whole runs are compared (default 3)")  # fmt: skip
     add.add_argument("--way", choices=_WAYS, default="",
-                     help="see progress by counted places, by MPI calls, or as the time of whole runs "
-                     "(default: the first of these that gives a result)")  # fmt: skip
+                     help="see progress by counted places, or as the time of whole runs (default: the latter "
+                     "where the former gives no result)")  # fmt: skip
     _add_cores(add, "the bubble", "the upper half of those of this process")
     _add_measured(add)
 

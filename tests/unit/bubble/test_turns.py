@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.bubble.sensitivity import wall_slowdowns
-from mpicoloc.bubble.steps import classify_steps, step_slowdowns
 from mpicoloc.bubble.turns import (
     QUIET_FRAC,
     Progress,
@@ -122,47 +121,6 @@ def test_bursts_of_the_host_hardly_change_what_is_steady():
     assert [one.value for one in found.values()] == pytest.approx(list(LEVELS.values()), rel=2e-3)
 
 
-def steps_of(turns, rng, mean_s, jitter):
-    """Ends and call sites of a program with two kinds of steps, one of which bubbles do not slow."""
-    ends_s, sites, now_s, i = [], [], 0.0, 0
-    speeds = 1 / np.array([LEVELS.get(level, 1.0) for level in turns.level.tolist()])
-    while now_s < turns.end_s[-1] - 1e-6:
-        is_bound = i % 2 == 0
-        left = mean_s * (1 + jitter * rng.standard_normal())
-        while left > 0 and now_s < turns.end_s[-1] - 1e-6:
-            turn = np.searchsorted(turns.begin_s, now_s + 1e-9) - 1
-            speed = speeds[turn] if is_bound else 1.0
-            length = min(left / speed, turns.end_s[turn] - now_s)
-            left, now_s = left - length * speed - 1e-12, now_s + length
-        ends_s.append(now_s)
-        sites.append(i % 2)
-        i += 1
-    return np.array(ends_s), np.array(sites)
-
-
-@pytest.mark.parametrize("mean_s", [0.002, 0.04])
-def test_steps_of_two_kinds_give_the_slowdown_of_their_time(mean_s):
-    rng = np.random.default_rng(5)
-    turns = turns_of(rng, n_rounds=40, length_s=0.1)
-    ends_s, sites = steps_of(turns, rng, mean_s, 0.02)
-    found = step_slowdowns(ends_s, classify_steps(sites), turns, 0.0)
-    assert list(found) == list(LEVELS)
-    for level, one in found.items():
-        assert one.value == pytest.approx((1 + LEVELS[level]) / 2, rel=0.03)
-
-
-def test_no_steps_give_no_curve():
-    turns = turns_of(np.random.default_rng(6))
-    assert step_slowdowns(np.array([1.0]), np.array([0]), turns, 0.0) == {}
-    assert step_slowdowns(np.array([1.0, 2.0]), np.array([0, 0]), Turns(*np.empty((3, 0))), 0.0) == {}
-    assert step_slowdowns(np.array([90.0, 91.0]), np.array([0, 0]), turns, 0.0) == {}
-
-
-def test_kinds_are_pairs_of_call_sites():
-    kinds = classify_steps(np.array([7, 3, 7, 3, 7]))
-    assert kinds[1] == kinds[3] and kinds[2] == kinds[4] and len({*kinds.tolist()}) == 3
-
-
 @given(st.lists(st.floats(0.5, 3), min_size=1, max_size=20))
 def test_a_mended_curve_rises_and_stays_within_the_values(values):
     curve = rising(np.array(values))
@@ -180,10 +138,3 @@ def test_whole_runs():
     with pytest.raises(DataError, match="level 4 has 1 runs, 2 needed"):
         wall_slowdowns({0.0: [1.0, 1.0], 4.0: [2.0]})
     assert wall_slowdowns({0.0: [1.0, 1.0], 1.0: [2.0, 2.0]})[1.0].high == pytest.approx(2.0)
-
-
-def test_a_program_that_hardly_calls_mpi_gives_no_curve():
-    """Its few steps would each count as the work that they took, and all levels would look like 1."""
-    turns = turns_of(np.random.default_rng(7), n_rounds=40, length_s=0.1)
-    ends_s = turns.begin_s[0] + np.array([0.0, 0.1, 30.0, 30.1])
-    assert step_slowdowns(ends_s, classify_steps(np.arange(4)), turns, 0.0) == {}
