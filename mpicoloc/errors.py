@@ -76,7 +76,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "ledger": ("sqlalchemy",),
     "network": ("yaml",),
     "export": ("pandas", "pyarrow", "otf2"),
-    "schedule": ("pandas", "scipy", "rustworkx", "sklearn", "optuna", "threadpoolctl"),
+    "schedule": ("pandas", "scipy", "rustworkx", "sklearn", "threadpoolctl"),
     "all": ("shtab",),
 }
 """Libraries of each extra; "all" installs those of the other extras, too."""

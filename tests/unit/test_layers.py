@@ -70,7 +70,7 @@ ROOMS = {
     "bubble": Room(f"{_JOBS} replay", libraries=_DRAWN),
     "pairing": Room(f"{_JOBS} bubble replay", libraries=_DRAWN, owns="rustworkx"),
     "pairing/training": Room(
-        f"{BASE} network pairing", libraries=_NUMBERS, owns="sklearn optuna threadpoolctl", is_pure=True
+        f"{BASE} network pairing", libraries=_NUMBERS, owns="sklearn threadpoolctl", is_pure=True
     ),
     "pairing/fit_model": Room("messages profile pairing pairing/training core errors", libraries="numpy"),
     "place": Room(f"{_JOBS} bubble replay pairing", libraries=_DRAWN),

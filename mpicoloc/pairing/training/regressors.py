@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import CategoricalDistribution as Choice
-from optuna.distributions import FloatDistribution as Real
-from optuna.distributions import IntDistribution as Whole
+from scipy.stats import loguniform, randint, uniform
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import ElasticNet
 from sklearn.neural_network import MLPRegressor
@@ -34,9 +32,9 @@ MAX_ITERATIONS = 400
 class Kind:
     """One kind of regressor.
 
-    `space` is what is searched, by parameter (Zacarias et al. 2021, Table 2); `make` builds the estimator of
-    scikit-learn from parameters and a seed, `arrays` makes arrays of it when it is fitted. `usual` is the
-    point that is tried first. `is_prepared`: its features go through `pairing.preparation` first.
+    `space` has a list or a distribution of each parameter that is searched (Zacarias et al. 2021, Table 2);
+    `make` builds the estimator of scikit-learn from parameters and a seed, `arrays` makes arrays of it when
+    it is fitted. `usual` is the point that is tried first. `is_prepared`: its features go through `pairing.preparation` first.
     """
 
     space: Mapping[str, Any]
@@ -176,15 +174,15 @@ def _trees(parts: list[dict[str, Any]], base: float) -> Trees:
 
 
 _TREE_SPACE = {
-    "n_estimators": Whole(10, 50),
-    "min_samples_split": Whole(2, 10),
-    "max_features": Choice([0.2, 0.4, 0.7, 1.0]),
-    "bootstrap": Choice([True, False]),
+    "n_estimators": randint(10, 51),
+    "min_samples_split": randint(2, 11),
+    "max_features": [0.2, 0.4, 0.7, 1.0],
+    "bootstrap": [True, False],
 }
 _USUAL_TREES = {"n_estimators": 40, "min_samples_split": 2, "max_features": 0.7, "bootstrap": True}
 KINDS: Mapping[str, Kind] = {
     "two factors": Kind(
-        {"alpha": Real(1e-3, 10.0, log=True)},
+        {"alpha": loguniform(1e-3, 10.0)},
         {"alpha": 0.1},
         lambda parameters, seed: small_sample_regressors.Product(**parameters),
         _product_arrays,
@@ -192,10 +190,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "similar programs": Kind(
         {
-            "length": Real(0.2, 4.0, log=True),
-            "noise": Real(1e-2, 10.0, log=True),
-            "joint": Real(0.0, 1.0),
-            "of_target": Real(0.0, 1.0),
+            "length": loguniform(0.2, 4.0),
+            "noise": loguniform(1e-2, 10.0),
+            "joint": uniform(),
+            "of_target": uniform(),
         },
         {"length": 0.7, "noise": 0.1, "joint": 0.3, "of_target": 0.5},
         lambda parameters, seed: small_sample_regressors.Similar(**parameters),
@@ -204,10 +202,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "elastic net": Kind(
         {
-            "alpha": Real(1e-4, 1.0, log=True),
-            "l1_ratio": Real(0.0, 1.0),
-            "tol": Real(1e-5, 1e-3, log=True),
-            "max_iter": Whole(1000, 10000, log=True),
+            "alpha": loguniform(1e-4, 1.0),
+            "l1_ratio": uniform(),
+            "tol": loguniform(1e-5, 1e-3),
+            "max_iter": randint(1000, 10001),
         },
         {"alpha": 0.01, "l1_ratio": 0.5, "tol": 1e-4, "max_iter": 5000},
         _elastic_net,
@@ -216,13 +214,13 @@ KINDS: Mapping[str, Kind] = {
     ),
     "support vectors": Kind(
         {
-            "kernel": Choice(["rbf", "poly", "linear"]),
-            "C": Real(1e-2, 1e2, log=True),
-            "tol": Real(1e-5, 1e-2, log=True),
-            "coef0": Real(0.0, 1.0),
-            "degree": Whole(2, 4),
-            "gamma": Choice(["scale", "auto"]),
-            "epsilon": Real(1e-3, 1e-1, log=True),
+            "kernel": ["rbf", "poly", "linear"],
+            "C": loguniform(1e-2, 1e2),
+            "tol": loguniform(1e-5, 1e-2),
+            "coef0": uniform(),
+            "degree": randint(2, 5),
+            "gamma": ["scale", "auto"],
+            "epsilon": loguniform(1e-3, 1e-1),
         },
         {
             "kernel": "rbf",
@@ -241,11 +239,11 @@ KINDS: Mapping[str, Kind] = {
     "extra trees": Kind(_TREE_SPACE, _USUAL_TREES, _extra_trees, _forest_arrays, False),
     "gradient boosting": Kind(
         {
-            "learning_rate": Real(0.03, 0.3, log=True),
-            "max_iter": Whole(30, 150),
-            "max_leaf_nodes": Whole(4, 31),
-            "min_samples_leaf": Whole(2, 20),
-            "l2_regularization": Real(1e-3, 10.0, log=True),
+            "learning_rate": loguniform(0.03, 0.3),
+            "max_iter": randint(30, 151),
+            "max_leaf_nodes": randint(4, 32),
+            "min_samples_leaf": randint(2, 21),
+            "l2_regularization": loguniform(1e-3, 10.0),
         },
         {
             "learning_rate": 0.1,
@@ -260,11 +258,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "network": Kind(
         {
-            "hidden_layer_sizes": Choice(["16", "32", "64", "32,8", "32,32"]),
-            "alpha": Real(1e-4, 1.0, log=True),
-            "activation": Choice([*ACTIVATIONS[1:]]),
-            "learning_rate_init": Real(1e-3, 1e-1, log=True),
-            "tol": Real(1e-5, 1e-3, log=True),
+            "hidden_layer_sizes": ["16", "32", "64", "32,8", "32,32"],
+            "alpha": loguniform(1e-4, 1.0),
+            "activation": list(ACTIVATIONS[1:]),
+            "learning_rate_init": loguniform(1e-3, 1e-1),
+            "tol": loguniform(1e-5, 1e-3),
         },
         {
             "hidden_layer_sizes": "32",

@@ -45,7 +45,7 @@ def test_the_page_has_what_the_campaign_gives(campaign, scores, kind):
     kind = FITTED[campaign] if kind == "fitted" else kind
     searched, r2, _, mae, cost, under, worst, inside, width, r2_known, *_ = rows(campaign)[kind]
     new, known = scores[kind]["new"], scores[kind]["known"]
-    # Other versions of optuna and scikit-learn search a little differently.
+    # Versions of scikit-learn search a little differently.
     assert scores[kind]["cost"] == pytest.approx(searched, rel=0.05, abs=0.003)
     assert new["r2"] == pytest.approx(r2, abs=0.05)
     assert [new["mae"], new["cost"]] == pytest.approx([mae, cost], rel=0.05, abs=0.003)

@@ -61,7 +61,7 @@ def test_reading_a_model_needs_no_scikit_learn(trees, tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "m")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert not {"sklearn", "optuna", "pickle5"} & set(done.stdout.split())
+    assert not {"sklearn", "pickle5"} & set(done.stdout.split())
 
 
 def test_a_training_set_that_was_written_is_the_same(learnt, tmp_path):

@@ -36,7 +36,6 @@ class PyMpicoloc(PythonPackage):
     depends_on("py-pyyaml@6:", type="run", when="+network")
     depends_on("py-rustworkx@0.14:", type="run", when="+schedule")
     depends_on("py-scikit-learn@1.7:", type="run", when="+schedule")
-    depends_on("py-optuna@4:", type="run", when="+schedule")
     depends_on("py-threadpoolctl@3.1:", type="run", when="+schedule")
 
     @run_after("install")
