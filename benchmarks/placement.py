@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import placements
 import propagations
 
-from mpicoloc.bubble import propagation, uneven
+from mpicoloc.bubble import propagation
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
 from mpicoloc.place import anneal, bound, place, problem
 from mpicoloc.place.anneal import Replicas, random_placement
@@ -146,7 +146,7 @@ def policies_table(args):
         times = propagations.replayed_times(kind, top, n_nodes=4)
         matrix = PropagationMatrix(times, np.ones(times.shape, bool))
         slowdown = propagations.replayed_uneven_of(kind, top, n_nodes=4)
-        found = uneven.choose_by_runs(matrix, slowdown, np.random.default_rng(args.seed))
+        found = propagation.choose_by_runs(matrix, slowdown, np.random.default_rng(args.seed))
         errors = (
             100 * found.error[found.policy],
             100 * found.sd[found.policy],

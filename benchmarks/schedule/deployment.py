@@ -23,11 +23,10 @@ from simulated_deployment import Meetings, Programs, deploy, deploy_learning, dr
 from threadpoolctl import threadpool_limits
 
 from mpicoloc.core.progress import steps
-from mpicoloc.pairing import training_file as files
+from mpicoloc.pairing import training_sets as files
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.queue import Queue
-from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, tuned
-from mpicoloc.pairing.training.problem import leave_program_out, predicted, problem
+from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, leave_program_out, predicted, problem, tuned
 from mpicoloc.pairing.training.regressors import BASELINES, KINDS
 from mpicoloc.pairing.training_sets import from_campaign
 
@@ -38,7 +37,7 @@ PRIOR = 1.3
 
 def main():
     args = arguments()
-    learnt = from_campaign(args.training) if args.training.is_dir() else files.read(args.training)
+    learnt = from_campaign(args.training) if args.training.is_dir() else files.read_file(args.training)
     given = problem(learnt)
     runtime_s = np.array([job.runtime_s for job in learnt.jobs])
     true = matrix(given, given.slowdown)

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpicoloc.core.tables import text
 from mpicoloc.core.training import TrainingSet, merged
-from mpicoloc.pairing import training_file
+from mpicoloc.pairing import training_sets
 from mpicoloc.pairing import training_sets as campaigns
 from mpicoloc.profile import hdf5
 
@@ -66,8 +66,8 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     others, own = parted(campaigns.from_campaign(args.campaign), args.without)
-    training_file.write(others, args.out / "campaign.npz")
-    training_file.write(own, args.out / f"{args.without}.npz")
+    training_sets.write_file(others, args.out / "campaign.npz")
+    training_sets.write_file(own, args.out / f"{args.without}.npz")
     for name, profile in last_of_names(args.spool).items():
         hdf5.write(plain(profile), args.out / f"{name}.h5")
 

@@ -25,8 +25,7 @@ import time
 import numpy as np
 from matching import costs, forest, peers
 
-from mpicoloc.pairing.groups import degradation_graph
-from mpicoloc.pairing.policies import Rules, plan
+from mpicoloc.pairing.policies import Rules, degradation_graph, plan
 from mpicoloc.pairing.queue import Queue, Room
 
 LIMITS_S = {50: 0.1, 250: 0.5, 1000: 5.0}

@@ -27,11 +27,15 @@ from without_pairs import scores_without_pairs
 
 from mpicoloc.bubble import curves_file
 from mpicoloc.bubble.model import BubbleModel
-from mpicoloc.pairing import training_file as files
-from mpicoloc.pairing.intervals import Band
-from mpicoloc.pairing.scores import concatenated, scores_of, with_intervals
-from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, fit_model
-from mpicoloc.pairing.training.problem import leave_program_out, predicted, problem
+from mpicoloc.pairing import training_sets as files
+from mpicoloc.pairing.scores import Band, concatenated, scores_of, with_intervals
+from mpicoloc.pairing.training.fitting import (
+    MAX_PROGRAM_FOLDS,
+    fit_model,
+    leave_program_out,
+    predicted,
+    problem,
+)
 from mpicoloc.pairing.training.regressors import BASELINES, KINDS
 from mpicoloc.pairing.training_sets import from_campaign
 
@@ -92,7 +96,7 @@ def arguments():
 
 
 def measured(path):
-    return from_campaign(path) if Path(path).is_dir() else files.read(path)
+    return from_campaign(path) if Path(path).is_dir() else files.read_file(path)
 
 
 def simulated(n_programs, seed):

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import pair_history
-from mpicoloc.pairing.groups import degradation_graph
-from mpicoloc.pairing.policies import Rules, plan
+from mpicoloc.pairing.policies import Rules, degradation_graph, plan
 from mpicoloc.pairing.queue import Queue
 from mpicoloc.pairing.sharing_plan import WINDOW
 

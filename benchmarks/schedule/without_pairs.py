@@ -8,8 +8,7 @@ from mpicoloc.core.slowdown import SlowdownModel
 from mpicoloc.core.training import TrainingSet
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.scores import Predictions, Scores, concatenated, scores_of
-from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS
-from mpicoloc.pairing.training.problem import leave_program_out, problem
+from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, leave_program_out, problem
 
 
 def scores_without_pairs(training: TrainingSet, model: SlowdownModel, seed: int = 0) -> Scores:

@@ -11,7 +11,7 @@ from mpicoloc import config, errors
 from mpicoloc.cli import helping
 from mpicoloc.cli import main as cli
 from mpicoloc.core import profile, tables
-from mpicoloc.pairing import quantities
+from mpicoloc.pairing import features
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
 WIDTH_COLUMNS = 70
@@ -192,12 +192,12 @@ without a unit is a number, a name or a text. Types are those of NumPy: `i4` is 
 
 def features_page():
     """What slowdown models look at."""
-    rows = [(code(q.name), "" if q.unit == "1" else q.unit, q.meaning, q.over) for q in quantities.QUANTITIES]
+    rows = [(code(q.name), "" if q.unit == "1" else q.unit, q.meaning, q.over) for q in features.QUANTITIES]
     return "# Features\n\n" + FEATURES_INTRO + table(["name", "unit", "meaning", "statistics over"], rows)
 
 
 FEATURES_INTRO = """\
-What slowdown models may look at, in `mpicoloc/pairing/quantities.py`. Each has four statistics: `NAME_mean`,
+What slowdown models may look at, in `mpicoloc/pairing/features.py`. Each has four statistics: `NAME_mean`,
 `NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent.
 
 """

@@ -5,7 +5,7 @@ python beside.py MODEL TRAINING_SET
 
 import sys
 
-from mpicoloc.pairing import model_file, training_file
+from mpicoloc.pairing import model_file, training_sets
 
 
 def compared(model, found):
@@ -18,7 +18,7 @@ def compared(model, found):
 def main(model, training_set):
     print(f"{'job':16}{'beside':16}{'measured':>10}{'predicted':>11}  95 %")
     for target, co_runner, measured, told in compared(
-        model_file.read(model), training_file.read(training_set)
+        model_file.read(model), training_sets.read_file(training_set)
     ):
         ends = f"{told.low:.1f} to {told.high:.1f}"
         print(f"{target:16}{co_runner:16}{measured:10.2f}{told.value:11.2f}  {ends}")

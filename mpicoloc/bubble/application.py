@@ -1,4 +1,8 @@
-"""The program that is measured: started on its processors, stopped and continued, ended with its children."""
+"""The program that is measured: started on its processors, stopped and continued, ended with its children.
+
+`python -m mpicoloc.bubble.application PID` is its guardian: it ends a program whose measuring process was
+killed. The program may stand still at that moment, and would for ever.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +82,7 @@ class Application:
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"{command[0]} cannot be started: {error}") from None
         self._guardian = subprocess.Popen(
-            [*wrap.python_module("mpicoloc.bubble.guardian"), str(self._process.pid)],
+            [*wrap.python_module("mpicoloc.bubble.application"), str(self._process.pid)],
             stdin=subprocess.PIPE,
         )
 
@@ -153,3 +157,18 @@ def _await_ends(handles: Sequence[int], seconds: float) -> list[int]:
         ended = select.select(left, [], [], wait_s)[0]  # a process handle can be read when it has ended
         left = [handle for handle in left if handle not in ended]
     return left
+
+
+def guard() -> None:
+    """Wait for the end of standard input, which the measuring process holds open, and end the program."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    root = int(sys.argv[1])
+    while os.read(0, 4096):
+        pass
+    signal_all(root, signal.SIGTERM)
+    signal_all(root, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    guard()

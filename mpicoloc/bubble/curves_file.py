@@ -125,7 +125,7 @@ def write(path: str, programs: Iterable[ProgramPressure]) -> None:
 
     Raises `EnvironmentFault` if the folder or the disk refuses.
     """
-    _write(path, [_Known(one.program, one.curve, one.score, one.policy) for one in programs])
+    _put(path, [_row(_Known(one.program, one.curve, one.score, one.policy)) for one in programs])
 
 
 def curve_of(path: str, program: str) -> SensitivityCurve:
@@ -143,20 +143,14 @@ def curve_of(path: str, program: str) -> SensitivityCurve:
     return found
 
 
-def has_curve_and_score(path: str, program: str) -> bool:
-    """Whether the file has both a curve and a score of a program."""
-    known = _read(path).get(program)
-    return known is not None and known.curve is not None and known.score is not None
-
-
 def update(
     path: str,
     program: str,
     curve: SensitivityCurve | None = None,
     score: Estimate | None = None,
     policy: str | None = None,
-) -> None:
-    """Put what is given of a program into a file, new or not.
+) -> bool:
+    """Put what is given of a program into a file, new or not; whether it has both curve and score then.
 
     Columns that `read` does not know are dropped.
 
@@ -165,8 +159,9 @@ def update(
     with _one_at_a_time(path):
         known = check_update(path)
         old = known.get(program, _Known(program))
-        known[program] = _Known(program, curve or old.curve, score or old.score, policy or old.policy)
-        _write(path, known.values())
+        one = _Known(program, curve or old.curve, score or old.score, policy or old.policy)
+        _put(path, [_row(each) for each in (known | {program: one}).values()])
+    return one.curve is not None and one.score is not None
 
 
 def check_update(path: str) -> dict[str, _Known]:
@@ -192,10 +187,6 @@ def _one_at_a_time(path: str) -> Iterator[None]:
             stack.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
-
-
-def _write(path: str, known: Iterable[_Known]) -> None:
-    _put(path, [_row(one) for one in known])
 
 
 def _put(path: str, rows: Sequence[Mapping[str, object]]) -> None:

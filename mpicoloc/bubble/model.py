@@ -3,23 +3,101 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.bubble.combining import DEFAULT_RULE, rule
-from mpicoloc.bubble.curves import monotone
 from mpicoloc.core.bubbles import MAX_LEVEL, METHOD, ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine, machine_from_values
-from mpicoloc.core.slowdown import PairSlowdowns, SlowdownModel, alone
-from mpicoloc.errors import DataError
+from mpicoloc.core.slowdown import PairSlowdowns, alone
+from mpicoloc.errors import DataError, UsageError
 
 Floats = NDArray[np.float64]
+Array = np.ndarray[Any, Any]
+
+LEAST_WIDTH = 1e-3
+"""No slowdown is more certain than this, so no level outweighs all others."""
+
+
+def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
+    """The nearest curve that never falls and never is below 1, and what there is to tell of the change.
+
+    Isotonic regression. Value and both ends have the same weights, so the interval still holds the value.
+    """
+    from scipy.optimize import isotonic_regression  # imported here because most commands need no curve
+
+    ends = [np.maximum(part, 1.0) for part in (curve.slowdown, curve.low, curve.high)]
+    weights = 1 / np.maximum(curve.high - curve.low, LEAST_WIDTH) ** 2
+    risen = [np.maximum(isotonic_regression(part, weights=weights).x, 1.0) for part in ends]
+    value, low, high = risen
+    low, high = np.minimum(low, value), np.maximum(high, value)
+    # Level 0 is 1 by definition: the regression may have moved it with its neighbours by a rounding error.
+    value[0] = low[0] = high[0] = 1.0
+    changed = SensitivityCurve(curve.program, curve.levels, value, low, high, curve.n, curve.source)
+    return changed, _fall(curve)
+
+
+def _fall(curve: SensitivityCurve) -> str:
+    """Where a curve falls most, in words; empty: it does not."""
+    before = np.maximum.accumulate(np.maximum(curve.slowdown, 1.0))
+    fall = before - np.maximum(curve.slowdown, 1.0)
+    i = int(fall.argmax())
+    if fall[i] <= 0:
+        return ""
+    is_noise = curve.high[i] >= before[i] - (before[i] - 1) * 1e-9
+    why = (
+        "within its interval, so taken as noise"
+        if is_noise
+        else "more than its interval: measure it again by `mpicoloc bubble sensitivity`"
+    )
+    return (
+        f"curve of {curve.program} falls by {fall[i]:.3f} up to level {curve.levels[i]:g}, {why}; "
+        "made even where it falls"
+    )
+
+
+Rule = Callable[[Floats], Floats]
+"""Pressures (..., n) of n co-runners, 0 where there is none, to that of all (...)."""
+
+
+def capped_sum(pressures: Floats) -> Floats:
+    """Bubbles add up until memory can serve no more: min(sum, MAX_LEVEL)."""
+    return np.minimum(pressures.sum(axis=-1), MAX_LEVEL)
+
+
+def saturating(pressures: Floats) -> Floats:
+    """Each co-runner takes its part of what the others leave: MAX_LEVEL (1 - prod(1 - p / MAX_LEVEL))."""
+    left = 1 - np.minimum(pressures, MAX_LEVEL) / MAX_LEVEL
+    return np.asarray(MAX_LEVEL * (1 - left.prod(axis=-1)))
+
+
+def largest(pressures: Floats) -> Floats:
+    """The worst co-runner counts alone."""
+    return np.minimum(pressures.max(axis=-1, initial=0.0), MAX_LEVEL)
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {"capped-sum": capped_sum, "saturating": saturating, "largest": largest}
+)
+DEFAULT_RULE = "capped-sum"
+
+
+def rule(name: str) -> Rule:
+    """The rule of this name.
+
+    Raises `UsageError` if there is none.
+    """
+    if name not in RULES:
+        raise UsageError(f"no rule {name!r} for pressures; there are {', '.join(RULES)}")
+    return RULES[name]
+
+
 ENDS = ("value", "low", "high")
 
 
@@ -33,8 +111,6 @@ class BubbleModel:
         By the programs' names (`JobFeatures.program`).
     combine : str
         How pressures of several co-runners become one: a name of `combining.RULES`.
-    otherwise : SlowdownModel, optional
-        Asked where a program has no curve.
     machine : Machine or None
         Where the curves were measured.
     card : mapping
@@ -49,7 +125,6 @@ class BubbleModel:
 
     programs: Mapping[str, ProgramPressure]
     combine: str = DEFAULT_RULE
-    otherwise: SlowdownModel | None = None
     machine: Machine | None = None
     card: Mapping[str, Any] = field(default_factory=dict)
     kind: str = field(default=METHOD, init=False)
@@ -85,13 +160,11 @@ class BubbleModel:
         Raises
         ------
         DataError
-            If a program has no curve, and there is no other model to ask.
+            If a program has no curve.
         """
         if not co_runners:
             return alone(METHOD)
         names = [job.program for job in (target, *co_runners)]
-        if self.otherwise is not None and not self.programs.keys() >= set(names):
-            return self.otherwise.predict(target, co_runners)
         self._check(names)
         curve, scores = self.curve(target.program), [self.programs[name].score for name in names[1:]]
         combined = rule(self.combine)
@@ -106,8 +179,6 @@ class BubbleModel:
     def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
         """All ordered pairs of `jobs`; see `core.slowdown.pair_slowdowns`."""
         names = list(dict.fromkeys(job.program for job in jobs))
-        if self.otherwise is not None and not self.programs.keys() >= set(names):
-            return self._one_by_one(jobs)
         self._check(names)
         found = np.ones((3, len(names), len(names)))
         for i, end in enumerate(ENDS):
@@ -118,11 +189,6 @@ class BubbleModel:
         place = {name: i for i, name in enumerate(names)}
         rows = np.array([place[job.program] for job in jobs], np.int64)
         return PairSlowdowns(*(ends[np.ix_(rows, rows)] for ends in found))
-
-    def _one_by_one(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
-        found = [[self.predict(job, [other]) for other in jobs] for job in jobs]
-        ends = np.array([[[getattr(one, end) for one in row] for row in found] for end in ENDS])
-        return PairSlowdowns(*ends)
 
     def _check(self, names: Sequence[str]) -> None:
         unknown = next((name for name in names if name not in self.programs), None)
@@ -157,12 +223,11 @@ def _ends(curve: SensitivityCurve) -> tuple[Floats, Floats, Floats]:
     return curve.slowdown, curve.low, curve.high
 
 
-Array = np.ndarray[Any, Any]
 _COLUMNS = ("levels", "slowdown", "low", "high")
 
 
 def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Plain values and arrays of a model; of `otherwise` nothing is kept.
+    """Plain values and arrays of a model.
 
     Curves stand one after the other in each array, scores one row each.
     """

@@ -1,4 +1,8 @@
-"""Runs of a program on several nodes with bubbles on some of them, noted so that a series can be resumed."""
+"""Runs of a program on several nodes with bubbles on some of them: real ones, and those of a replay.
+
+Real runs are noted, so that a series can be resumed. In a replay computation on disturbed nodes takes as many
+times longer as the curve of a single node says; who waits for whom, the replay finds out.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,78 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mpicoloc.core.bubbles import check_level
+import numpy as np
+
+from mpicoloc.bubble.model import monotone
+from mpicoloc.bubble.propagation import Profile
+from mpicoloc.core.bubbles import SensitivityCurve, check_level
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import host_files, row_log
 from mpicoloc.job.launcher import Launcher
+from mpicoloc.replay.experiment import PlacedJob, simulate_alone, stretched
+from mpicoloc.replay.network import SimulatedNetwork
+from mpicoloc.replay.simulate import Settings
+
+
+def replayed_profile(
+    network: SimulatedNetwork, job: PlacedJob, curve: SensitivityCurve, settings: Settings | None = None
+) -> Profile:
+    """`profile(k, j)` of the propagation algorithms, by replay: no run of the program at all.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+    job : PlacedJob
+        The program on its nodes, which are the hosts of the network.
+    curve : SensitivityCurve
+        What computation suffers on one node.
+    settings : Settings, optional
+
+    Returns
+    -------
+    Profile
+        Simulated time, s.
+    """
+    risen, _ = monotone(curve)
+
+    def profile(level: int, n_disturbed: int) -> float:
+        disturbed = stretched(job, n_disturbed, risen.at(level).value)
+        return simulate_alone(network, disturbed, settings).jobs[0].end_s
+
+    return profile
+
+
+def replayed_uneven(
+    network: SimulatedNetwork, job: PlacedJob, curve: SensitivityCurve, settings: Settings | None = None
+) -> Callable[[Sequence[float]], float]:
+    """Slowdown of the job while bubbles of different levels run on its nodes, by replay.
+
+    Returns
+    -------
+    callable
+        Takes the level on each node of the job, in the order of the hosts' numbers.
+
+    Raises
+    ------
+    DataError
+        By the callable, if there are not as many levels as nodes.
+    """
+    risen, _ = monotone(curve)
+    hosts, number_of_rank = np.unique(job.hosts, return_inverse=True)
+    alone_s = simulate_alone(network, job, settings).jobs[0].end_s
+
+    def slowdown(levels: Sequence[float]) -> float:
+        if len(levels) != len(hosts):
+            raise DataError(f"job {job.name} has {len(hosts)} nodes, got {len(levels)} levels")
+        factors = np.array([risen.at(level).value for level in levels])
+        disturbed = replace(job, compute_factor=factors[number_of_rank])
+        return simulate_alone(network, disturbed, settings).jobs[0].end_s / alone_s
+
+    return slowdown
+
 
 END_WITHIN_S = 10.0
 """Bubbles that were told to end and still run are killed after this."""

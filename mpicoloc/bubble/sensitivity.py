@@ -19,10 +19,11 @@ import numpy as np
 from scipy.stats import t as students_t
 
 from mpicoloc import messages
-from mpicoloc.bubble import calibration_file, production
+from mpicoloc.bubble import calibrate, shutters
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.calibration import Calibration
-from mpicoloc.bubble.hogs import Bubble
+from mpicoloc.bubble.hogs import Bubble, Hog, take_turns
+from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, slowdowns
 from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.estimate import Estimate
@@ -30,6 +31,80 @@ from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
 from mpicoloc.profile import profiles
+
+TURN_S, GUARD_S = 0.15, 0.03
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was found of a program; `is_beyond`: it presses more than the largest bubble."""
+
+    score: Estimate
+    probe_slowdown: Estimate
+    is_beyond: bool
+
+
+@dataclass(frozen=True)
+class ScoreSetup:
+    """Where things run. After `seconds` the program is ended; infinite: it runs to its end."""
+
+    calibration: Calibration
+    probe_cpu: int
+    app_cpus: Collection[int]
+    seconds: float
+
+
+def score(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    setup: ScoreSetup,
+    rng: np.random.Generator,
+    *,
+    to_stderr: bool = False,
+) -> Scored:
+    """Run a program beside the probe, and stop it in turns.
+
+    Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended before
+    enough was seen.
+    """
+    hog = Hog(setup.probe_cpu, setup.calibration.probe.working_set_bytes)
+    try:
+        hog.set(setup.calibration.probe)
+        with Application(command, setup.app_cpus, env, to_stderr=to_stderr) as app:
+            turns = _stopped_in_turns(app, setup.seconds, rng)
+            exit_code = app.end()
+        found = _probe_slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
+    finally:
+        hog.close()
+    if exit_code:
+        raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
+    if 1.0 not in found and exit_code is None:
+        raise DataError(f"{setup.seconds:g} s are too short for a score on this machine: give more --seconds")
+    if 1.0 not in found:
+        raise DataError(f"{command[0]} ended too soon for a score: give it more work, for some seconds")
+    slowdown, read_back = found[1.0], setup.calibration
+    return Scored(read_back.score(slowdown), slowdown, read_back.is_beyond(slowdown))
+
+
+def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator) -> Turns:
+    """Level 1: it runs."""
+
+    def apply(level: float) -> None:
+        if level:
+            app.go_on()
+        else:
+            app.stop()
+
+    return take_turns(apply, [1.0], TURN_S, app.has_ended, rng, seconds, "measuring the score")
+
+
+def _probe_slowdowns(progress: Progress, turns: Turns) -> Mapping[float, Estimate]:
+    """Of turns in which nobody else had the probe's processor, or else of all."""
+    found = slowdowns(progress, turns, QUIET_FRAC)
+    if not found and (found := slowdowns(progress, turns)):
+        messages.note("other programs ran on the probe's processor: they are part of this score")
+    return found
+
 
 METHOD = "whole-runs"
 MIN_RUNS = 2
@@ -145,7 +220,7 @@ class _Runs:
         setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
         if (n := setup.calibration.n_bubble_cpus) != len(setup.bubble_cpus):
             return None, f"calibrated with {n} bubbles, but --cores names {len(setup.bubble_cpus)} processors"
-        calibration_file.write(setup.calibration, file)
+        calibrate.write_file(setup.calibration, file)
         options = {
             "--bubble": "0.9",
             "--bubble-levels": ",".join(f"{level:g}" for level in setup.levels),
@@ -161,9 +236,9 @@ class _Runs:
             raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
         self._await_profile()
         profile = profiles.read(self._profile)
-        found = production.of_profile(profile, name)
+        found = shutters.from_tables(profile.tables, name)
         if found.curve is None:
-            return None, production.why_none(profile) or found.reason
+            return None, shutters.why_none(profile) or found.reason
         if len(found.curve.levels) < 1 + len(setup.levels):
             return (
                 None,

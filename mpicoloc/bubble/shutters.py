@@ -6,19 +6,27 @@ others the probe runs there instead, and is slowed by the job alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.bubble.calibration import score_of
 from mpicoloc.bubble.turns import slowdown_of
-from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
+from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import VERDICTS, Table
+from mpicoloc.core.profile import Profile
+from mpicoloc.core.tables import VERDICTS, Table, table, text
+from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MODEL_ERROR
 from mpicoloc.measure.count_paces import MAX_PACE, Paces, crowded, instants, paces
+from mpicoloc.measure.meter_choice import pass_ns
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
 """How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""
@@ -73,8 +81,6 @@ MIN_PROBES = 6
 """Shutters with the probe below which there is no score."""
 BUBBLED = VERDICTS.index("bubbled")
 _BEFORE, _DURING = 0, 1
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -102,13 +108,8 @@ class Bubbled:
 
 def ran_any(shutters: Table) -> bool:
     """Whether a bubble or the probe ran in one of them, on some node."""
-    return bool(_has_run(shutters).any())
-
-
-def _has_run(shutters: Table) -> Flags:
-    """Shutters in which a bubble or the probe had its processors to itself."""
-    ran: Flags = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
-    return ran & (shutters["verdict"] == BUBBLED)
+    ran = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
+    return bool((ran & (shutters["verdict"] == BUBBLED)).any())
 
 
 def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
@@ -229,7 +230,7 @@ def _without_shared_changes(found: Paces) -> Array:
 def _from_means(values: Array, groups: NDArray[np.intp]) -> Array:
     """How far each value is from the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
-    result: Array = values - (np.bincount(group, values) / np.bincount(group))[group]
+    result: Array = values - _means(values, groups)[group]
     return result
 
 
@@ -267,13 +268,133 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
     if curve["level"].tolist() != list(LEVELS):
         return None, "the profile does not tell how much bubbles slow the probe"
     names = ("probe_slowdown", "probe_low", "probe_high")
-    if any((of_node[list(names)] != curve[list(names)]).any() for of_node in _by_node(bubble_levels)):
+    by_node = (bubble_levels[bubble_levels["i_node"] == i] for i in np.unique(bubble_levels["i_node"]))
+    if any((of_node[list(names)] != curve[list(names)]).any() for of_node in by_node):
         return None, "the nodes have different calibrations: name one file with --bubble-calibration"
     value, low, high = (curve[name] for name in names)
     slowdown = slowdown_of(relative, np.ones(n))
     return score_of(slowdown, SensitivityCurve("the probe", curve["level"], value, low, high)), ""
 
 
-def _by_node(bubble_levels: Table) -> list[Table]:
-    """The table of each node."""
-    return [bubble_levels[bubble_levels["i_node"] == i] for i in np.unique(bubble_levels["i_node"])]
+_NOT_YET = "no shutter had counts yet"
+"""Begin of the reason of a node agent that only waits (csrc/agent/bubbles/bubbling.c)."""
+
+
+def why_none(profile: Profile) -> str:
+    """Why no bubble ran in the job's shutters; empty where none was wanted, or some ran."""
+    nodes = profile.tables["nodes"]
+    reasons = [(text(node["hostname"]), reason) for node in nodes if (reason := text(node["bubble_reason"]))]
+    if reasons:
+        # That of one node keeps bubbles off all: on the others none has run yet.
+        host, reason = next((one for one in reasons if not one[1].startswith(_NOT_YET)), reasons[0])
+        return f"{host}: {reason}" if len(nodes) > 1 else reason
+    shutters = profile.tables["shutters"]
+    n_told = len(np.unique(instants(shutters)[shutters["verdict"] == BUBBLED]))
+    if n_told and not ran_any(shutters):
+        return (
+            f"in {n_told} shutters bubbles were to run, but none began in time and had its processors: other "
+            "programs wanted them, or the co-runner that was asked could not press"
+        )
+    return ""
+
+
+def from_job(tables: Mapping[str, Table]) -> Bubbled | None:
+    """As `from_tables`, when a job ends: None where the node's calibration is no such one."""
+    try:
+        return from_tables(tables, "")
+    except DataError:  # it costs no job its profile
+        return None
+
+
+def interference_fields(bubbled: Bubbled) -> dict[str, Any]:
+    """The fields of `Interference` that bubbles fill, as far as they are known."""
+    found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.slowdown_at(MAX_LEVEL)}
+    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+    return {
+        f"{name}{end}": float(getattr(one, part))
+        for name, one in found.items()
+        if one is not None
+        for end, part in ends
+    }
+
+
+def lost_s(bubbled: Bubbled, shutters: Table) -> float:
+    """Time by which bubbles have held the job up, s."""
+    if bubbled.curve is None:
+        return 0.0
+    level = level_on_all_nodes(shutters)
+    _, first = np.unique(instants(shutters), return_index=True)
+    pressed_s = (shutters["t1_ns"][first] - shutters["epoch"][first]).astype(float) * 1e-9
+    known = zip(bubbled.curve.levels[1:], bubbled.curve.slowdown[1:], strict=True)
+    return sum(
+        float(pressed_s[level[first] == one].sum()) * max(0.0, 1 - 1 / slowdown) for one, slowdown in known
+    )
+
+
+def sensitivity_table(bubbled: Bubbled) -> Table:
+    """The profile's table "sensitivity", empty where there is no curve."""
+    if bubbled.curve is None:
+        return table("sensitivity")
+    names = {"level": "levels", "slowdown": "slowdown", "low": "low", "high": "high"}
+    return table("sensitivity", {column: getattr(bubbled.curve, name) for column, name in names.items()})
+
+
+def from_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
+    """Curve and score of a job from its profile's tables; `program` is its name."""
+    found = bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
+    score, reason = probe_score(tables["shutters"], tables["bubble_levels"])
+    return replace(found, score=score, score_reason=reason)
+
+
+_LEAST_HALF_LEVEL = 0.25
+"""Half-width that a score counts with at least: at 0 and 8 both ends of an interval may be cut off."""
+
+
+def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:
+    """What several runs of one program tell together; at least one."""
+    curves = [one.measured for one in runs if one.measured is not None]
+    measured = mean_curve(curves) if curves else None
+    scores = [one.score for one in runs if one.score is not None]
+    return Bubbled(
+        None if measured is None else smoothed(measured),
+        n_taken=sum(one.n_taken for one in runs),
+        n_used=sum(one.n_used for one in runs),
+        score=mean_score(scores) if scores else None,
+        measured=measured,
+    )
+
+
+def mean_score(scores: Sequence[Estimate]) -> Estimate:
+    """One score from those of several runs of a program; at least one."""
+    value, low, high = (np.array([getattr(one, name) for one in scores]) for name in ("value", "low", "high"))
+    mean, half = _weighted_mean(value, np.maximum((high - low) / 2, _LEAST_HALF_LEVEL))
+    return pressure_score(
+        mean, max(0.0, mean - half), min(MAX_LEVEL, mean + half), sum(one.n for one in scores)
+    )
+
+
+def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
+    """One curve from those of several runs of a program."""
+    rows = []
+    for level in sorted({float(level) for one in curves for level in one.levels if level > 0}):
+        has = [one for one in curves if level in one.levels]
+        ends = np.array([[values[one.levels == level][0] for values in (one.slowdown, one.low, one.high)]
+                         for one in has])  # fmt: skip
+        value, low, high = np.log(ends).T
+        mean, half = _weighted_mean(value, (high - low) / 2)
+        rows.append([level, *np.exp([mean, mean - half, mean + half])])
+    levels, value, low, high = np.array([[0.0, 1.0, 1.0, 1.0], *rows]).T
+    first = curves[0]
+    return SensitivityCurve(
+        first.program, levels, value, low, high, sum(one.n for one in curves), first.source
+    )
+
+
+def _weighted_mean(value: Array, half: Array) -> tuple[float, float]:
+    """Mean of runs and half of its interval, wider if they differ by more than theirs say (Birge's ratio)."""
+    half = np.maximum(half, 1e-6)
+    weight = 1 / half**2
+    mean = float(weight @ value / weight.sum())
+    chi_square = float((((value - mean) / half * 1.96) ** 2).sum())
+    birge = max(1.0, np.sqrt(chi_square / max(len(value) - 1, 1)))
+    return mean, float(birge / np.sqrt(weight.sum()))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc.bubble.calibration import Calibration
+from mpicoloc.bubble.propagation import PolicyChoice
 from mpicoloc.bubble.shutters import Bubbled
-from mpicoloc.bubble.uneven import PolicyChoice
 from mpicoloc.core.bubbles import LEVELS, PropagationMatrix, SensitivityCurve
-from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, counted
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+
+if TYPE_CHECKING:
+    from mpicoloc.bubble.sensitivity import Scored
 
 
 def as_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> dict[str, Any]:
@@ -117,20 +120,23 @@ def show_production(name: str, found: Bubbled, n_runs: int) -> None:
         print(f"score      {found.score.value:.2f} [{found.score.low:.2f}, {found.score.high:.2f}]")
 
 
-def score_json(score: Estimate, probe_slowdown: Estimate, *, is_beyond: bool) -> dict[str, Any]:
+def score_json(found: Scored) -> dict[str, Any]:
     """A score for JSON."""
     return {
-        "score": score.value,
-        "low": score.low,
-        "high": score.high,
-        "n": score.n,
-        "is_beyond_largest": is_beyond,
-        "probe_slowdown": estimate_json(probe_slowdown),
+        "score": found.score.value,
+        "low": found.score.low,
+        "high": found.score.high,
+        "n": found.score.n,
+        "is_beyond_largest": found.is_beyond,
+        "probe_slowdown": estimate_json(found.probe_slowdown),
     }
 
 
-def show_score(name: str, score: Estimate, probe_slowdown: Estimate, *, is_beyond: bool) -> None:
+def show_score(name: str, found: Scored) -> None:
     """One line for a score."""
-    level = f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
-    more = ", more than the largest bubble" if is_beyond else ""
-    print(f"{name}: score {level}{more}; the probe beside it is {probe_slowdown.value:.3f} times slower")
+    score, slower = found.score, found.probe_slowdown.value
+    more = ", more than the largest bubble" if found.is_beyond else ""
+    print(
+        f"{name}: score {score.value:.2f} [{score.low:.2f}, {score.high:.2f}]{more}; "
+        f"the probe beside it is {slower:.3f} times slower"
+    )

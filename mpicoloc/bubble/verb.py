@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpicoloc import config
 from mpicoloc.bubble import propagation_verb
 from mpicoloc.cli import helping
+from mpicoloc.cli.numbers import count, positive, whole
 from mpicoloc.core.number_lists import format_cpus, parse_cpus
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.job import flags
@@ -54,22 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
     )
-    calibrate = _action(actions, "calibrate", _calibrate, "find what bubbles must do on this machine")
-    _add_cores(calibrate, "the bubble", "the upper half of those of this process")
-    calibrate.add_argument(
+    calibrating = _action(actions, "calibrate", _calibrate, "find what bubbles must do on this machine")
+    _add_cores(calibrating, "the bubble", "the upper half of those of this process")
+    calibrating.add_argument(
         "--probe-core", metavar="CPU", help="processor of the probe (default: the first other)"
     )
-    calibrate.add_argument("--seconds", metavar="S", default="120", help="time that it takes (default 120)")
-    _add_seed(calibrate)
-    _add_json(calibrate)
+    calibrating.add_argument("--seconds", metavar="S", default="120", help="time that it takes (default 120)")
+    _add_seed(calibrating)
+    _add_json(calibrating)
     levels = _action(actions, "levels", _levels, "print what a bubble of each level does here")
     _add_json(levels)
     run = _action(actions, "run", _run, "let a bubble press on this machine until it is interrupted")
     run.add_argument(
-        "--level", dest="bubble_level", metavar="L", required=True, help="0 to 8, also a fraction"
+        "--level", dest="bubble_level", metavar="L", type=level, required=True, help="0 to 8, also a fraction"
     )
     _add_cores(run, "the bubble", "the upper half of those of this process")
-    run.add_argument("--seconds", metavar="S", help="end after so long")
+    run.add_argument("--seconds", metavar="S", type=positive, help="end after so long")
     run.add_argument(
         "--show-command", action="store_true", help="run nothing: print what one rank of an mpirun is to run"
     )
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score = _action(actions, "score", _score, "measure which bubble a program is like")
     _add_cores(score, "the probe, of which one is used", "the first of those of this process")
     _add_measured(score)
-    propagation_verb.add(actions)
+    propagation_verb.add_action(actions)
     words = "add up what profiles say of bubbles in their jobs' shutters"
     collect = helping.action(actions, "bubble collect", words, _EXAMPLES["collect"])
     collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")
@@ -89,13 +90,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_sensitivity(actions: Any) -> None:
     add = _action(actions, "sensitivity", _sensitivity, "measure what an MPI program suffers from bubbles")
-    add.add_argument("-n", "-np", dest="n_ranks", metavar="N", default="1", help="ranks (default 1)")
+    add.add_argument(
+        "-n", "-np", dest="n_ranks", metavar="N", type=count, default=1, help="ranks (default 1)"
+    )
     add.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
     add.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
     add.add_argument(
-        "--levels", metavar="LIST", default="1,2,3,4,5,6,7,8", help="levels to try (default 1 to 8)"
+        "--levels",
+        metavar="LIST",
+        type=_levels_above_0,
+        default="1,2,3,4,5,6,7,8",
+        help="levels to try (default 1 to 8)",
     )
-    add.add_argument("--repeats", metavar="N", default="3",
+    add.add_argument("--repeats", metavar="N", type=whole(2), default=3,
                      help="runs at each level, if whole runs are compared (default 3)")  # fmt: skip
     add.add_argument("--way", choices=_WAYS, default="",
                      help="see progress by counted places, or as the time of whole runs (default: the latter "
@@ -110,6 +117,8 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         metavar="S",
+        type=positive,
+        default=math.inf,
         help="end the program when it was measured for so long (default: it runs to its end)",
     )
     parser.add_argument("--curves", metavar="FILE", help="put the result into this CSV file, for `place`")
@@ -135,7 +144,9 @@ def _add_cores(parser: argparse.ArgumentParser, whose: str, default: str) -> Non
 
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", metavar="K", default="1", help="of the order of turns (default 1)")
+    parser.add_argument(
+        "--seed", metavar="K", type=whole(0), default=1, help="of the order of turns (default 1)"
+    )
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
 def _calibrate(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import calibrate, calibration_file
+    from mpicoloc.bubble import calibrate
 
     cpus = _cpus("--cores", args.cores, upper_half())
     others = sorted(os.sched_getaffinity(0) - set(cpus))
@@ -159,38 +170,42 @@ def _calibrate(args: argparse.Namespace) -> int:
     probe = _cpus("--probe-core", args.probe_core, others[:1])[0]
     if probe in cpus:
         raise UsageError(f"--probe-core {probe} is one of the bubble's processors: choose another")
-    seconds = config.parse_positive("--seconds", args.seconds)
     place = calibrate.Place(cpus, probe, calibrate.last_cache_bytes(probe))
-    found = calibrate.calibrate(place, seconds, np.random.default_rng(_seed(args)))
-    calibration_file.write(found, args.calibration or calibration_file.default_path())
+    found = calibrate.calibrate(place, args.seconds, np.random.default_rng(args.seed))
+    calibrate.write_file(found, args.calibration or calibrate.default_path())
     return _print_levels(args, found)
 
 
 def _levels(args: argparse.Namespace) -> int:
-    from mpicoloc.bubble import calibration_file
+    from mpicoloc.bubble import calibrate
 
-    return _print_levels(args, calibration_file.read(args.calibration))
+    return _print_levels(args, calibrate.read_file(args.calibration))
 
 
 def _print_levels(args: argparse.Namespace, found: Calibration) -> int:
     from mpicoloc.bubble import terminal as report
 
-    if args.json:
-        print(json.dumps(report.levels_json(found), indent=2))
-    else:
-        report.show_levels(found)
+    _print(args, report.levels_json(found), lambda: report.show_levels(found))
     return 0
 
 
-def _run(args: argparse.Namespace) -> int:
-    from mpicoloc.bubble import calibration_file, hogs
+def _print(args: argparse.Namespace, document: Any, show: Callable[[], None]) -> None:
+    """The result as JSON, or as it is shown."""
+    if args.json:
+        print(json.dumps(document, indent=2))
+    else:
+        show()
+    sys.stdout.flush()
 
-    level = parse_level("--level", args.bubble_level)
+
+def _run(args: argparse.Namespace) -> int:
+    from mpicoloc.bubble import calibrate, hogs
+
+    level, seconds = args.bubble_level, args.seconds
     cpus = _cpus("--cores", args.cores, upper_half())
-    seconds = None if args.seconds is None else config.parse_positive("--seconds", args.seconds)
-    setting = calibration_file.read(args.calibration).setting(level)
+    setting = calibrate.read_file(args.calibration).setting(level)
     if args.show_command:
-        path = args.calibration or calibration_file.default_path()
+        path = args.calibration or calibrate.default_path()
         print(
             shlex.join(
                 [hogs.program(), "--cpus", format_cpus(cpus), "--levels", path, "--level", f"{level:g}"]
@@ -209,93 +224,72 @@ def _run(args: argparse.Namespace) -> int:
 def _sensitivity(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import sensitivity
+    from mpicoloc.bubble import curves_file, sensitivity
     from mpicoloc.bubble import terminal as report
 
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
-    _check_curves(args)
-    rng = np.random.default_rng(_seed(args))
-    suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
-    if args.json:
-        print(json.dumps(report.curve_json(suffered.curve, suffered.way), indent=2))
-    else:
-        report.show_curve(suffered.curve, suffered.way)
-    sys.stdout.flush()
     if args.curves:
-        from mpicoloc.bubble import curves_file
-
-        curves_file.update(args.curves, suffered.curve.program, curve=suffered.curve)
+        curves_file.check_update(args.curves)  # before minutes of measuring
+    rng = np.random.default_rng(args.seed)
+    suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
+    curve, way = suffered.curve, suffered.way
+    _print(args, report.curve_json(curve, way), lambda: report.show_curve(curve, way))
+    if args.curves:
+        curves_file.update(args.curves, curve.program, curve=curve)
     return 0
 
 
 def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> Setup:
-    from mpicoloc.bubble import calibration_file, sensitivity
+    from mpicoloc.bubble import calibrate, sensitivity
     from mpicoloc.job import target
 
-    levels = [parse_level("--levels", word) for word in args.levels.split(",")]
     cpus = _cpus("--cores", args.cores, upper_half())
     mpirun = [*([f"--mpirun={args.mpirun}"] if args.mpirun else []),
               *(f"--mpirun-arg={x}" for x in args.mpirun_arg)]  # fmt: skip
-    if not any(levels):
-        raise UsageError("--levels names no level above 0")
-    if args.way == "runs" and args.seconds:
+    if args.way == "runs" and math.isfinite(args.seconds):
         raise UsageError("--way runs compares whole runs: leave out --seconds")
     if target.find(app, os.environ).abi == "openmpi" and not args.mpirun_arg:
         # It would bind ranks to processors that are not among those of the program.
         mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
     ways = dict(zip(_WAYS, sensitivity.WAYS, strict=True))
     return sensitivity.Setup(
-        calibration_file.read(args.calibration), cpus, _app_cpus(args, cpus), sorted({*levels} - {0.0}),
-        config.parse_whole("-n", args.n_ranks), _seconds(args),
-        config.parse_whole("--repeats", args.repeats, 2), mpirun,
+        calibrate.read_file(args.calibration), cpus, _app_cpus(args, cpus), args.levels, args.n_ranks,
+        args.seconds, args.repeats, mpirun,
         [ways[args.way]] if args.way else tuple(ways.values()),
     )  # fmt: skip
-
-
-def _check_curves(args: argparse.Namespace) -> None:
-    """Refuse a file that cannot take the result before minutes of measuring."""
-    if args.curves:
-        from mpicoloc.bubble import curves_file
-
-        curves_file.check_update(args.curves)
 
 
 def _score(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import calibration_file, score
+    from mpicoloc.bubble import calibrate, curves_file, sensitivity
     from mpicoloc.bubble import terminal as report
 
     app = flags.application(args.app, "program", "mpicoloc bubble score [--] app [arguments]")
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
-    calibration = calibration_file.read(args.calibration)
-    setup = score.Setup(calibration, probe[0], _app_cpus(args, probe[:1]), _seconds(args))
-    _check_curves(args)
-    rng = np.random.default_rng(_seed(args))
-    found = score.score(app, os.environ, setup, rng, to_stderr=args.json)
-    if args.json:
-        result = report.score_json(found.score, found.probe_slowdown, is_beyond=found.is_beyond)
-        print(json.dumps(result, indent=2))
-    else:
-        report.show_score(_name(args, app), found.score, found.probe_slowdown, is_beyond=found.is_beyond)
-    sys.stdout.flush()
+    calibration = calibrate.read_file(args.calibration)
+    setup = sensitivity.ScoreSetup(calibration, probe[0], _app_cpus(args, probe[:1]), args.seconds)
     if args.curves:
-        from mpicoloc.bubble import curves_file
-
-        curves_file.update(args.curves, _name(args, app), score=found.score)
+        curves_file.check_update(args.curves)  # before minutes of measuring
+    rng = np.random.default_rng(args.seed)
+    found = sensitivity.score(app, os.environ, setup, rng, to_stderr=args.json)
+    name = _name(args, app)
+    _print(args, report.score_json(found), lambda: report.show_score(name, found))
+    if args.curves:
+        curves_file.update(args.curves, name, score=found.score)
     return 0
 
 
 def _collect(args: argparse.Namespace) -> int:
     from mpicoloc import messages
-    from mpicoloc.bubble import curves_file, production
-    from mpicoloc.bubble import runs as runs_of_bubbles
+    from mpicoloc.bubble import curves_file, shutters
     from mpicoloc.bubble import terminal as report
     from mpicoloc.core.features import program_name
     from mpicoloc.profile import profiles
 
-    _check_curves(args)
+    if args.curves:
+        curves_file.check_update(args.curves)  # before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:
         try:
@@ -304,11 +298,11 @@ def _collect(args: argparse.Namespace) -> int:
             messages.trouble(str(error))
             continue
         name = program_name(profile.job.command)
-        found = production.of_profile(profile, name)
+        found = shutters.from_tables(profile.tables, name)
         if found.curve is None:
-            why = production.why_none(profile) or found.reason
+            why = shutters.why_none(profile) or found.reason
             messages.note(f"{path}: no curve of {name}: {why}")
-        if found.score is None and production.ran_any(profile):
+        if found.score is None and shutters.ran_any(profile.tables["shutters"]):
             messages.note(f"{path}: no score of {name}: {found.score_reason}")
         if found.curve is not None or found.score is not None:
             runs.setdefault(name, []).append(found)
@@ -316,16 +310,16 @@ def _collect(args: argparse.Namespace) -> int:
         raise DataError(
             "no profile has a curve or a score: run the jobs for longer, or with a larger --bubble"
         )
-    programs = {name: runs_of_bubbles.of_runs(of_program) for name, of_program in runs.items()}
+    programs = {name: shutters.merge_runs(of_program) for name, of_program in runs.items()}
     if args.curves:
         for name, one in programs.items():
             curves_file.update(args.curves, name, curve=one.curve, score=one.score)
-    if args.json:
-        print(json.dumps([report.production_json(name, one) for name, one in programs.items()], indent=2))
-    else:
+
+    def show() -> None:
         for name, one in programs.items():
             report.show_production(name, one, len(runs[name]))
-    sys.stdout.flush()
+
+    _print(args, [report.production_json(name, one) for name, one in programs.items()], show)
     return 0
 
 
@@ -365,26 +359,25 @@ def _app_cpus(args: argparse.Namespace, taken: Sequence[int]) -> list[int]:
     return cpus
 
 
-def parse_level(flag: str, text: str) -> float:
-    """A level.
-
-    Raises `UsageError` if it is none.
-    """
+def level(text: str) -> float:
+    """A level of bubbles, as a type of a flag."""
     try:
-        level = float(text)
+        value = float(text)
     except ValueError:
-        level = -1.0
-    if not 0 <= level <= 8:
-        raise UsageError(f"{flag} must be a level from 0 to 8, got {text!r}: bubbles have no other levels")
-    return level
+        value = -1.0
+    if not 0 <= value <= 8:
+        raise argparse.ArgumentTypeError(
+            f"must be a level from 0 to 8, got {text!r}: bubbles have no other levels"
+        )
+    return value
 
 
-def _seconds(args: argparse.Namespace) -> float:
-    return float("inf") if args.seconds is None else config.parse_positive("--seconds", args.seconds)
-
-
-def _seed(args: argparse.Namespace) -> int:
-    return config.parse_whole("--seed", args.seed, 0)
+def _levels_above_0(text: str) -> list[float]:
+    """The levels of a list but 0, in their order."""
+    found = sorted({*map(level, text.split(","))} - {0.0})
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be a list with a level above 0, got {text!r}")
+    return found
 
 
 def _name(args: argparse.Namespace, app: Sequence[str]) -> str:

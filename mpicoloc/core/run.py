@@ -56,7 +56,7 @@ class Run:
     """One run of a job.
 
     `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
-    quantities (`pairing.quantities`) that were measured. `was_alone`: it is known that it had no co-runner
+    quantities (`pairing.features`) that were measured. `was_alone`: it is known that it had no co-runner
     nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
     processors on which the job could run there (`core.number_lists`).
     """

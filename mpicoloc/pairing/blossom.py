@@ -18,13 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.errors import DataError, EnvironmentFault
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.
 #
 # Of an odd number of vertices one is always left over, which a fractional matching does not see: on a
-# triangle
-# it takes half of each edge. For such sets S the sum of x over the edges inside is at most (|S| - 1) / 2. The
-# linear program has the edges kept and the sets found so far; its dual variables price all edges of the
-# complete graph, and show which of them are missing.
+# triangle it takes half of each edge. For such sets S the sum of x over the edges inside is at most (|S| -
+# 1) / 2. The linear program has the edges kept and the sets found so far; its dual variables price all
+# edges of the complete graph, and show which of them are missing.
 
 
 MAX_ROUNDS = 16
@@ -160,9 +162,6 @@ def components(n: int, edges: Ints) -> Ints:
     graph = sparse.csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (n, n))
     return np.asarray(csgraph.connected_components(graph, directed=False)[1], np.int64)
 
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MAX_VERTICES = 4096
 """More would take minutes and gigabytes: the matrices have that number squared of cells."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +23,244 @@ from mpicoloc import messages
 from mpicoloc.core.features import is_interpreter, kind_of, program_name
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
-from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.job import row_log
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.job import init_barrier, launcher, row_log, target
 from mpicoloc.pairing.campaign_file import Campaign, Experiment, Program
-from mpicoloc.pairing.corun import TimedRun
-from mpicoloc.pairing.pair_runner import Corun, Run, stop_left
+from mpicoloc.pairing.corun import Slowdown, TimedRun, slowdowns
 from mpicoloc.profile import profiles
+
+LOOK_EVERY_S = 0.02
+END_WITHIN_S = 60.0
+"""The keeper and the writer of a profile outlive the job; they must not run beside what is timed next."""
+KINDLY_S = 15.0
+_LAST_LINES = 3
+_ID_ENV, _OUT_ENV = "MPICOLOC_JOB_ID", "MPICOLOC_OUT"
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Run:
+    """One run of a program: its process, where its profile will be, and its own name among all jobs."""
+
+    program: str
+    place: int
+    profile: str
+    job_id: str
+    folder: str
+    process: subprocess.Popen[bytes] = field(repr=False)
+    limit_s: float = field(repr=False)
+    """On the monotonic clock: when it is ended."""
+    code: int | None = None
+
+    @property
+    def output(self) -> str:
+        """File of its standard output and error."""
+        return os.path.join(self.folder, ".output")
+
+
+def command(program: Program) -> list[str]:
+    """Words that start a program."""
+    if program.n_ranks is None:
+        return list(program.argv)
+    start = [sys.executable, "-m", "mpicoloc", "run", "-n", str(program.n_ranks)]
+    return [*start, *(f"--mpirun-arg={word}" for word in _mpirun_args(program)), "--", *program.argv]
+
+
+def _mpirun_args(program: Program) -> Sequence[str]:
+    """Open MPI binds ranks to processors that are not those of its own process, unless told not to."""
+    if program.mpirun_args:
+        return program.mpirun_args
+    found = target.find(list(program.argv), dict(os.environ), None)
+    family = launcher.find(found.abi, found.libmpi, found.file).family
+    return ("--oversubscribe", "--bind-to", "none") if family == "openmpi" else ()
+
+
+class Corun:
+    """Programs at the same time, each on its place.
+
+    Parameters
+    ----------
+    programs : sequence of Program
+        One or two.
+    places : mapping of int to sequence of int
+        Number and processors of the place of each, in the order of the programs.
+    profiles : str
+        Start of the profiles' names, with the folder.
+    env : mapping of str to str
+        Options of the jobs, beyond the environment of this process.
+
+    Raises
+    ------
+    EnvironmentFault
+        If no mpirun is found for a program.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        places: Mapping[int, Sequence[int]],
+        profiles: str,
+        env: Mapping[str, str],
+    ) -> None:
+        self.programs, self.profiles, self.env = programs, profiles, env
+        self.places = list(places.items())
+        self.commands = [command(program) for program in programs]
+        self.runs: list[Run] = []
+
+    def run(self) -> list[Run]:
+        """Run until each program has ended once; every run, also those that were ended for it.
+
+        Raises `DataError` if a program fails, or takes longer than its limit.
+        """
+        with tempfile.TemporaryDirectory(prefix="mpicoloc-campaign-", ignore_cleanup_errors=True) as scratch:
+            try:
+                now = [self._launch(i, scratch) for i in range(len(self.programs))]
+                ended: set[int] = set()
+                while len(ended) < len(now):
+                    time.sleep(LOOK_EVERY_S)
+                    for i, run in enumerate(now):
+                        if run.code is None and self._has_ended(run):
+                            ended.add(i)
+                            if len(ended) < len(now):
+                                now[i] = self._launch(i, scratch)
+                        self._check_time(i, run)
+            finally:
+                for run in self.runs:
+                    stop(run)
+        return self.runs
+
+    def _check_time(self, i: int, run: Run) -> None:
+        if run.code is None and time.monotonic() > run.limit_s:
+            others = [program.name for j, program in enumerate(self.programs) if j != i]
+            beside = f" beside {others[0]}" if others else ""
+            limit_s = self.programs[i].limit_s
+            raise DataError(
+                f"{run.program}{beside} still runs after {limit_s:g} s, its limit_s, and was ended"
+            )
+
+    def _launch(self, i: int, scratch: str) -> Run:
+        program, number = self.programs[i], len(self.runs)
+        folder = os.path.join(scratch, str(number))
+        if program.folder is None:
+            os.mkdir(folder)
+        else:
+            _copy(program.folder, folder)
+        job_id = f"{program.name}-{os.getpid()}-{time.monotonic_ns() // 1000}"
+        profile = f"{self.profiles}-{number}-{program.name}.h5"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(profile)  # of a try that was interrupted
+        env = {**os.environ, **self.env, **dict(program.env), _ID_ENV: job_id, _OUT_ENV: profile}
+        place, cpus = self.places[i]
+        with open(os.path.join(folder, ".output"), "wb") as log:
+            try:
+                process = subprocess.Popen(
+                    self.commands[i], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                    preexec_fn=lambda: _begin_on(cpus),
+                )  # fmt: skip
+            except OSError as error:
+                raise EnvironmentFault(f"{self.commands[i][0]} cannot be started: {error.strerror}") from None
+        limit_s = time.monotonic() + program.limit_s
+        self.runs.append(Run(program.name, place, profile, job_id, folder, process, limit_s))
+        return self.runs[-1]
+
+    def _has_ended(self, run: Run) -> bool:
+        run.code = run.process.poll()
+        if run.code is None:
+            return False
+        if run.code != 0:
+            with open(run.output, encoding="utf-8", errors="replace") as file:
+                last = " / ".join(line.strip() for line in file.readlines()[-_LAST_LINES:])
+            raise DataError(f"{run.program} ended with exit code {run.code}: {last}")
+        return True
+
+
+def _copy(folder: str, to: str) -> None:
+    try:
+        shutil.copytree(folder, to)
+    except OSError as error:
+        # Of several files each has its own trouble.
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise DataError(f"{folder} cannot be copied into a working directory: {why}") from None
+
+
+def _begin_on(cpus: Sequence[int]) -> None:
+    """In the new process: its processors, and its end when this one is killed."""
+    os.sched_setaffinity(0, cpus)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def stop(run: Run) -> None:
+    """End a run, kindly first, and wait for all that it started.
+
+    Raises `EnvironmentFault` if some of it cannot be ended.
+    """
+    was_running = run.process.poll() is None
+    if was_running:
+        run.process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        run.process.wait(KINDLY_S)
+    if was_running:
+        _terminate(pid for pid in _processes(_ID_ENV, run.job_id) if _is_in_session(pid, run.process.pid))
+    # What outlives a run that has ended is the writer of its profile.
+    patience_s = 0.0 if run.process.poll() is None else END_WITHIN_S
+    _end(lambda: _processes(_ID_ENV, run.job_id), patience_s, run.job_id)
+    run.process.wait()
+
+
+def stop_left(profiles: str) -> list[int]:
+    """End runs whose profiles begin with `profiles`, of a campaign that was killed; returns their processes.
+
+    Raises `EnvironmentFault` if some cannot be ended.
+    """
+
+    def left() -> list[int]:
+        return [pid for pid in _processes(_OUT_ENV, profiles, is_start=True) if pid != os.getpid()]
+
+    found = left()
+    _terminate(found)
+    _end(left, KINDLY_S, "a campaign that was killed")
+    return found
+
+
+def _is_in_session(pid: int, session: int) -> bool:
+    """What a shell leaves behind; keepers, which have a profile written, are in sessions of their own."""
+    try:
+        return os.getsid(pid) == session
+    except ProcessLookupError:
+        return False
+
+
+def _terminate(pids: Iterable[int], number: int = signal.SIGTERM) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
+    """Wait until there are no such processes any more, and kill them when patience has ended."""
+    begin_s = time.monotonic()
+    while left := find():
+        if time.monotonic() > begin_s + patience_s + END_WITHIN_S:
+            raise EnvironmentFault(f"processes of {of} cannot be ended: {', '.join(map(str, left))}")
+        if time.monotonic() > begin_s + patience_s:
+            _terminate(left, signal.SIGKILL)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
+    """What has that variable in its environment, wherever in the tree of processes it is by now."""
+    entry = f"{name}={value}".encode()
+    return [
+        int(pid)
+        for pid in filter(str.isdigit, os.listdir("/proc"))
+        if any(
+            found.startswith(entry) if is_start else found == entry
+            for found in init_barrier.entries(pid, "environ")
+        )
+    ]
+
 
 MAX_BYTES = 256 << 20
 """Files that are larger together are known by their sizes and times of change, not by their content."""
@@ -38,34 +274,23 @@ def digest(program: Program) -> str:
 
     Raises `DataError` if a file cannot be read.
     """
+    told = [program.argv, program.n_ranks, program.folder, program.env, program.mpirun_args]
+    folder = program.folder
     try:
-        return _digest(program)
+        files = [] if folder is None else [(os.path.relpath(path, folder), path) for path in _below(folder)]
+        parts = (_short(told), _content((path, path) for path in _run_by(program)), _content(sorted(files)))
     except OSError as error:
         raise DataError(
             f"program {program.name!r}: {error.filename} cannot be read: {error.strerror}"
         ) from None
-
-
-def _digest(program: Program) -> str:
-    told = [program.argv, program.n_ranks, program.folder, program.env, program.mpirun_args]
-    folder = program.folder
-    files = (
-        [] if folder is None else [(os.path.relpath(path, folder), path) for path in sorted(_below(folder))]
-    )
-    parts = (_short(told), _content((path, path) for path in _run_by(program)), _content(files))
     return ".".join(parts)
 
 
 def changes(noted: str, now: str, program: Program) -> list[str]:
-    """In words: what differs between two digests. An earlier version noted the command's only."""
+    """In words: what differs between two digests."""
     which = ("", f": {', '.join(_run_by(program))}", f" {program.folder}")
     parts = zip(_PARTS, which, noted.split("."), now.split("."), strict=False)
     return [words + of for words, of, before, after in parts if before != after]
-
-
-def is_of_command_only(noted: str) -> bool:
-    """Whether an earlier version wrote it, which did not look at files."""
-    return "." not in noted
 
 
 def _short(told: object) -> str:
@@ -119,17 +344,16 @@ COMPANY_FRAC = 0.01
 
 @dataclass(frozen=True)
 class Done:
-    """An experiment that was made, what its programs were then (`campaign_digest.digest`), and its runs.
+    """An experiment that was made, what its programs were then (`digest`), and its runs.
 
-    `took_s` is its time with all that begins and ends a run, s; None: not noted. `how` is `how_made`; earlier
-    versions noted nothing of it.
+    `took_s` is its time with all that begins and ends a run, s. `how` is `how_made`.
     """
 
     experiment: Experiment
     digests: Mapping[str, str]
     runs: tuple[TimedRun, ...]
-    took_s: float | None = None
-    how: Mapping[str, Any] = field(default_factory=dict)
+    took_s: float
+    how: Mapping[str, Any]
 
 
 @contextlib.contextmanager
@@ -165,16 +389,12 @@ def _done(path: str, i_line: int, line: str) -> Done:
         runs = tuple(TimedRun(**run) for run in told["runs"])
         if any(not (run.wall_s > 0 and run.begin_unix_s > 0) for run in runs):
             raise ValueError("a time that is none")
-        if experiment.kind == "solo":
-            # Earlier versions noted the first place for all of these.
-            runs = tuple(dataclasses.replace(run, place=_solo_place(experiment)) for run in runs)
         digests = {str(k): str(v) for k, v in told["digests"].items()}
-        took_s = told.get("took_s")
-        how = {name: told[name] for name in ("places", "meter") if name in told}
-        if "places" in how:
-            first, second = how["places"]
-            how["places"] = [[int(cpu) for cpu in place] for place in (first, second)]
-        return Done(experiment, digests, runs, None if took_s is None else float(took_s), how)
+        first, second = told["places"]
+        places = [[int(cpu) for cpu in place] for place in (first, second)]
+        return Done(
+            experiment, digests, runs, float(told["took_s"]), {"places": places, "meter": told["meter"]}
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None
 
@@ -212,13 +432,6 @@ def missing(
     return [each for each in wanted if (each.i_round, tuple(sorted(each.names))) not in made]
 
 
-def supposed(done: Iterable[Done]) -> list[str]:
-    """Programs with runs of which an earlier version noted the command only, not which file it was."""
-    return sorted(
-        {name for each in done for name, digest in each.digests.items() if is_of_command_only(digest)}
-    )
-
-
 def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
     """Of those whose files can be read: the others fail when their experiments are made, and no others."""
     found = {}
@@ -236,8 +449,8 @@ def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float
     """
     lasted: dict[tuple[str, ...], list[float]] = {}
     for each in done:
-        lasted.setdefault(tuple(sorted(each.experiment.names)), []).append(_took_s(each))
-    known = {names: sum(times) / len(times) for names, times in lasted.items() if times}
+        lasted.setdefault(tuple(sorted(each.experiment.names)), []).append(each.took_s)
+    known = {names: sum(times) / len(times) for names, times in lasted.items()}
     if not known:
         return None
     pairs = {names: found for names, found in known.items() if len(names) > 1}
@@ -262,13 +475,6 @@ def kinds(folder: str, done: Iterable[Done]) -> dict[str, str]:
                     job = profiles.read(os.path.join(folder, run.profile)).job
                     result[run.program] = kind_of(program_name(job.command), job.n_ranks)
     return result
-
-
-def _took_s(done: Done) -> float:
-    if done.took_s is not None:
-        return done.took_s
-    ends = [run.begin_unix_s + run.wall_s for run in done.runs]
-    return max(ends, default=0.0) - min((run.begin_unix_s for run in done.runs), default=0.0)
 
 
 def _longer_s(names: Sequence[str], known: Mapping[tuple[str, ...], float]) -> float | None:
@@ -390,7 +596,7 @@ def complete(
         done = read(folder)
         todo = missing(plan, wanted, done, env)
         progress = _Progress(todo, done)
-        progress.begin(plan, len(wanted), supposed(done))
+        progress.begin(plan, len(wanted))
         n_failed = make(plan, todo, folder, env, progress.add)
         return read(folder), n_failed
 
@@ -420,17 +626,12 @@ class _Progress:
     def __init__(self, todo: Sequence[Experiment], done: Sequence[Done]) -> None:
         self.left, self.done = list(todo), list(done)
 
-    def begin(self, plan: Campaign, n_wanted: int, supposed: Sequence[str]) -> None:
+    def begin(self, plan: Campaign, n_wanted: int) -> None:
         """What is to be done."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
         messages.note(
             f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"
         )
-        if supposed:
-            messages.note(
-                f"runs of {', '.join(supposed)} were noted by an earlier version, which did not look at the "
-                "programs' files: they are supposed to be the same ones"
-            )
 
     def add(self, experiment: Experiment, found: Done | MpicolocError) -> None:
         """One experiment was made, or failed."""
@@ -452,3 +653,18 @@ def _about(time_s: float) -> str:
     if time_s < 100:
         return f"{time_s:.0f} s"
     return f"{time_s / 60:.0f} min" if time_s < 6000 else f"{time_s / 3600:.1f} h"
+
+
+def slowdowns_of(done: Iterable[Done], names: Sequence[str]) -> list[Slowdown]:
+    """Slowdowns of the programs of these names beside each other."""
+    found = slowdowns([each.runs for each in done])
+    return [each for each in found if {each.target, each.co_runner} <= set(names)]
+
+
+def unknown_pairs(done: Iterable[Done], found: Sequence[Slowdown], names: Sequence[str]) -> list[str]:
+    """In words: pairs that were run and of which no slowdown is known."""
+    known = {(each.target, each.co_runner) for each in found}
+    made = {(run.program, other.program) for each in done for run in each.runs for other in each.runs
+            if run.place != other.place}  # fmt: skip
+    wanted = {pair for pair in made - known if set(pair) <= set(names)}
+    return [f"{target} beside {co_runner}: not known" for target, co_runner in sorted(wanted)]

@@ -25,6 +25,7 @@ import argparse
 import json
 
 from mpicoloc import messages
+from mpicoloc.cli.numbers import count, whole
 
 _WHY_UNKNOWN = (
     "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
@@ -36,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the programs, as TOML")
     parser.add_argument("--out", metavar="FOLDER", required=True, help="for profiles and what was measured")
     parser.add_argument("--only", metavar="NAME", nargs="+", help="these programs only")
-    parser.add_argument("--pairs", metavar="N", help="so many pairs only, chosen at random")
-    parser.add_argument("--seed", metavar="N", default="0", help="seed of the random order (default 0)")
+    parser.add_argument("--pairs", metavar="N", type=count, help="so many pairs only, chosen at random")
+    parser.add_argument(
+        "--seed", metavar="N", type=whole(0), default=0, help="seed of the random order (default 0)"
+    )
     parser.add_argument(
         "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
     )
@@ -56,21 +59,17 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.pairing import terminal as report
 
     env = config.flags_to_env({"meter": args.meter})
-    seed, n_pairs = (
-        config.parse_whole("--seed", args.seed, 0),
-        args.pairs and config.parse_whole("--pairs", args.pairs),
-    )
     plan = campaign_file.read(args.file)
     names = args.only or list(plan.programs)
-    wanted = campaign_file.experiments(plan, names, n_pairs or None, np.random.default_rng(seed))
+    wanted = campaign_file.experiments(plan, names, args.pairs, np.random.default_rng(args.seed))
     if args.dry_run:
         done = campaign.read(args.out)
         todo = campaign.missing(plan, wanted, done, env)
-        report.show_plan(todo, [campaign.expected_s([each], done) for each in todo], is_json=args.json)
+        report.show_experiments(todo, [campaign.expected_s([each], done) for each in todo], is_json=args.json)
         return 0
     done, n_failed = campaign.complete(plan, wanted, args.out, env)
-    found = report.slowdowns(done, names)
-    for text in report.unknown(done, found, names):
+    found = campaign.slowdowns_of(done, names)
+    for text in campaign.unknown_pairs(done, found, names):
         messages.note(f"{text}: {_WHY_UNKNOWN}")
     if args.json:
         kinds = campaign.kinds(args.out, done)

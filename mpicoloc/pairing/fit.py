@@ -13,11 +13,19 @@ With --curves nothing is learnt: the model is made of curves and scores of progr
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import time
+from typing import TYPE_CHECKING
 
-from mpicoloc import config, messages
+import mpicoloc
+from mpicoloc import messages
+from mpicoloc.cli.numbers import whole
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.pairing.fitted import FittedModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials",
         metavar="N",
-        default="12",
+        type=whole(0, 2**31 - 1),
+        default=12,
         help="parameters tried for each kind of model; 0: the usual ones (default 12)",
     )
     parser.add_argument(
@@ -72,7 +81,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help='a kind of model that competes, like "random forest"; default all',
     )
-    parser.add_argument("--seed", metavar="N", default="0", help="seed of all random numbers (default 0)")
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole(0, 2**31 - 1),
+        default=0,
+        help="seed of all random numbers (default 0)",
+    )
     parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
 
@@ -84,21 +99,25 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
-    seed, n_trials = (
-        config.parse_whole(flag, text, 0, 2**31 - 1)
-        for flag, text in (("--seed", args.seed), ("--trials", args.trials))
-    )
-    from mpicoloc.pairing import fit_model, model_file, terminal, training_file
+    from mpicoloc.pairing import model_file, terminal, training_sets
+    from mpicoloc.pairing.training.fitting import KINDS, fit_model
 
-    learnt = fit_model.training_set_of(
+    learnt = training_sets.learn_from(
         args.training, args.campaign, args.profiles, machine=args.machine, layout=args.layout
     )
     if args.save_training:
-        training_file.write(learnt, args.save_training)
+        training_sets.write_file(learnt, args.save_training)
+    unknown = next((name for name in args.kind if name not in KINDS), None)
+    if unknown is not None:
+        raise UsageError(f"--kind must be one of {', '.join(KINDS)}, got {unknown!r}")
     with stage("fitting"):
-        model = fit_model.fit(learnt, seed, n_trials, args.kind)
+        date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        model = fit_model(learnt, seed=args.seed, n_trials=args.trials, kinds=args.kind or tuple(KINDS))
+    versions = {"mpicoloc": mpicoloc.__version__, **model.card["versions"]}
+    card = {**model.card, "versions": versions, "date": date, "layout": learnt.layout}
+    model = dataclasses.replace(model, card=card)
     model_file.write(model, args.out)
-    if (why := fit_model.why_baseline(model)) is not None:
+    if (why := _why_baseline(model)) is not None:
         messages.note(why)
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
@@ -107,17 +126,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _why_baseline(model: FittedModel) -> str | None:
+    """Why a baseline was kept, and what helps; None if the model is none."""
+    from mpicoloc.pairing.training.regressors import BASELINES
+
+    if model.kind not in BASELINES:
+        return None
+    first, remedy = model.card["scores"][0]["kind"], "measure more programs, or more rounds"
+    if first == model.kind:
+        return f"the baseline {first!r} has the least cost: {remedy}"
+    return (
+        f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
+        f"{model.kind!r}, which is kept: {remedy}"
+    )
+
+
 def _of_curves(args: argparse.Namespace) -> int:
     """Write a model of curves and scores."""
     if args.profiles or args.campaign or args.training:
         raise UsageError("--curves needs no slowdowns: leave out --profiles, --campaign and --training")
-    from mpicoloc.bubble import curves_file
-    from mpicoloc.bubble.model import BubbleModel
     from mpicoloc.pairing import model_file, terminal
 
-    model = BubbleModel(curves_file.read(args.curves))
-    for note in model.notes:
-        messages.note(note)
+    model = model_file.of_curves(args.curves)
     model_file.write(model, args.out)
     if args.json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))

@@ -13,10 +13,54 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.slowdown import PairSlowdowns, together
-from mpicoloc.pairing.intervals import Band
-from mpicoloc.pairing.preparation import Preparation
+from mpicoloc.pairing.scores import Band
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What was learnt of F features from the jobs of a training set.
+
+    `scale` (F,) is the size at which asinh turns from linear to logarithmic, `fill` (F,) stands in for what
+    is missing, `flagged` (K,) are the features whose absence becomes a feature of its own. `mean` and `sd`
+    (F + K,) make all of one scale.
+    """
+
+    scale: Array
+    fill: Array
+    flagged: NDArray[np.int64]
+    mean: Array
+    sd: Array
+
+    def apply(self, features: Array) -> Array:
+        """Features of jobs (n, F), NaN where missing, as (n, F + K)."""
+        result: Array = (_filled(features, self.scale, self.fill, self.flagged) - self.mean) / self.sd
+        return result
+
+
+def prepare(features: Array) -> Preparation:
+    """Learn from the features (n, F) of the jobs of a training set, NaN where missing."""
+    missing = np.isnan(features)
+    sizes = np.where(missing | (features == 0), np.nan, np.abs(features))
+    scale = _median(sizes, 1.0)
+    fill = _median(np.arcsinh(features / scale), 0.0)
+    flagged = np.flatnonzero(missing.any(axis=0) & ~missing.all(axis=0))
+    full = _filled(features, scale, fill, flagged)
+    sd = full.std(axis=0)
+    return Preparation(scale, fill, flagged, full.mean(axis=0), np.where(sd > 1e-12, sd, 1.0))
+
+
+def _filled(features: Array, scale: Array, fill: Array, flagged: NDArray[np.int64]) -> Array:
+    values = np.arcsinh(features / scale)
+    return np.hstack([np.where(np.isnan(values), fill, values), np.isnan(features[:, flagged])])
+
+
+def _median(values: Array, otherwise: float) -> Array:
+    known = ~np.isnan(values).all(axis=0)
+    result = np.full(values.shape[1], otherwise)
+    result[known] = np.nanmedian(values[:, known], axis=0)
+    return result
 
 
 class Regressor(Protocol):
@@ -89,35 +133,6 @@ class FittedModel:
         result[:, np.isnan(mine).all(axis=1), :] = np.reshape(self.usual, (3, 1, 1))
         result[:, :, np.isnan(others).all(axis=1)] = np.reshape(self.usual, (3, 1, 1))
         return result
-
-
-class CountedModel(Protocol):
-    """A model that is stored in files: what its predictions are called, and what they rest on."""
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind of model."""
-
-    @property
-    def n_rows(self) -> int:
-        """Measured pairs, or programs, that it knows."""
-
-    def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
-        """As of `core.slowdown.BatchModel`."""
-
-
-def each_beside_each_other(
-    model: CountedModel, jobs: Sequence[JobFeatures]
-) -> list[tuple[JobFeatures, list[JobFeatures], Estimate]]:
-    """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is beside one like itself."""
-    found = model.predict_pairs(jobs)
-    pairs = []
-    for i, target in enumerate(jobs):
-        for j, beside in enumerate(jobs):
-            if i != j or len(jobs) == 1:
-                ends = (float(found.value[i, j]), float(found.low[i, j]), float(found.high[i, j]))
-                pairs.append((target, [beside], Estimate(*ends, model.n_rows, "1", model.kind)))
-    return pairs
 
 
 def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Array:

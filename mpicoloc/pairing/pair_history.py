@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.run import Run
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN, PairSlowdowns
-from mpicoloc.pairing import steps
+from mpicoloc.pairing import production
 from mpicoloc.pairing.production import beside
 
 Array = NDArray[np.float64]
@@ -36,11 +36,11 @@ def meeting(job: Sequence[Run]) -> tuple[str, Estimate] | None:
     Result: number of the other job, and the slowdown beside it. None: there was none, or several, or the
     slowdown was not measured.
     """
-    whole = steps.run_of_steps(job)
+    whole = production.run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:
-        overlap_s[steps.number_of(name)] += both_s
-    overlap_s.pop(steps.number(job[0]), None)  # a step of its own that left no profile
+        overlap_s[production.job_number(name)] += both_s
+    overlap_s.pop(production.job_number(job[0].id), None)  # a step of its own that left no profile
     found = beside(replace(whole, co_runners=tuple(overlap_s.items())))
     if isinstance(found, str):
         return None

@@ -23,7 +23,7 @@ from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from mpicoloc.core.features import JobFeatures
-    from mpicoloc.pairing.serialize import StoredModel
+    from mpicoloc.pairing.model_file import StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give profiles to predict, or --card")
     if (args.model is None) == (args.curves is None):
         raise UsageError("give --model FILE that `mpicoloc fit` wrote, or --curves FILE")
-    from mpicoloc.pairing import terminal
-    from mpicoloc.pairing.fitted import each_beside_each_other
+    from mpicoloc.pairing import model_file, terminal
 
-    model = _model(args)
+    model = model_file.of_curves(args.curves) if args.model is None else model_file.read(args.model)
     if args.card:
         _card(args, model)
         return 0
@@ -56,35 +55,20 @@ def run(args: argparse.Namespace) -> int:
     if args.together:
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
     else:
-        pairs = each_beside_each_other(model, jobs)
+        pairs = model_file.each_beside_each_other(model, jobs)
     if args.json:
-        print(json.dumps(terminal.as_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
+        print(json.dumps(terminal.predictions_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
     else:
-        terminal.show(pairs)
+        terminal.show_predictions(pairs)
     return 0
-
-
-def _model(args: argparse.Namespace) -> StoredModel:
-    """The model of the file, or of the curves."""
-    if args.model is not None:
-        from mpicoloc.pairing import model_file
-
-        return model_file.read(args.model)
-    from mpicoloc.bubble import curves_file
-    from mpicoloc.bubble.model import BubbleModel
-
-    model = BubbleModel(curves_file.read(args.curves))
-    for note in model.notes:
-        messages.note(note)
-    return model
 
 
 def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
     """One job of each profile, or of each program where the model is made of curves."""
     if args.curves is None:
-        from mpicoloc.pairing import queue_file_jobs
+        from mpicoloc.pairing import queue_files
 
-        known = queue_file_jobs.features(args.files, model)
+        known = queue_files.features(args.files, model)
         return [known[file] for file in args.files]
     from mpicoloc.core.features import JobFeatures
 

@@ -8,22 +8,257 @@ leader runs: at once, so that it waits for nothing. Everything that was decided 
 
 from __future__ import annotations
 
+import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpicoloc.core.batch_system import PENDING, REASONS_FOR_NODES, RUNNING, BatchJob, BatchNode, Snapshot
-from mpicoloc.pairing import node_order
-from mpicoloc.pairing.assignment import (
-    Assignment,
-    assigned_at_s,
-    assignment_of,
-    own_limit_s,
-    waits_as_assigned,
-)
-from mpicoloc.pairing.occupancy import Occupancy, occupancy
 from mpicoloc.pairing.policies import Group
+
+LATE = 2.0
+"""A job is overdue when it has run so many times as long as it does alone: beside another it has half of the
+processors, so it may run twice as long."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Of the nodes at one time.
+
+    Parameters
+    ----------
+    free_s : mapping of str to float
+        When the jobs on each node have ended, as far as it is known, s since 1970.
+    owners : mapping of str to frozenset of int
+        Jobs on each node that has any.
+    overdue : frozenset of str
+        Nodes with a job that is overdue: nobody knows when they are free.
+    """
+
+    free_s: Mapping[str, float]
+    owners: Mapping[str, frozenset[int]]
+    overdue: frozenset[str]
+
+
+def occupancy(now: Snapshot, runtime_s: Mapping[int, float]) -> Occupancy:
+    """The nodes of a cluster as they are."""
+    free_s = dict.fromkeys((node.name for node in now.nodes), now.now_s)
+    owners: dict[str, frozenset[int]] = {}
+    overdue: set[str] = set()
+    for job in now.jobs:
+        if job.is_on_nodes:
+            end_s, is_late = _end(job, min(runtime_s.get(job.id, job.limit_s), job.limit_s), now.now_s)
+            for name in job.nodes:
+                free_s[name] = max(free_s.get(name, now.now_s), end_s)
+                owners[name] = owners.get(name, frozenset()) | {job.id}
+            if is_late:
+                overdue.update(job.nodes)
+    return Occupancy(free_s, owners, frozenset(overdue))
+
+
+def _end(job: BatchJob, alone_s: float, now_s: float) -> tuple[float, bool]:
+    """When a job ends, s since 1970, and whether it is overdue."""
+    late_s = min(LATE * alone_s, job.limit_s)
+    ends_s = [job.start_s + each_s for each_s in (alone_s, late_s, job.limit_s)]
+    is_late = late_s < job.limit_s and ends_s[1] <= now_s
+    return next((end_s for end_s in ends_s if end_s > now_s), now_s), is_late
+
+
+_TEXT = re.compile(
+    r"mpicoloc share ([0-9]+(?:\+[0-9]+)?) on (\S+) limit ([0-9]+)"
+    r"(?: after ([0-9:]+))?(?: since ([0-9]+))?(?: \{.*)?"
+)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
+
+    jobs: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+    @property
+    def job(self) -> int:
+        """The job that is told."""
+        return self.jobs[-1]
+
+    def text(self, limit_s: float, after: Sequence[int] = (), since_s: float | None = None) -> str:
+        """What stands at that job: its own time limit, the jobs that it was told to wait for, and when."""
+        minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
+        said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
+        said += f" after {':'.join(map(str, after))}" if after else ""
+        return said if since_s is None else f"{said} since {round(since_s)}"
+
+
+def assignment_of(job: BatchJob) -> tuple[Assignment, float] | None:
+    """What was decided for a job, and its own time limit, s; None: nothing."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    if found is None:
+        return None
+    minutes = int(found[3])
+    jobs = tuple(int(word) for word in found[1].split("+"))
+    if jobs[-1] != job.id:
+        return None
+    return Assignment(jobs, tuple(found[2].split(","))), 60.0 * minutes if minutes else math.inf
+
+
+def assigned_at_s(job: BatchJob) -> float:
+    """When it was decided for a job, s since 1970; infinite: nothing tells."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    return float(found[5]) if found and found[5] else math.inf
+
+
+def own_limit_s(job: BatchJob) -> float:
+    """Its time limit without what it was given for sharing, s; never more than it has."""
+    told = assignment_of(job)
+    # What stands at a job may be somebody else's doing.
+    return job.limit_s if told is None else min(told[1], job.limit_s)
+
+
+def waits_as_assigned(job: BatchJob) -> bool:
+    """Whether it waits for no other jobs than those that it was told to wait for."""
+    found = _TEXT.fullmatch(job.admin_comment)
+    after = found[4] if found else None
+    return not job.is_chained and set(job.waits_for) <= {
+        int(word) for word in (after or "").split(":") if word
+    }
+
+
+SAME = 1.1
+"""Times that differ by no more are taken for the same: a partner comes a look later than its leader."""
+
+
+@dataclass(frozen=True)
+class NextNodes:
+    """Nodes that a group of jobs gets, in queue order; `is_next`: no other group gets them before."""
+
+    group: list[BatchJob]
+    nodes: tuple[str, ...]
+    is_next: bool
+
+
+def order(job: BatchJob) -> tuple[float, float, int]:
+    """Its place in the queue: the smaller, the sooner."""
+    return -job.priority, job.submit_s, job.id
+
+
+def _alone_s(job: BatchJob, runtime_s: Mapping[int, float]) -> float:
+    return runtime_s.get(job.id, job.limit_s)
+
+
+def fits(job: BatchJob, node: BatchNode) -> bool:
+    """Whether a node has all that the job wants of one, if nobody else is there."""
+    has_memory = job.memory_bytes <= node.memory_bytes or math.isinf(job.memory_bytes)
+    return has_memory and job.n_cpus <= node.n_cpus * max(job.n_nodes, 1)
+
+
+def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:
+    return all(fits(job, node) for job in group)
+
+
+def placeable(jobs: Sequence[BatchJob], nodes: Sequence[BatchNode]) -> list[BatchJob]:
+    """Jobs that could begin if all of these nodes were idle; others keep none of them from anybody."""
+    n_of_size = Counter((node.n_cpus, node.memory_bytes) for node in nodes)
+    sizes = {(node.n_cpus, node.memory_bytes): node for node in nodes}
+    return [
+        job
+        for job in jobs
+        if job.wanted_nodes
+        or sum(n for size, n in n_of_size.items() if fits(job, sizes[size])) >= job.n_nodes
+    ]
+
+
+def _first(
+    heap: list[tuple[float, str]], group: Sequence[BatchJob], nodes: Mapping[str, BatchNode]
+) -> list[tuple[float, str]]:
+    """Takes from the heap the nodes that are free first, of those that fit."""
+    found: list[tuple[float, str]] = []
+    passed: list[tuple[float, str]] = []
+    while heap and len(found) < group[0].n_nodes:
+        entry = heapq.heappop(heap)
+        (found if _fit(group, nodes[entry[1]]) else passed).append(entry)
+    for entry in passed:
+        heapq.heappush(heap, entry)
+    return found
+
+
+def next_nodes(
+    groups: Sequence[tuple[list[BatchJob], float]],
+    free: Sequence[BatchNode],
+    nodes: Occupancy,
+    runtime_s: Mapping[int, float],
+) -> list[NextNodes]:
+    """Assign the waiting groups to nodes in queue order, each to the nodes that become free first.
+
+    Ends when each node has a next group. A group that fits none of these nodes takes none from others.
+    """
+    heap = [(nodes.free_s[node.name], node.name) for node in free]
+    heapq.heapify(heap)
+    by_name, has_next = {node.name: node for node in free}, set[str]()
+    sizes = {(node.n_cpus, node.memory_bytes): node for node in free}.values()
+    found = []
+    for group, duration_s in sorted(groups, key=lambda each: min(map(order, each[0]))):
+        if has_next >= by_name.keys():
+            break
+        longest_s = max(duration_s, *(_alone_s(job, runtime_s) for job in group))
+        names = group[0].wanted_nodes
+        if names:
+            heap = [(free_s + longest_s if name in names else free_s, name) for free_s, name in heap]
+            heapq.heapify(heap)
+        else:
+            if not any(_fit(group, node) for node in sizes):
+                continue
+            first = _first(heap, group, by_name)
+            if len(first) < group[0].n_nodes:
+                break
+            names = tuple(sorted(name for _, name in first))
+            for _, name in first:
+                heapq.heappush(heap, (max(first)[0] + longest_s, name))
+        found.append(NextNodes(group, names, not has_next & set(names)))
+        has_next.update(names)
+    return found
+
+
+def leader_groups(found: Sequence[NextNodes], nodes: Occupancy) -> list[tuple[Assignment, list[BatchJob]]]:
+    """Groups of several jobs that are next on all of their nodes."""
+    return [
+        (Assignment((turn.group[0].id,), turn.nodes), turn.group)
+        for turn in found
+        if len(turn.group) > 1 and turn.is_next
+        # Nodes that are not free together would stand still, one for the other.
+        and len({nodes.owners.get(name) for name in turn.nodes}) == 1
+        # Nobody knows when such a node is free: who would wait for it is given back at the next look.
+        and not nodes.overdue & set(turn.nodes)
+    ]  # fmt: skip
+
+
+def split_joins(
+    wishes: Sequence[list[BatchJob]],
+    found: Sequence[NextNodes],
+    nodes: Occupancy,
+    runtime_s: Mapping[int, float],
+    now_s: float,
+) -> tuple[list[list[BatchJob]], list[BatchJob]]:
+    """Split the wishes: pairs that delay no job before the partner in the queue; partners of the others."""
+    next_on: dict[str, NextNodes] = {}
+    for turn in found:
+        for name in turn.nodes:
+            next_on.setdefault(name, turn)
+    kept, put_off = [], []
+    for leader, partner in wishes:
+        left_s = max(nodes.free_s[name] for name in leader.nodes) - now_s
+        before = [next_on[name].group for name in leader.nodes if name in next_on]
+        before = [group for group in before if min(map(order, group)) < order(partner)]
+        # A group that shares may itself take that much longer, so it waits that much longer for others.
+        bounds_s = (left_s * (LATE if len(group) > 1 else SAME) for group in before)
+        if _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf):
+            put_off.append(partner)
+        else:
+            kept.append([leader, partner])
+    return kept, put_off
+
 
 WINDOW = 200
 """Waiting jobs that are looked at: what is behind them has time."""
@@ -95,7 +330,7 @@ def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
         and job.priority > 0 and not job.is_bound
         and is_free(job)
     ]  # fmt: skip
-    return sorted(found, key=node_order.order)[:WINDOW]
+    return sorted(found, key=order)[:WINDOW]
 
 
 def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
@@ -169,8 +404,8 @@ def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, f
         kept,
         moved,
         hosts=_hosts(now, partitions, kept),
-        waiting=node_order.placeable(candidates(now, partitions), up),
-        queued=node_order.placeable(_queued(now, partitions), up),
+        waiting=placeable(candidates(now, partitions), up),
+        queued=placeable(_queued(now, partitions), up),
         free=[node for node in _free(now, partitions, kept) if node.name not in gone],
     )
 
@@ -191,13 +426,13 @@ def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]]
     # Leaders come before all others, so a job that cannot share takes its place among them.
     others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
-    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
-    joins, put_off = node_order.split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
+    found = next_nodes(others, state.free, state.nodes, state.runtime_s)
+    joins, put_off = split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
     others += [([job], 0.0) for job in put_off]
-    found = node_order.next_nodes(others, state.free, state.nodes, state.runtime_s)
+    found = next_nodes(others, state.free, state.nodes, state.runtime_s)
     by_id = {job.id: job for job in state.now.jobs}
     moved = [(share, [by_id[share.job]]) for share in state.moved]
-    return joins, [*moved, *node_order.leader_groups(found, state.nodes)]
+    return joins, [*moved, *leader_groups(found, state.nodes)]
 
 
 def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
@@ -211,7 +446,7 @@ def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> li
         if len(group) == 2 and group[0].id in hosting and group[1].id in able
         # What nobody has the batch system itself gives to the next job, alone.
         and n_idle < group[1].n_nodes
-        and all(node_order.fits(group[1], by_name[name]) for name in group[0].nodes)
+        and all(fits(group[1], by_name[name]) for name in group[0].nodes)
     ]  # fmt: skip
 
 
@@ -287,7 +522,9 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment
             why = "its dependencies were changed by hand"
         elif job.priority == 0 or job.reason not in _WAITS:
             why = f"{REFUSED} ({job.reason or 'held'})"
-        elif len(share.jobs) == 2 and (leader is None or not _is_at(leader, share.nodes)):
+        elif len(share.jobs) == 2 and (
+            leader is None or not leader.is_on_nodes or set(leader.nodes) != set(share.nodes)
+        ):
             why = "its partner is gone"
         elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
             why = f"{REFUSED} ({job.reason or 'it did not start'})"
@@ -314,15 +551,11 @@ def _late(
     for share in _leaders(kept, by_id):
         n, job = len(share.nodes), by_id[share.job]
         own_s = max(nodes.free_s[name] for name in share.nodes)
-        fit = [node for node in others if node_order.fits(job, node)][:n]
+        fit = [node for node in others if fits(job, node)][:n]
         if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
             found.append(_release(job, "what it waits for is overdue"))
             others = [node for node in others if node not in fit]
     return found
-
-
-def _is_at(job: BatchJob, nodes: tuple[str, ...]) -> bool:
-    return job.is_on_nodes and set(job.nodes) == set(nodes)
 
 
 def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
@@ -350,9 +583,7 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) ->
 
 def _leaders(kept: Sequence[Assignment], by_id: Mapping[int, BatchJob]) -> list[Assignment]:
     """What was said to leaders, the first in the queue first."""
-    return sorted(
-        (each for each in kept if len(each.jobs) == 1), key=lambda each: node_order.order(by_id[each.job])
-    )
+    return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: order(by_id[each.job]))
 
 
 def _moved(
@@ -365,14 +596,14 @@ def _moved(
     """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
     by_id = {job.id: job for job in now.jobs}
     waiting = [*candidates(now, partitions), *_queued(now, partitions), *(by_id[each.job] for each in broken)]
-    waiting = node_order.placeable(waiting, usable(now, partitions))
-    first = min(map(node_order.order, waiting), default=(math.inf, 0.0, 0))
+    waiting = placeable(waiting, usable(now, partitions))
+    first = min(map(order, waiting), default=(math.inf, 0.0, 0))
     idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
     found = []
     for share in _leaders(kept, by_id):
         job, n = by_id[share.job], len(share.nodes)
-        fit = [node for node in idle if node_order.fits(job, node)][:n]
-        if node_order.order(job) > first:
+        fit = [node for node in idle if fits(job, node)][:n]
+        if order(job) > first:
             break
         if n == len(fit) and any(name in nodes.owners for name in share.nodes):
             found.append(Assignment(share.jobs, tuple(node.name for node in fit)))

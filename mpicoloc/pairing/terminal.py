@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -13,10 +15,95 @@ from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.tables import printable
-from mpicoloc.pairing import corun
-from mpicoloc.pairing.intervals import COVERAGE
+from mpicoloc.pairing import policies
+from mpicoloc.pairing.policies import Group, Plan
+from mpicoloc.pairing.scores import COVERAGE
+from mpicoloc.pairing.sharing_plan import Action, Commit
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
+
+if TYPE_CHECKING:
+    from mpicoloc.pairing.campaign_file import Experiment
+    from mpicoloc.pairing.corun import Slowdown
+
+
+def plan_json(
+    plan: Plan, slots: Sequence[policies.Slot], ids: Sequence[str], runtime_s: Sequence[float]
+) -> dict[str, Any]:
+    """The plan; what was not proved or has no reason is None."""
+    return {
+        "policy": plan.policy,
+        "n_jobs": len(ids),
+        "n_nodes_used": len({slot.node for slot in slots}),
+        "serial_s": float(sum(runtime_s)),
+        "cost_s": plan.cost_s,
+        "lower_bound_s": None if math.isnan(plan.lower_bound_s) else plan.lower_bound_s,
+        "gap_frac": None if math.isnan(plan.gap_frac) else plan.gap_frac,
+        "makespan_s": _makespan_s(plan, slots),
+        "groups": [
+            {
+                "jobs": [ids[job] for job in group.jobs],
+                "duration_s": group.duration_s,
+                "serial_s": float(sum(runtime_s[job] for job in group.jobs)),
+                "node": slot.node,
+                "start_s": slot.start_s,
+                "why_alone": group.why or None,
+            }
+            for group, slot in zip(plan.groups, slots, strict=True)
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def show_plan(
+    plan: Plan, slots: Sequence[policies.Slot], ids: Sequence[str], runtime_s: Sequence[float]
+) -> None:
+    """Print a row for each group, nodes in order, and the sums."""
+    table = Listing(None, ("jobs", "node", "start s", "together s", "one after the other s", "alone because"))
+    order = sorted(range(len(slots)), key=lambda i: (slots[i].node, slots[i].start_s))
+    for i in order:
+        group, slot = plan.groups[i], slots[i]
+        serial_s = sum(runtime_s[job] for job in group.jobs)
+        cells = (f"{slot.start_s:.1f}", f"{group.duration_s:.1f}", f"{serial_s:.1f}", group.why)
+        table.add_row(_job_names(group, ids), str(slot.node), *cells)
+    out = console()
+    if plan.groups:
+        out.print(table)
+    out.print(_plan_summary(plan, slots, sum(runtime_s)), soft_wrap=True, markup=False)
+
+
+def _job_names(group: Group, ids: Sequence[str]) -> str:
+    from rich.markup import escape
+
+    return escape(printable(" + ".join(ids[job] for job in group.jobs)))
+
+
+def _plan_summary(plan: Plan, slots: Sequence[policies.Slot], serial_s: float) -> str:
+    n_shared = sum(len(group.jobs) for group in plan.groups if len(group.jobs) > 1)
+    n_jobs = sum(len(group.jobs) for group in plan.groups)
+    words = (
+        f"{n_shared} of {n_jobs} jobs share; {plan.cost_s:.1f} s of nodes, {serial_s:.1f} s without sharing"
+    )
+    if not math.isnan(plan.gap_frac) and plan.groups:
+        words += f", at most {100 * plan.gap_frac:.3f} % above the least possible"
+    return f"{words}; makespan {_makespan_s(plan, slots):.1f} s"
+
+
+def _makespan_s(plan: Plan, slots: Sequence[policies.Slot]) -> float:
+    return policies.makespan_s([group.duration_s for group in plan.groups], slots)
+
+
+def show_action(action: Action) -> None:
+    """Print one decision of the pairing service, at once."""
+    if isinstance(action, Commit):
+        *leader, job = action.share.jobs
+        beside = f" beside {leader[0]}" if leader else ""
+        after = f" after {', '.join(map(str, action.after))}" if action.after else ""
+        print(f"{job}{beside} on {','.join(action.share.nodes)}{after}: {action.why}")
+    else:
+        print(f"{action.job} alone: {action.why}")
+    sys.stdout.flush()
+
 
 _SCORES = {
     "R2": ("known", "r2"),
@@ -86,7 +173,7 @@ def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with
 Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
-def as_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
+def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
     """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
     told: dict[str, Any] = {"model": kind}
     told["jobs"] = [
@@ -116,7 +203,7 @@ def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> di
     return row | {"slowdown": numbers}
 
 
-def show(pairs: Sequence[Pair]) -> None:
+def show_predictions(pairs: Sequence[Pair]) -> None:
     """Print a row for each prediction."""
     table = Listing("Predicted slowdown", ("job", "beside", "slowdown", "95 %"), names=("job", "beside"))
     for target, co_runners, found in pairs:
@@ -142,31 +229,9 @@ def show_bubbles(model: BubbleModel) -> None:
     out.print(f"bubble: {model.n_rows} programs, several co-runners by {model.combine}", markup=False)
 
 
-class Measured(Protocol):
-    """An experiment that was made."""
-
-    @property
-    def runs(self) -> Sequence[corun.TimedRun]:
-        """Its runs."""
-
-
-class Planned(Protocol):
-    """An experiment that would be made."""
-
-    @property
-    def kind(self) -> str:
-        """Alone or a pair."""
-
-    @property
-    def i_round(self) -> int:
-        """Its round."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its programs."""
-
-
-def show_plan(todo: Sequence[Planned], expected_s: Sequence[float | None], *, is_json: bool) -> None:
+def show_experiments(
+    todo: Sequence[Experiment], expected_s: Sequence[float | None], *, is_json: bool
+) -> None:
     """Print the experiments that would be made; as JSON with the times that they are expected to take, s."""
     if not is_json:
         for each in todo:
@@ -179,13 +244,7 @@ def show_plan(todo: Sequence[Planned], expected_s: Sequence[float | None], *, is
     print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
 
 
-def slowdowns(done: Iterable[Measured], names: Sequence[str]) -> list[corun.Slowdown]:
-    """Slowdowns of the programs of these names beside each other."""
-    found = corun.slowdowns([each.runs for each in done])
-    return [each for each in found if {each.target, each.co_runner} <= set(names)]
-
-
-def campaign_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
+def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
     """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
     rows = [
         as_row(
@@ -198,7 +257,7 @@ def campaign_json(found: Sequence[corun.Slowdown], kinds: Mapping[str, str]) -> 
     return {"slowdowns": rows}
 
 
-def show_campaign(found: Sequence[corun.Slowdown], names: Sequence[str]) -> None:
+def show_campaign(found: Sequence[Slowdown], names: Sequence[str]) -> None:
     """Print a row for each program: its slowdown beside each other one."""
     by_names = {(each.target, each.co_runner): each.slowdown for each in found}
     shown = [escape(printable(name)) for name in names]
@@ -211,12 +270,3 @@ def show_campaign(found: Sequence[corun.Slowdown], names: Sequence[str]) -> None
 
 def _text(cell: Estimate) -> str:
     return f"{cell.value:.2f} ({cell.low:.2f}-{cell.high:.2f})"
-
-
-def unknown(done: Iterable[Measured], found: Sequence[corun.Slowdown], names: Sequence[str]) -> list[str]:
-    """In words: pairs that were run and of which no slowdown is known."""
-    known = {(each.target, each.co_runner) for each in found}
-    made = {(run.program, other.program) for each in done for run in each.runs for other in each.runs
-            if run.place != other.place}  # fmt: skip
-    wanted = {pair for pair in made - known if set(pair) <= set(names)}
-    return [f"{target} beside {co_runner}: not known" for target, co_runner in sorted(wanted)]

@@ -1,23 +1,87 @@
-"""Training sets from what lies on the disk: profiles of production, and campaigns."""
+"""Training sets from what lies on the disk: profiles of production, campaigns, and files of their own.
+
+A file has jobs, their features (NaN: not measured), and the rows of slowdowns: `numpy.load(path)` gives
+``names`` (n_features,), ``values`` (n_jobs, n_features), and the columns of `core.training.ROW_COLUMNS` as
+``rows.target``, ``rows.co_runner``, ``rows.slowdown``, ...
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
+import numpy as np
+
+from mpicoloc import messages
 from mpicoloc.core import run as core_run
-from mpicoloc.core.machine import Machine
+from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.machine import Machine, machine_from_values
 from mpicoloc.core.run import Run
-from mpicoloc.core.training import Row, TrainingSet, key_of, training_set
+from mpicoloc.core.training import ROW_COLUMNS, ROW_DTYPE, Row, TrainingSet, key_of, merged, training_set
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.pairing import campaign
+from mpicoloc.pairing import arrays_file, campaign
 from mpicoloc.pairing.corun import slowdowns
 from mpicoloc.pairing.features import job_features, run_of
 from mpicoloc.pairing.production import rows_of
 from mpicoloc.profile import hdf5
+from mpicoloc.profile.history import files_below
 from mpicoloc.profile.parallel import parallel_map
+
+FORMAT = "mpicoloc training set"
+VERSION = 1
+
+
+def write_file(training: TrainingSet, path: str | os.PathLike[str]) -> None:
+    """Write a training set; errors as of `arrays_file.write`."""
+    names = sorted({name for job in training.jobs for name in job.values})
+    values = [[job.values.get(name, np.nan) for name in names] for job in training.jobs]
+    told = {
+        "machine": None if training.machine is None else asdict(training.machine),
+        "layout": training.layout,
+        "names": names,
+        "jobs": [[job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks] for job in training.jobs],
+    }
+    arrays = {"values": np.array(values, float).reshape(len(training.jobs), len(names))}
+    arrays |= {"names": np.array([name.encode() for name in names], "S")}
+    arrays |= {f"rows.{column.name}": training.rows[column.name] for column in ROW_COLUMNS}
+    arrays_file.write(path, FORMAT, VERSION, told, arrays)
+
+
+def read_file(path: str | os.PathLike[str]) -> TrainingSet:
+    """Read a training set; errors as of `arrays_file.read`."""
+    told, arrays = arrays_file.read(path, FORMAT, VERSION)
+    try:
+        values = arrays_file.cast(arrays["values"], "f8")
+        if values.shape != (len(told["jobs"]), len(told["names"])):
+            raise ValueError("features of other jobs")
+        jobs = tuple(
+            JobFeatures(
+                str(name),
+                str(program),
+                float(runtime_s),
+                int(n_cores),
+                int(n_ranks),
+                {
+                    str(key): value
+                    for key, value in zip(told["names"], row, strict=True)
+                    if not np.isnan(value)
+                },
+            )
+            for (name, program, runtime_s, n_cores, n_ranks), row in zip(
+                told["jobs"], values.tolist(), strict=True
+            )
+        )
+        rows = np.zeros(arrays["rows.target"].shape, ROW_DTYPE)
+        for column in ROW_COLUMNS:
+            if column.name != "key" or "rows.key" in arrays:  # which files of earlier versions have not
+                rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
+        # Files of earlier versions have no layout.
+        return TrainingSet(jobs, rows, machine_from_values(told["machine"]), told.get("layout", ""))
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
+        raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
 
 
 def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
@@ -130,3 +194,35 @@ def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
 
 def _machine(runs: Iterable[Run]) -> Machine | None:
     return next((run.machine for run in runs if run.machine is not None), None)
+
+
+def learn_from(
+    training: Sequence[str], campaigns: Sequence[str], folders: Sequence[str], *, machine: str, layout: str
+) -> TrainingSet:
+    """All slowdowns of training files, campaigns and folders of profiles, each once."""
+    sets = [read_file(path) for path in training]
+    sets += [from_campaign(folder) for folder in campaigns]
+    if folders:
+        sets.append(_production(profile_paths(folders, campaigns), machine, layout))
+    both = merged(sets)
+    n_twice = sum(len(found.rows) for found in sets) - len(both.rows)
+    if n_twice:
+        messages.note(f"{n_twice} slowdowns were given more than once, and count once")
+    return both
+
+
+def _production(paths: Sequence[str], machine: str, layout: str) -> TrainingSet:
+    runs, troubles = read_runs(paths)
+    for words in troubles:
+        messages.trouble(words)
+    found, others = from_production([*runs.values()], machine, layout)
+    reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
+    messages.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
+    return found
+
+
+def profile_paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
+    """Profiles below the folders, without those of the campaigns, which have the same runs."""
+    of_campaigns = tuple(os.path.join(os.path.realpath(folder), "") for folder in campaigns)
+    found = dict.fromkeys(path for folder in folders for path in files_below(folder))
+    return [path for path in found if not path.startswith(of_campaigns)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.bubble.uneven import POLICY_NUMBERS
+from mpicoloc.bubble.propagation import POLICY_NUMBERS
 from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.place.problem import Problem
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpicoloc.bubble.combining import Rule, rule
-from mpicoloc.bubble.model import BubbleModel
-from mpicoloc.bubble.uneven import DEFAULT_POLICY, POLICY_NUMBERS, even_pressures
+from mpicoloc.bubble.model import BubbleModel, Rule, rule
+from mpicoloc.bubble.propagation import DEFAULT_POLICY, POLICY_NUMBERS, even_pressures
 from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.bubbles import MAX_LEVEL, JobRequest, PropagationMatrix
 from mpicoloc.core.features import JobFeatures

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.bubble import production
+from mpicoloc.bubble import shutters as bubbled_shutters
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
 from mpicoloc.core.tables import VERDICTS, printable, text
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def sensitivity(profile: Profile) -> Figure | Gap | None:
     """The slowdown beside bubbles of each level, and the job's own score; None: the job wanted no bubbles."""
     name, title = "bubbles", "Slowdown beside bubbles"
-    if not production.ran_any(profile):
-        why = production.why_none(profile)
+    if not bubbled_shutters.ran_any(profile.tables["shutters"]):
+        why = bubbled_shutters.why_none(profile)
         return Gap(name, title, f"no bubble ran in the job's shutters: {why}") if why else None
-    found = production.of_profile(profile, profile.job.command)
+    found = bubbled_shutters.from_tables(profile.tables, profile.job.command)
     if found.curve is None:
         return Gap(name, title, f"{found.reason}. {_score_words(found)}")
     columns = (found.curve.levels, found.curve.slowdown, found.curve.low, found.curve.high)

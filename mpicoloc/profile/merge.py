@@ -78,16 +78,18 @@ def complete(
 
 def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
     """What bubbles in shutters tell, with what they cost, and the job's curve."""
-    from mpicoloc.bubble import production  # few jobs have bubbles, and it takes milliseconds
+    from mpicoloc.bubble import (
+        shutters as bubbled_shutters,  # few jobs have bubbles, and it takes milliseconds
+    )
 
-    bubbled = production.of_job(tables)
+    bubbled = bubbled_shutters.from_job(tables)
     if bubbled is None:
         return found, table("sensitivity")
-    found = replace(found, **production.summary(bubbled))
+    found = replace(found, **bubbled_shutters.interference_fields(bubbled))
     if found.overhead_frac is not None and wall_s > 0:
-        lost_s = production.lost_s(bubbled, tables["shutters"])
+        lost_s = bubbled_shutters.lost_s(bubbled, tables["shutters"])
         found = replace(found, overhead_frac=found.overhead_frac + lost_s / wall_s)
-    return found, production.curve_table(bubbled)
+    return found, bubbled_shutters.sensitivity_table(bubbled)
 
 
 def mpi_summary(ranks: Table) -> MpiSummary:

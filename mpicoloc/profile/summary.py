@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mpicoloc.bubble import production
+from mpicoloc.bubble import shutters
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
 from mpicoloc.core.tables import text
@@ -45,10 +45,10 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
     """What bubbles in the job's shutters tell, or why nothing; None where none was wanted."""
-    if not production.ran_any(profile):
-        reason = production.why_none(profile)
+    if not shutters.ran_any(profile.tables["shutters"]):
+        reason = shutters.why_none(profile)
         return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
-    found = production.of_profile(profile, profile.job.command)
+    found = shutters.from_tables(profile.tables, profile.job.command)
     counted: dict[str, Any] = {"n_taken": found.n_taken, "n_used": found.n_used}
     counted["score"] = _number_json(found.score, found.score_reason)
     if found.curve is None:

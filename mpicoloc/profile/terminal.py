@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mpicoloc.bubble import production
+from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
 from mpicoloc.core.estimate import Estimate
@@ -263,11 +263,11 @@ def _result(profile: Profile) -> RichTable:
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
     """What the job suffered from bubbles in its shutters, a line for each level, and how much it presses."""
-    if not production.ran_any(profile):
-        if reason := production.why_none(profile):
+    if not shutters.ran_any(profile.tables["shutters"]):
+        if reason := shutters.why_none(profile):
             yield "bubbles", f"none: {reason}"
         return
-    bubbled = production.of_profile(profile, profile.job.command)
+    bubbled = shutters.from_tables(profile.tables, profile.job.command)
     where = " on all nodes" if profile.job.n_nodes > 1 else ""
     no_curve = bubbled.reason and f"; no curve: {bubbled.reason}"
     yield "bubbles", f"in {bubbled.n_taken} shutters{where}{no_curve}"

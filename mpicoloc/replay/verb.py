@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
-from mpicoloc.bubble import replay_propagation
+from mpicoloc.bubble import propagation_verb
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
@@ -127,15 +127,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="output of --json under another policy, for E(P): how much less is lost",
     )
     sweep.add_arguments(parser)
-    replay_propagation.add_arguments(parser)
+    propagation_verb.add_replay_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     if args.propagation is not None:
-        return replay_propagation.run(args)
-    replay_propagation.check_none(args)
+        return propagation_verb.run_replay(args)
+    propagation_verb.refuse_matrix_flags(args)
     if args.sweep is not None:
         return sweep.run(args)
     check_single(args)

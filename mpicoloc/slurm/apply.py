@@ -13,7 +13,7 @@ from typing import Any
 
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.pairing import assignment, sharing_plan
+from mpicoloc.pairing import sharing_plan
 from mpicoloc.slurm import client
 
 
@@ -98,7 +98,7 @@ def change_jobs(
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = jobs[number]
         # A job that is slowed down must not hit its time limit, so the limit grows by the same factor.
-        limit_s = min(assignment.own_limit_s(job) * factor, max_s)
+        limit_s = min(sharing_plan.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": _minutes(limit_s)} if limit_s > job.limit_s else {}
         if number == action.share.job:
             changes |= _commit_changes(action, job, partitions, now.now_s)
@@ -131,7 +131,7 @@ def _commit_changes(
     action: sharing_plan.Commit, job: BatchJob, partitions: sharing_plan.Partitions, now_s: float
 ) -> dict[str, str]:
     return {
-        "AdminComment": action.share.text(assignment.own_limit_s(job), action.after, now_s),
+        "AdminComment": action.share.text(sharing_plan.own_limit_s(job), action.after, now_s),
         "Partition": partitions.shared,
         "ReqNodeList": ",".join(action.share.nodes),
         "Dependency": "afterany:" + ":".join(map(str, action.after)) if action.after else "",
@@ -146,10 +146,10 @@ def _release_changes(
     if job.partition != partitions.shared:
         return changes
     changes |= {"Partition": partitions.alone}
-    told = assignment.assignment_of(job)
+    told = sharing_plan.assignment_of(job)
     if told and set(job.wanted_nodes) == set(told[0].nodes):
         changes |= {"ReqNodeList": ""}
-    if assignment.waits_as_assigned(job):
+    if sharing_plan.waits_as_assigned(job):
         changes |= {"Dependency": ""}
     if math.isfinite(action.limit_s):
         changes |= {"TimeLimit": _minutes(action.limit_s)}

@@ -22,7 +22,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError
-from mpicoloc.pairing import pair_history, steps
+from mpicoloc.pairing import pair_history, production
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
@@ -119,12 +119,12 @@ class ProfileHistory:
         ran = _ProfileRow(path, row["owner"], id, int(row["n_ranks"]), *times_s, *of_end)
         self._rows.setdefault(name, {})[path] = ran
         self._name_of[path] = name
-        self._names[steps.number(ran)][name] += 1
+        self._names[production.job_number(ran.id)][name] += 1
         self._jobs.pop(name, None)
 
     def _forget(self, path: str) -> None:
         name = self._name_of.pop(path)
-        number = steps.number(self._rows[name].pop(path))
+        number = production.job_number(self._rows[name].pop(path).id)
         self._names[number] -= Counter([name])
         if not self._names[number]:
             del self._names[number]
@@ -191,17 +191,19 @@ class ProfileHistory:
             for job in reversed(self._of_name((user, name)).in_order)
             if (not is_measured or any(step.is_measured for step in job))
             and not any(step.partial for step in job)
-            and steps.number(job[0]) not in self._running
-            and steps.n_ranks(job) == n_ranks
+            and production.job_number(job[0].id) not in self._running
+            and production.peak_ranks(job) == n_ranks
         )
 
     def _of_name(self, name: Name) -> _JobsOfName:
         if name not in self._jobs:
             message = self._rows.get(name, {}).values()
-            own = steps.jobs([ran for ran in message if self._is_trusted(name[0], ran.owner, ran.path)])
+            own = production.runs_by_job(
+                [ran for ran in message if self._is_trusted(name[0], ran.owner, ran.path)]
+            )
             of_number: dict[str, list[list[_ProfileRow]]] = defaultdict(list)
             for job in own:
-                of_number[steps.number(job[0])].append(job)
+                of_number[production.job_number(job[0].id)].append(job)
             self._jobs[name] = _JobsOfName(own, of_number)
         return self._jobs[name]
 
@@ -209,7 +211,7 @@ class ProfileHistory:
         """Kind of the job with this number that overlapped `beside`; None if several jobs match."""
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
-            (*name, steps.n_ranks(job))
+            (*name, production.peak_ranks(job))
             for name in self._names.get(number, ())
             for job in self._of_name(name).of_number.get(number, ())
             if job[0].start_unix_s < end_s and begin_s < _end_s(job)
@@ -248,12 +250,12 @@ class ProfileHistory:
         return here
 
     def _features(self, user: str, paths: Sequence[str]) -> JobFeatures | None:
-        jobs = steps.jobs(self._read(dict.fromkeys(paths, user)).values())
+        jobs = production.runs_by_job(self._read(dict.fromkeys(paths, user)).values())
         # All jobs of `sbatch --wrap` have the name wrap, whatever program they run.
         if len({frozenset(program_name(step.command) for step in job) for job in jobs}) > 1:
             return None
         try:
-            found = job_features([steps.run_of_steps(job) for job in jobs])
+            found = job_features([production.run_of_steps(job) for job in jobs])
             wrong = _implausible(found)
         except DataError:
             return None

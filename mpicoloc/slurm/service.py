@@ -28,10 +28,9 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, pair_history, policies, sharing_plan
-from mpicoloc.pairing.assignment import own_limit_s
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.queue import Queue, Room
-from mpicoloc.pairing.sharing_plan import Action, Partitions
+from mpicoloc.pairing.sharing_plan import Action, Partitions, own_limit_s
 from mpicoloc.slurm import apply, client
 from mpicoloc.slurm.apply import AuditLog
 from mpicoloc.slurm.job_history import Kind, ProfileHistory

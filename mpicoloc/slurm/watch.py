@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     interval_s = config.parse_positive("--interval-s", args.interval_s)
-    from mpicoloc.pairing.plan_table import show_action
+    from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import apply
     from mpicoloc.slurm import service as service_loop
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
 def release(args: argparse.Namespace) -> int:
     """Give back the waiting jobs that the service has sent to nodes."""
     from mpicoloc.network.topology.hostlist import expand
-    from mpicoloc.pairing.plan_table import show_action
+    from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import apply
     from mpicoloc.slurm import service as service_loop
 

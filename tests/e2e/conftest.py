@@ -8,7 +8,7 @@ import bubbled_jobs
 import jobs
 import pytest
 
-from mpicoloc.bubble import calibration_file
+from mpicoloc.bubble import calibrate
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def calibrated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(**settings):
-        calibration_file.write(bubbled_jobs.calibration_of(**settings), calibration_file.default_path())
+        calibrate.write_file(bubbled_jobs.calibration_of(**settings), calibrate.default_path())
 
     write()
     return write

@@ -13,7 +13,7 @@ import bubbled_jobs
 import jobs
 import pytest
 
-from mpicoloc.bubble.production import why_none
+from mpicoloc.bubble.shutters import why_none
 from mpicoloc.cli import main
 from mpicoloc.core.tables import VERDICTS
 
@@ -198,7 +198,7 @@ def test_sensitivity_of_short_runs(calibrated, heat, tmp_path):
         (["run", "--level", "1", "--cores", "9999"], 2, "processor 9999 is not among those"),
         (["score", "--", "./nowhere"], 2, "nowhere"),
         (["sensitivity", "--", "./nowhere"], 2, "nowhere"),
-        (["sensitivity", "--levels", "0", "--", sys.executable], 2, "no level above 0"),
+        (["sensitivity", "--levels", "0", "--", sys.executable], 2, "a level above 0"),
         (["sensitivity", "--way", "runs", "--seconds", "9", "--", sys.executable], 2, "leave out --seconds"),
         (["score"], 2, "no program named"),
         (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "share processor 0"),

@@ -13,7 +13,7 @@ import bubbled_jobs
 import jobs
 import pytest
 
-from mpicoloc.bubble.production import why_none
+from mpicoloc.bubble.shutters import why_none
 from mpicoloc.core.tables import VERDICTS
 
 CPUSETS, CPU = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup/cpu")

@@ -10,7 +10,7 @@ import nodes
 import numpy as np
 import pytest
 
-from mpicoloc.bubble import calibration_file
+from mpicoloc.bubble import calibrate
 from mpicoloc.core.tables import VERDICTS
 
 pytestmark = [
@@ -121,7 +121,7 @@ def processors(n):
 
 def bubbled_shutters(cluster, found, cpus, corunner_cpus=()):
     """Shutters of a job on both nodes, on a processor of each, beside jobs that have other ones."""
-    calibration = calibration_file.default_path()
+    calibration = calibrate.default_path()
     command = ["sh", "-c", f"{ON_ITS_PROCESSOR % tuple(cpus)} {found.program} 25"]
     others = [
         cluster.start(

@@ -13,8 +13,8 @@ import slurm_jobs  # noqa: F401 it makes the next ones importable
 from pages import LAB, ROOT, of_cluster
 
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.pairing import model_file, steps, training_sets
-from mpicoloc.pairing.training.problem import MIN_PROGRAMS, MIN_ROWS
+from mpicoloc.pairing import model_file, production, training_sets
+from mpicoloc.pairing.training.fitting import MIN_PROGRAMS, MIN_ROWS
 from mpicoloc.slurm import client
 
 sys.path.insert(0, str(ROOT / "examples" / "slurm-day"))
@@ -96,7 +96,7 @@ def modelled(folder):
     numbers = [int(word) for word in (folder / "model.txt").read_text().split()]
     runs, troubles = training_sets.read_runs(sorted(map(str, (folder / "spool").glob("*.h5"))))
     assert not troubles
-    before = [run for run in runs.values() if int(steps.number(run)) < min(numbers)]
+    before = [run for run in runs.values() if int(production.job_number(run.id)) < min(numbers)]
     lines = audit.read_text().splitlines() if audit.exists() else []
     return {
         "given": training_sets.from_production(before)[0],

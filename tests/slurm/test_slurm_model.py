@@ -33,12 +33,12 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compared(page):
     """What was measured of the program that came later, and what is predicted."""
-    from mpicoloc.pairing import model_file, training_file
+    from mpicoloc.pairing import model_file, training_sets
 
     folder, _ = page
     model = model_file.read(folder / "slowdowns.model")
     assert "heat2d" not in model.card["training"]["programs"]
-    found = training_file.read(folder / "measured" / "heat2d.npz")
+    found = training_sets.read_file(folder / "measured" / "heat2d.npz")
     return list(beside.compared(model, found))
 
 

@@ -11,7 +11,7 @@ import jobs
 import numpy as np
 import pytest
 
-from mpicoloc.bubble import calibration_file
+from mpicoloc.bubble import calibrate
 from mpicoloc.bubble.calibration import BubbleSetting, Calibration
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 
@@ -29,7 +29,7 @@ def calibration_of(largest_bytes=16 << 20):
     curve = SensitivityCurve("the probe", levels, slowdown, slowdown - ends, slowdown + ends, 80)
     settings = tuple(BubbleSetting(largest_bytes * level // 8, level * 1e6) for level in LEVELS)
     probe = BubbleSetting(8 << 20, 0.0)
-    return Calibration(*calibration_file.this_machine(), 1, settings, probe, 1.5e8, curve)
+    return Calibration(*calibrate.this_machine(), 1, settings, probe, 1.5e8, curve)
 
 
 def find_mpi(folder):

@@ -30,7 +30,7 @@ class Room:
 
 BASE = "errors messages config core core/record core/number_lists core/counters"
 _PRICES = "bill/price bill/pricings"
-_ESTIMATES = "bubble/calibration bubble/turns bubble/shutters bubble/production"
+_ESTIMATES = "bubble/calibration bubble/turns bubble/shutters"
 _FLAGS = "cli/helping cli/memory cli/drawn cli/numbers"
 _PROFILES = f"{BASE} pmpi measure network show {_PRICES} {_ESTIMATES}"
 _VERBS = f"{_PROFILES} profile trace network/files {_FLAGS}"
@@ -72,7 +72,6 @@ ROOMS = {
     "pairing/training": Room(
         f"{BASE} network pairing", libraries=_NUMBERS, owns="sklearn threadpoolctl", is_pure=True
     ),
-    "pairing/fit_model": Room("messages profile pairing pairing/training core errors", libraries="numpy"),
     "place": Room(f"{_JOBS} bubble replay pairing", libraries=_DRAWN),
     "batch": Room(_DECIDE, libraries=_DRAWN),
     "bill": Room(_JOBS, libraries=_DRAWN, owns="sqlalchemy"),

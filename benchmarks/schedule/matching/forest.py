@@ -4,7 +4,7 @@ import numpy as np
 
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import pair_slowdowns
-from mpicoloc.pairing import intervals
+from mpicoloc.pairing import scores
 from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.fitted import FittedModel
 from mpicoloc.pairing.training import regressors
@@ -34,7 +34,7 @@ def fitted(n_trees, rng):
     usual = {name: value for name, value in kind.usual.items() if name in kind.space}
     usual = {name: value for name, value in usual.items() if name != "statistics"}
     model = regressors.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
-    band = intervals.band(model.predict(x), slowdown)
+    band = scores.band(model.predict(x), slowdown)
     usual_slowdown = (slowdown.mean(), *np.quantile(slowdown, (0.025, 0.975)))
     return FittedModel(
         "random forest", NAMES, kind.arrays(model), None, band, usual_slowdown, slowdown.max(), len(x)

@@ -1,4 +1,4 @@
-/* Where the calibration of this kind of machine is: as default_path of mpicoloc/bubble/calibration_file.py. */
+/* Where the calibration of this kind of machine is: as default_path of mpicoloc/bubble/calibrate.py. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 

@@ -1,4 +1,8 @@
-"""The regressors that compete, from scikit-learn: what is searched over, how one is made, and its arrays."""
+"""The regressors that compete: what is searched over, how one is made, and its arrays.
+
+Most are those of scikit-learn; those of few parameters, for training sets of few programs, are made here in
+its manner. Rows of x are the features of the target and, after them, those of the co-runner.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,152 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve
 from scipy.stats import loguniform, randint, uniform
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.linear_model import ElasticNet
+from sklearn.linear_model import ElasticNet, PoissonRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
-from mpicoloc.pairing.array_regressors import ACTIVATIONS, Kernel, Layers, Linear, Product, Similar
+from mpicoloc.pairing.array_regressors import (
+    ACTIVATIONS,
+    LEAF,
+    MOST_EXPONENT,
+    Kernel,
+    Layers,
+    Linear,
+    Product,
+    Similar,
+    Trees,
+    squares,
+)
 from mpicoloc.pairing.fitted import Regressor
-from mpicoloc.pairing.forest import LEAF, Trees
-from mpicoloc.pairing.training import small_sample_regressors
+from mpicoloc.pairing.scores import cheapest
 
 Array = NDArray[np.float64]
+
+
+class ConstantRegressor:
+    """One slowdown for all pairs: `of` the slowdowns learnt, by their weights."""
+
+    def __init__(self, of: Callable[[Array, Array], float]) -> None:
+        self._of = of
+
+    def fit(self, x: Array, y: Array, sample_weight: Array) -> ConstantRegressor:
+        """Learn the number; returns itself."""
+        self.coef_ = np.zeros(x.shape[1])
+        self.intercept_ = self._of(y, sample_weight)
+        return self
+
+    def predict(self, x: Array) -> Array:
+        """Slowdowns for rows."""
+        return np.full(len(x), self.intercept_)
+
+
+def _mean(measured: Array, weights: Array) -> float:
+    return float(np.average(measured, weights=weights))
+
+
+class IntensityRegressor:
+    """One feature, added up over target and co-runner: the best one, and a straight line.
+
+    What Distributed Intensity (Zacarias et al. 2021, section 2.2) knows of a pair: misses of the last cache.
+    Where they were not counted, the data choose among the few features that tell most of a job.
+    """
+
+    def fit(self, x: Array, y: Array, sample_weight: Array) -> IntensityRegressor:
+        """Choose feature and line; returns itself."""
+        n = x.shape[1] // 2
+        both = x[:, :n] + x[:, n:]
+        both_off = both - np.average(both, axis=0, weights=sample_weight)
+        y_off = y - np.average(y, weights=sample_weight)
+        covariance = (sample_weight * y_off) @ both_off
+        variance = sample_weight @ both_off**2
+        gain = np.divide(covariance**2, variance, out=np.zeros(n), where=variance > 0)
+        best = int(np.argmax(gain))
+        self.coef_ = np.zeros(2 * n)
+        self.coef_[[best, n + best]] = covariance[best] / variance[best] if gain[best] > 0 else 0.0
+        self.intercept_ = float(np.average(y - x @ self.coef_, weights=sample_weight))
+        return self
+
+    def predict(self, x: Array) -> Array:
+        """Slowdowns for rows."""
+        return np.asarray(x @ self.coef_ + self.intercept_)
+
+
+class ProductRegressor:
+    """Slowdown - 1 = sensitivity of the target times pressure of the co-runner.
+
+    The logarithm of each is linear in the features of its job: a generalised linear model with logarithmic
+    link. `alpha` draws all weights to 0, where every pair has the mean.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+    def fit(self, x: Array, y: Array, sample_weight: Array) -> ProductRegressor:
+        """Learn weights; returns itself."""
+        if not (y > 1).any():  # no logarithm of nothing
+            self.coef_, self.intercept_ = np.zeros(x.shape[1]), -MOST_EXPONENT
+            return self
+        found = PoissonRegressor(alpha=self.alpha, max_iter=400).fit(x, y - 1, sample_weight)
+        self.coef_, self.intercept_ = found.coef_, float(found.intercept_)
+        return self
+
+    def predict(self, x: Array) -> Array:
+        """Slowdowns for rows."""
+        return np.asarray(1 + np.exp(np.minimum(x @ self.coef_ + self.intercept_, MOST_EXPONENT)))
+
+
+class SimilarRegressor:
+    """What pairs of similar programs suffered: effects of target, of co-runner, and of both together.
+
+    Kriging with the covariance a k(t, t') + b k(c, c') + c k(t, t') k(c, c') between pairs (t, c) and
+    (t', c'), k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that is near none is taken for an average
+    one, but what is known of the other program of the pair still counts, which a product alone would lose.
+
+    Parameters
+    ----------
+    length : float
+        How far programs may be apart and still be similar, in standard deviations of a feature.
+    noise : float
+        Variance of a row of mean weight, over that of the effects.
+    joint : float
+        Share `c` of the effect of both together, 0 to 1.
+    of_target : float
+        Share of the target in the rest, 0 to 1: a = (1 - c) of_target, b = (1 - c) (1 - of_target).
+    """
+
+    def __init__(self, length: float, noise: float, joint: float, of_target: float) -> None:
+        self.length, self.noise, self.joint, self.of_target = length, noise, joint, of_target
+
+    def fit(self, x: Array, y: Array, sample_weight: Array) -> SimilarRegressor:
+        """Learn the weight of each pair; returns itself."""
+        # A pair that met often is one point, or its covariance would have no inverse worth the time.
+        noise = self.noise * sample_weight.mean()
+        x, which = np.unique(x, axis=0, return_inverse=True)
+        weight = np.bincount(which.ravel(), sample_weight)
+        y = np.bincount(which.ravel(), sample_weight * y) / weight
+        self.vectors_ = x
+        self.gamma_ = 1 / (x.shape[1] * self.length**2)
+        rest = 1 - self.joint
+        self.apart_ = np.array([rest * self.of_target, rest * (1 - self.of_target)])
+        self.intercept_ = float(np.average(y, weights=weight))
+        self.dual_ = solve(self._covariance(x) + np.diag(noise / weight), y - self.intercept_, assume_a="pos")
+        return self
+
+    def _covariance(self, x: Array) -> Array:
+        n = x.shape[1] // 2
+        mine = np.exp(-self.gamma_ * squares(x[:, :n], self.vectors_[:, :n]))
+        others = np.exp(-self.gamma_ * squares(x[:, n:], self.vectors_[:, n:]))
+        found: Array = self.apart_[0] * mine + self.apart_[1] * others + self.joint * mine * others
+        return found
+
+    def predict(self, x: Array) -> Array:
+        """Slowdowns for rows."""
+        return np.asarray(self._covariance(x) @ self.dual_ + self.intercept_)
+
+
 Parameters = Mapping[str, Any]
 MAX_LEAVES = 256
 """Of a tree: as many as 400 rows have use for. The time of a prediction grows with them."""
@@ -34,7 +172,8 @@ class Kind:
 
     `space` has a list or a distribution of each parameter that is searched (Zacarias et al. 2021, Table 2);
     `make` builds the estimator of scikit-learn from parameters and a seed, `arrays` makes arrays of it when
-    it is fitted. `usual` is the point that is tried first. `is_prepared`: its features go through `pairing.preparation` first.
+    it is fitted. `usual` is the point that is tried first. `is_prepared`: its features go through a
+    `Preparation` first.
     """
 
     space: Mapping[str, Any]
@@ -54,26 +193,6 @@ def fit(kind: Kind, parameters: Parameters, seed: int, x: Array, y: Array, weigh
         # A search tries points at which optimisers do not settle; their scores tell.
         warnings.simplefilter("ignore")
         return estimator.fit(x, y, sample_weight=weights)
-
-
-def _elastic_net(parameters: Parameters, seed: int) -> Any:
-    return ElasticNet(**parameters, random_state=seed)
-
-
-def _support_vectors(parameters: Parameters, seed: int) -> Any:
-    return SVR(**parameters, max_iter=50 * MAX_ITERATIONS)
-
-
-def _forest(parameters: Parameters, seed: int) -> Any:
-    return RandomForestRegressor(**parameters, max_leaf_nodes=MAX_LEAVES, random_state=seed, n_jobs=1)
-
-
-def _extra_trees(parameters: Parameters, seed: int) -> Any:
-    return ExtraTreesRegressor(**parameters, max_leaf_nodes=MAX_LEAVES, random_state=seed, n_jobs=1)
-
-
-def _boosting(parameters: Parameters, seed: int) -> Any:
-    return HistGradientBoostingRegressor(**parameters, random_state=seed, early_stopping=False)
 
 
 def _network(parameters: Parameters, seed: int) -> Any:
@@ -179,12 +298,13 @@ _TREE_SPACE = {
     "max_features": [0.2, 0.4, 0.7, 1.0],
     "bootstrap": [True, False],
 }
+_TREES = {"max_leaf_nodes": MAX_LEAVES, "n_jobs": 1}
 _USUAL_TREES = {"n_estimators": 40, "min_samples_split": 2, "max_features": 0.7, "bootstrap": True}
 KINDS: Mapping[str, Kind] = {
     "two factors": Kind(
         {"alpha": loguniform(1e-3, 10.0)},
         {"alpha": 0.1},
-        lambda parameters, seed: small_sample_regressors.Product(**parameters),
+        lambda parameters, seed: ProductRegressor(**parameters),
         _product_arrays,
         True,
     ),
@@ -196,7 +316,7 @@ KINDS: Mapping[str, Kind] = {
             "of_target": uniform(),
         },
         {"length": 0.7, "noise": 0.1, "joint": 0.3, "of_target": 0.5},
-        lambda parameters, seed: small_sample_regressors.Similar(**parameters),
+        lambda parameters, seed: SimilarRegressor(**parameters),
         _similar_arrays,
         True,
     ),
@@ -208,7 +328,7 @@ KINDS: Mapping[str, Kind] = {
             "max_iter": randint(1000, 10001),
         },
         {"alpha": 0.01, "l1_ratio": 0.5, "tol": 1e-4, "max_iter": 5000},
-        _elastic_net,
+        lambda parameters, seed: ElasticNet(**parameters, random_state=seed),
         _linear_arrays,
         True,
     ),
@@ -231,12 +351,24 @@ KINDS: Mapping[str, Kind] = {
             "gamma": "scale",
             "epsilon": 0.01,
         },
-        _support_vectors,
+        lambda parameters, seed: SVR(**parameters, max_iter=50 * MAX_ITERATIONS),
         _kernel_arrays,
         True,
     ),
-    "random forest": Kind(_TREE_SPACE, _USUAL_TREES, _forest, _forest_arrays, False),
-    "extra trees": Kind(_TREE_SPACE, _USUAL_TREES, _extra_trees, _forest_arrays, False),
+    "random forest": Kind(
+        _TREE_SPACE,
+        _USUAL_TREES,
+        lambda parameters, seed: RandomForestRegressor(**parameters, **_TREES, random_state=seed),
+        _forest_arrays,
+        False,
+    ),
+    "extra trees": Kind(
+        _TREE_SPACE,
+        _USUAL_TREES,
+        lambda parameters, seed: ExtraTreesRegressor(**parameters, **_TREES, random_state=seed),
+        _forest_arrays,
+        False,
+    ),
     "gradient boosting": Kind(
         {
             "learning_rate": loguniform(0.03, 0.3),
@@ -252,7 +384,9 @@ KINDS: Mapping[str, Kind] = {
             "min_samples_leaf": 5,
             "l2_regularization": 0.1,
         },
-        _boosting,
+        lambda parameters, seed: HistGradientBoostingRegressor(
+            **parameters, random_state=seed, early_stopping=False
+        ),
         _boosting_arrays,
         False,
     ),
@@ -279,14 +413,12 @@ KINDS: Mapping[str, Kind] = {
 """Those of the paper, two more kinds of trees, and two of few parameters. The network is fitted by Adam,
 which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
 BASELINES: Mapping[str, Kind] = {
-    "mean": Kind({}, {}, lambda parameters, seed: small_sample_regressors.Mean(), _linear_arrays, True),
-    "quantile": Kind(
-        {}, {}, lambda parameters, seed: small_sample_regressors.Quantile(), _linear_arrays, True
-    ),
+    "mean": Kind({}, {}, lambda parameters, seed: ConstantRegressor(_mean), _linear_arrays, True),
+    "quantile": Kind({}, {}, lambda parameters, seed: ConstantRegressor(cheapest), _linear_arrays, True),
     "intensity (DI)": Kind(
         {},
         {"features": "misses"},
-        lambda parameters, seed: small_sample_regressors.Intensity(),
+        lambda parameters, seed: IntensityRegressor(),
         _linear_arrays,
         True,
     ),

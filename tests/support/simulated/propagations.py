@@ -108,7 +108,7 @@ def single_node_curve(kind, top, n_pressures=8):
 
 def replayed_times(kind, top, n_pressures=8, n_nodes=8):
     """The matrix T of a replayed program, every setting simulated."""
-    from mpicoloc.bubble.replayed_runs import replayed_profile
+    from mpicoloc.bubble.propagation_runs import replayed_profile
 
     profile = replayed_profile(*replayed_job(kind, n_nodes), single_node_curve(kind, top, n_pressures))
     base_s = profile(0, 0)
@@ -118,6 +118,6 @@ def replayed_times(kind, top, n_pressures=8, n_nodes=8):
 
 def replayed_uneven_of(kind, top, n_nodes):
     """Slowdown of a replayed program with a bubble of its own level on each node."""
-    from mpicoloc.bubble.replayed_runs import replayed_uneven
+    from mpicoloc.bubble.propagation_runs import replayed_uneven
 
     return replayed_uneven(*replayed_job(kind, n_nodes), single_node_curve(kind, top))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_deployment import Meetings, Programs, deploy, deploy_learning, draw
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pairing import training_file
+from mpicoloc.pairing import training_sets
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.queue import Queue, Room
 
@@ -93,7 +93,7 @@ def test_the_second_queue_of_a_campaign_that_hurts_is_as_short_as_fifo():
     )
     deploying = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(deploying)
-    learnt = training_file.read(ROOT / "benchmarks" / "data" / "campaign-same.npz")
+    learnt = training_sets.read_file(ROOT / "benchmarks" / "data" / "campaign-same.npz")
     runtime_s = np.array([job.runtime_s for job in learnt.jobs])
     measured = deploying.problem(learnt)
     true = deploying.matrix(measured, measured.slowdown)

@@ -6,13 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.bubble import combining
-from mpicoloc.bubble.curves import monotone
-from mpicoloc.bubble.model import BubbleModel
+from mpicoloc.bubble.model import BubbleModel, monotone
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
-from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file
 
@@ -64,24 +61,9 @@ def test_no_other_rule_is_known():
         model(combine="mean")
 
 
-def test_the_rule_that_fits_measured_groups_is_found():
-    programs = model().programs
-    truth = {1.0: 1.2, 2.0: 1.3}
-    groups = [combining.MeasuredGroup("fierce", ("mild", "mild"), 1.2)]
-    groups += [combining.MeasuredGroup("fierce", ("mild", "wide"), 1.3)]
-    assert len(truth) == len(groups)
-    errors = combining.rule_errors(programs, groups)
-    assert next(iter(errors)) == "capped-sum" and errors["capped-sum"] == pytest.approx(0, abs=1e-12)
-    assert errors["largest"] > 0.05
-    with pytest.raises(DataError, match="no curve of nobody"):
-        combining.rule_errors(programs, [combining.MeasuredGroup("nobody", ("mild",), 1.0)])
-
-
-def test_a_program_without_a_curve_is_named_or_asked_of_another_model():
+def test_a_program_without_a_curve_is_named():
     with pytest.raises(DataError, match=r"no curve of program 'new': measure it by `mpicoloc bubble"):
         model().predict(job("mild"), [job("new")])
-    with pytest.raises(DataError, match="was not measured"):
-        model(otherwise=MeasuredTable({})).predict(job("mild"), [job("new")])
 
 
 def test_a_curve_that_falls_is_made_even_and_told():
@@ -146,7 +128,7 @@ def test_a_stored_model_says_the_same(tmp_path):
     ],
 )
 def test_parts_that_are_no_model_are_refused(change, words):
-    from mpicoloc.pairing.serialize import from_document, to_document
+    from mpicoloc.pairing.model_file import from_document, to_document
 
     told, arrays = to_document(model())
     with pytest.raises(DataError, match=words):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.bubble import calibrate, calibration_file
+from mpicoloc.bubble import calibrate
 from mpicoloc.bubble.calibration import BubbleSetting, Calibration
 from mpicoloc.core.bubbles import LEVELS, SensitivityCurve
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -36,46 +36,46 @@ def same(one, other):
 @given(sizes=SIZES, rates=RATES, gains=st.lists(st.floats(0, 1), min_size=8, max_size=8))
 def test_what_is_written_is_read(sizes, rates, gains):
     one = calibration_of(sizes, rates, gains)
-    assert same(one, calibration_file.parse(calibration_file.as_text(one), "file"))
+    assert same(one, calibrate.parse(calibrate.as_text(one), "file"))
 
 
 def test_each_kind_of_machine_has_its_file_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model, n_cpus = calibration_file.this_machine()
+    model, n_cpus = calibrate.this_machine()
     with pytest.raises(EnvironmentFault, match="not calibrated for this machine"):
-        calibration_file.read()
+        calibrate.read_file()
     one = calibration_of(model=model, n_cpus=n_cpus)
-    calibration_file.write(one, calibration_file.default_path())
-    assert same(calibration_file.read(), one)
+    calibrate.write_file(one, calibrate.default_path())
+    assert same(calibrate.read_file(), one)
     assert [path.suffix for path in (tmp_path / "mpicoloc" / "bubbles").iterdir()] == [".txt"]
 
 
 def test_a_file_of_another_machine_is_refused(tmp_path):
     path = str(tmp_path / "other.txt")
-    calibration_file.write(calibration_of(model="another", n_cpus=3), path)
+    calibrate.write_file(calibration_of(model="another", n_cpus=3), path)
     with pytest.raises(DataError, match="of another machine"):
-        calibration_file.read(path)
+        calibrate.read_file(path)
 
 
 def test_files_that_are_none(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
-        calibration_file.read(str(tmp_path / "nowhere.txt"))
+        calibrate.read_file(str(tmp_path / "nowhere.txt"))
     with pytest.raises(DataError, match="is no calibration of bubbles"):
-        calibration_file.parse("", "file")
-    whole = calibration_file.as_text(calibration_of())
+        calibrate.parse("", "file")
+    whole = calibrate.as_text(calibration_of())
     lines = whole.splitlines()
     for i in range(1, len(lines)):
         if lines[i].startswith("#"):
             continue
         without = "\n".join(lines[:i] + lines[i + 1 :])
         with pytest.raises(DataError, match="damaged"):
-            calibration_file.parse(without, "file")
+            calibrate.parse(without, "file")
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_calibration_or_refused(text):
     with pytest.raises(DataError):
-        calibration_file.parse(f"{calibration_file.FIRST_LINE}\n{text}", "file")
+        calibrate.parse(f"{calibrate.FIRST_LINE}\n{text}", "file")
 
 
 @given(st.lists(st.floats(0.9, 3), min_size=12, max_size=12))

@@ -10,10 +10,18 @@ import pytest
 import sample
 from loops import Program, simulate
 
-from mpicoloc.bubble import curves_file, production
-from mpicoloc.bubble.production import of_profile, why_none
-from mpicoloc.bubble.runs import mean_curve, mean_score
-from mpicoloc.bubble.shutters import MIN_PROBES, MIN_SOLO, bubbled_slowdowns, probe_score
+from mpicoloc.bubble import curves_file
+from mpicoloc.bubble import shutters as bubbled_shutters
+from mpicoloc.bubble.shutters import (
+    MIN_PROBES,
+    MIN_SOLO,
+    bubbled_slowdowns,
+    from_tables,
+    mean_curve,
+    mean_score,
+    probe_score,
+    why_none,
+)
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
 from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
@@ -45,44 +53,44 @@ def bubbled(seed, n_shutters=80, frac=0.4, program=None, level=None):
     return run, shutters, counts
 
 
-def test_the_intervals_hold_the_truth():
-    inside, errors, halves = [], [], []
+def accuracy(tables_of):
+    """Errors of the curves of 20 runs, and half the width of their intervals, which must hold the truth."""
+    errors, inside, halves = [], [], []
     for seed in range(20):
-        _, shutters, counts = bubbled(seed)
-        curve = bubbled_slowdowns("loops", shutters, counts).curve
+        curve = bubbled_slowdowns("loops", *tables_of(seed)).curve
         assert curve.source == "production" and curve.program == "loops"
-        for level, value, low, high in zip(curve.levels, curve.slowdown, curve.low, curve.high, strict=True):
-            if level > 0:
-                inside.append(low <= TRUTH[level] <= high)
-                errors.append(np.log(value / TRUTH[level]))
-                halves.append(np.log(high / low) / 2)
+        truth = np.array([TRUTH[level] for level in curve.levels[1:].tolist()])
+        errors += list(np.log(curve.slowdown[1:] / truth))
+        inside += list((curve.low[1:] <= truth) & (truth <= curve.high[1:]))
+        halves += list(np.log(curve.high[1:] / curve.low[1:]) / 2)
     assert np.mean(inside) >= 0.9
-    assert abs(np.mean(errors)) < 0.01
-    assert np.mean(halves) < 0.12
+    return np.array(errors), np.mean(halves)
+
+
+def test_the_intervals_hold_the_truth():
+    errors, half = accuracy(lambda seed: bubbled(seed)[1:])
+    assert abs(errors.mean()) < 0.01 and half < 0.12
 
 
 def test_alone_each_shutter_is_compared_with_the_windows_before_it():
     """The program becomes slower and slower meanwhile, as its host does."""
-    inside, errors = [], []
-    for seed in range(20):
+
+    def slowing(seed):
         program = Program(n_shutters=60, duration_s=0.025, before_s=0.2, slowdown=(1.0, 1.0, 1.0))
         run, shutters, counts = bubbled(seed, frac=1.0, program=program)
         shutters["n_corunners"] = 0
         speed = np.interp(counts["t0_ns"], [0, run.shutters["t0_ns"][-1]], [1.0, 0.5])
         for when in COUNT_WINDOWS:
             counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * speed)
-        curve = bubbled_slowdowns("loops", shutters, counts).curve
-        truth = np.array([TRUTH[level] for level in curve.levels[1:].tolist()])
-        inside += list((curve.low[1:] <= truth) & (truth <= curve.high[1:]))
-        errors += list(np.log(curve.slowdown[1:] / truth))
-    assert np.mean(inside) >= 0.9
-    assert abs(np.mean(errors)) < 0.02
+        return shutters, counts
+
+    assert abs(accuracy(slowing)[0].mean()) < 0.02
 
 
 def test_what_shutters_share_with_the_windows_before_goes():
     """The host's speed differs by a third from shutter to shutter, and half of them have more company."""
-    errors, inside, halves = [], [], []
-    for seed in range(20):
+
+    def uneven(seed):
         _, shutters, counts = bubbled(seed)
         rng = np.random.default_rng(seed)
         speed = np.exp(0.3 * rng.standard_normal(len(shutters)))
@@ -92,14 +100,11 @@ def test_what_shutters_share_with_the_windows_before_goes():
         for when in COUNT_WINDOWS:
             factor = speed if when == "during" else beside
             counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * factor[row])
-        curve = bubbled_slowdowns("loops", shutters, counts).curve
-        truth = np.array([TRUTH[level] for level in curve.levels[1:].tolist()])
-        errors += list(np.log(curve.slowdown[1:] / truth))
-        inside += list((curve.low[1:] <= truth) & (truth <= curve.high[1:]))
-        halves += list(np.log(curve.high[1:] / curve.low[1:]) / 2)
+        return shutters, counts
+
+    errors, half = accuracy(uneven)
     # By themselves eight shutters of a level would be known to 0.3 * 1.96 / sqrt(8) = 0.21.
-    assert np.mean(halves) < 0.15 and np.mean(np.abs(errors)) < 0.06
-    assert np.mean(inside) >= 0.9
+    assert half < 0.15 and np.mean(np.abs(errors)) < 0.06
 
 
 def test_few_shutters_of_many_levels_are_no_curve():
@@ -348,7 +353,7 @@ def test_a_profile_has_the_curve_for_whoever_reads_it(tmp_path):
     hdf5.write(profile, tmp_path / "job.h5")
     with h5py.File(tmp_path / "job.h5") as file:
         stored = file["sensitivity"][:]
-    curve = of_profile(profile, "loops").curve
+    curve = from_tables(profile.tables, "loops").curve
     assert stored["level"].tolist() == [0.0, *LEVELS]
     for name in ("slowdown", "low", "high"):
         assert stored[name].tolist() == getattr(curve, name).tolist()
@@ -359,7 +364,7 @@ def test_a_profile_has_the_curve_for_whoever_reads_it(tmp_path):
 
 def test_what_bubbles_cost_is_overhead():
     profile = profile_of("./loops 3", 1)
-    shutters, curve = profile.tables["shutters"], of_profile(profile, "loops").curve
+    shutters, curve = profile.tables["shutters"], from_tables(profile.tables, "loops").curve
     pressed_s = (shutters["t1_ns"] - shutters["epoch"]) * 1e-9
     lost_s = sum(
         seconds * (1 - 1 / curve.at(level).value)
@@ -419,4 +424,4 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
 
 def test_the_agents_reason_to_wait_is_known_here():
     source = Path(__file__).parents[3] / "csrc/agent/bubbles/bubbling.c"
-    assert f'NOT_YET[] = "{production._NOT_YET}"' in source.read_text()
+    assert f'NOT_YET[] = "{bubbled_shutters._NOT_YET}"' in source.read_text()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicoloc.bubble import propagation, uneven
-from mpicoloc.bubble.replayed_runs import replayed_profile, replayed_uneven
+from mpicoloc.bubble import propagation
+from mpicoloc.bubble.propagation_runs import replayed_profile, replayed_uneven
 from mpicoloc.core.bubbles import POLICIES, PropagationMatrix, SensitivityCurve
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
@@ -129,8 +129,8 @@ def test_a_run_that_takes_no_time_is_refused():
 )
 def test_uneven_pressures_become_the_even_ones_of_figure_4(policy, pressures, level, n):
     """The four rows of the lower table of Figure 4, Han et al. 2016."""
-    numbers = np.array([uneven.POLICY_NUMBERS[policy]])
-    found = uneven.even_pressures(np.array([pressures], float), np.ones((1, 4), bool), numbers)
+    numbers = np.array([propagation.POLICY_NUMBERS[policy]])
+    found = propagation.even_pressures(np.array([pressures], float), np.ones((1, 4), bool), numbers)
     assert (found[0][0], found[1][0]) == (level, n)
 
 
@@ -143,11 +143,11 @@ def test_policies_are_ordered_and_agree_where_pressure_is_even(found):
         np.array([[1 + 0.1 * i * j / 8 for j in range(9)] for i in range(1, 9)])[:, : len(found) + 1],
         np.ones((8, len(found) + 1), bool),
     )
-    said = {name: uneven.slowdown_under(matrix, name, found) for name in POLICIES}
+    said = {name: propagation.slowdown_under(matrix, name, found) for name in POLICIES}
     assert 1 <= said["n-max"] <= said["n-plus-1-max"] + 1e-12 <= said["all-max"] + 2e-12
     assert said["interpolate"] <= said["all-max"] + 1e-12
     same = [found[0]] * len(found)
-    assert len({round(uneven.slowdown_under(matrix, name, same), 9) for name in POLICIES}) == 1
+    assert len({round(propagation.slowdown_under(matrix, name, same), 9) for name in POLICIES}) == 1
 
 
 def test_the_policy_that_made_the_runs_is_found_from_few_of_them():
@@ -155,9 +155,11 @@ def test_the_policy_that_made_the_runs_is_found_from_few_of_them():
                                np.ones((8, 5), bool))  # fmt: skip
     rng = np.random.default_rng(6)
     for policy in POLICIES:
-        choice = uneven.choose_by_runs(
+        choice = propagation.choose_by_runs(
             matrix,
-            lambda found, policy=policy: uneven.slowdown_under(matrix, policy, found) * rng.normal(1, 0.005),
+            lambda found, policy=policy: (
+                propagation.slowdown_under(matrix, policy, found) * rng.normal(1, 0.005)
+            ),
             np.random.default_rng(7),
         )
         assert choice.policy == policy and choice.is_stable and choice.n_samples <= 20
@@ -167,9 +169,9 @@ def test_the_policy_that_made_the_runs_is_found_from_few_of_them():
 def test_a_choice_needs_runs():
     matrix = PropagationMatrix(np.ones((8, 5)), np.ones((8, 5), bool))
     with pytest.raises(DataError, match="nothing to choose a policy by"):
-        uneven.choose_policy(matrix, [])
+        propagation.choose_policy(matrix, [])
     with pytest.raises(DataError, match="policy must be one of"):
-        uneven.slowdown_under(matrix, "most", (1, 2))
+        propagation.slowdown_under(matrix, "most", (1, 2))
 
 
 def replayed(is_coupled):
@@ -208,6 +210,6 @@ def test_uneven_pressures_can_be_replayed_and_the_slowest_node_decides():
     with pytest.raises(DataError, match="has 4 nodes, got 2 levels"):
         slowdown((1, 2))
     matrix = propagation.binary_brute(replayed_profile(*replayed(True), curve()), 8, 4)
-    choice = uneven.choose_by_runs(matrix, slowdown, np.random.default_rng(0))
+    choice = propagation.choose_by_runs(matrix, slowdown, np.random.default_rng(0))
     assert choice.error["interpolate"] > choice.error[choice.policy]
     assert choice.policy != "interpolate"

@@ -11,7 +11,7 @@ import once
 import pytest
 from c_tests import build, run
 
-from mpicoloc.bubble import calibration_file
+from mpicoloc.bubble import calibrate
 from mpicoloc.pmpi import sources
 
 CANNOT = 77
@@ -73,7 +73,7 @@ def test_both_halves_look_for_the_calibration_in_one_place(tmp_path, monkeypatch
     )
     for cache in (str(tmp_path), ""):
         monkeypatch.setenv("XDG_CACHE_HOME", cache)
-        assert printed([program]) == calibration_file.default_path()
+        assert printed([program]) == calibrate.default_path()
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_readme_and_docs_name_only_pages_that_exist():
 
 
 def test_every_feature_is_in_the_reference(generated):
-    from mpicoloc.pairing import quantities
+    from mpicoloc.pairing import features
 
-    for quantity in quantities.QUANTITIES:
+    for quantity in features.QUANTITIES:
         assert f"`{quantity.name}`" in generated["features"]

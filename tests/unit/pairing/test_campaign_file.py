@@ -117,10 +117,11 @@ def test_an_unknown_name(write):
         campaign_file.experiments(plan, ["a", "d"], None, np.random.default_rng(1))
 
 
-def note(folder, plan, names, i_round=0, took_s=None, digests=None, how=None):
+def note(folder, plan, names, i_round=0, took_s=1.0, digests=None, env=None):
     runs = (TimedRun(names[0], 0, 1000.0, 2.0, True, "profiles/x.h5"),)
     digests = digests or {name: campaign.digest(plan.programs[name]) for name in names}
-    made = campaign.Done(Experiment(i_round, tuple(names)), digests, runs, took_s, how or {})
+    how = campaign.how_made(plan, env or {})
+    made = campaign.Done(Experiment(i_round, tuple(names)), digests, runs, took_s, how)
     campaign._note(str(folder), made)
 
 
@@ -192,18 +193,6 @@ def test_large_files_are_known_by_their_size_and_time(write, tmp_path, monkeypat
     assert campaign.changes(first, now, plan.programs["a"]) == [f"the files of its folder {tmp_path}/input"]
 
 
-def test_what_an_earlier_version_noted_still_counts(write, tmp_path):
-    """It knew the command only; this is what it wrote for it."""
-    plan = campaign_file.read(write("[programs.a]\ncommand = 'a 1'\nn_ranks = 2\n"))
-    note(tmp_path, plan, ["a"], digests={"a": "334ebb5eea8a5eb9"})
-    done = campaign.read(str(tmp_path))
-    assert campaign.missing(plan, [Experiment(0, ("a",))], done, {}) == []
-    assert campaign.supposed(done) == ["a"]
-    other = campaign_file.read(write("[programs.a]\ncommand = 'a 2'\nn_ranks = 2\n"))
-    with pytest.raises(DataError, match=r"was changed .*\(its command\)"):
-        campaign.missing(other, [], done, {})
-
-
 def test_a_program_that_is_built_while_a_campaign_runs_is_told(write, tmp_path):
     """Its first run does that; the others are not made."""
     path = tmp_path / "a"
@@ -256,14 +245,6 @@ def test_a_file_that_cannot_be_read_costs_its_own_experiments(write, tmp_path):
     assert "b ended with exit code 1" in told[1]
 
 
-def test_runs_alone_were_on_the_place_of_their_round(write, tmp_path):
-    """Earlier versions noted the first place for all of them."""
-    plan = campaign_file.read(write(THREE))
-    for i_round in range(3):
-        note(tmp_path, plan, ["a"], i_round)
-    assert [each.runs[0].place for each in campaign.read(str(tmp_path))] == [0, 1, 0]
-
-
 def test_one_campaign_at_a_time_in_a_folder(tmp_path):
     folder = str(tmp_path / "found")
     with campaign.alone_in(folder) as ended:
@@ -294,8 +275,7 @@ def test_without_locks_nothing_is_ended(tmp_path, monkeypatch):
 def test_other_places_and_another_meter_are_not_mixed(write, tmp_path):
     plan = campaign_file.read(write(THREE))
     env, wanted = {"MPICOLOC_METER": "none"}, [Experiment(0, ("a",))]
-    note(tmp_path, plan, ["a"], how=campaign.how_made(plan, env))
-    note(tmp_path, plan, ["b"])  # by an earlier version
+    note(tmp_path, plan, ["a"], env=env)
     done = campaign.read(str(tmp_path))
     assert campaign.missing(plan, wanted, done, env) == []
     with pytest.raises(DataError, match="made with meter none, and not auto: give another folder with --out"):
@@ -320,6 +300,9 @@ def test_the_time_that_is_left(write, tmp_path):
     assert campaign.expected_s([], done) == 0
 
 
+MADE = '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "took_s": 1, "meter": null, '
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -327,8 +310,8 @@ def test_the_time_that_is_left(write, tmp_path):
         "null",
         "[1]",
         '{"round": 0, "names": ["a"], "digests": {}, "runs": [{"program": 1}]}',
-        '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "places": [1, 2]}',
-        '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "places": [[1]]}',
+        MADE + '"places": [1, 2]}',
+        MADE + '"places": [[1]]}',
     ],
 )
 def test_a_damaged_note_is_told_with_its_line(tmp_path, line):

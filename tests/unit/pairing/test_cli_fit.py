@@ -19,7 +19,7 @@ from mpicoloc.cli import main as cli
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.training import merged
-from mpicoloc.pairing import fit_model, model_file, training_file, training_sets
+from mpicoloc.pairing import model_file, training_sets
 from mpicoloc.pairing import terminal as report
 from mpicoloc.pairing import terminal as report_model
 from mpicoloc.pairing.corun import Slowdown
@@ -147,7 +147,7 @@ def test_a_baseline_that_is_kept_says_why(is_noise, said, capsys, tmp_path):
     # Noise in which one that looks at a feature happens to be first.
     world = contention.World(6, seed=4 if is_noise else 0, noise=0.05)
     world.true = lambda i, j: 1.3 if is_noise else 1 + world.pressure[i] + world.pressure[j]
-    training_file.write(world.training(), tmp_path / "t.npz")
+    training_sets.write_file(world.training(), tmp_path / "t.npz")
     words = ["--training", str(tmp_path / "t.npz"), "--kind", "two factors", "--trials", "0"]
     assert cli.main(["fit", *words, "--out", str(tmp_path / "m")]) == 0
     assert said in capsys.readouterr().err
@@ -169,7 +169,7 @@ def test_a_training_set_grows(folder, fitted, capsys, monkeypatch, tmp_path):
         hdf5.write(dataclasses.replace(old, job=job), tmp_path / "new" / name)
     words = ["fit", "--training", "t.npz", "--profiles", str(tmp_path / "new"), *QUICK]
     assert cli.main([*words, "--out", str(tmp_path / "m"), "--save-training", str(tmp_path / "t.npz")]) == 0
-    n_before, n_after = (len(training_file.read(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
+    n_before, n_after = (len(training_sets.read_file(path).rows) for path in ("t.npz", tmp_path / "t.npz"))
     assert n_after == n_before + 2
 
 
@@ -208,8 +208,8 @@ def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own
     folder, fitted, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
-    learnt = training_file.read(folder / "t.npz")
-    training_file.write(dataclasses.replace(learnt, layout="apart"), "t.npz")
+    learnt = training_sets.read_file(folder / "t.npz")
+    training_sets.write_file(dataclasses.replace(learnt, layout="apart"), "t.npz")
     assert cli.main(["fit", "--training", "t.npz", *QUICK, "--out", "m", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["layout"] == "apart"
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
@@ -325,7 +325,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
     assert (found.layout, production.layout, both.layout) == ("apart", "", "apart")
     assert both.programs == ["app0", "app1"]
     # Profiles of a campaign that is given are not given once more.
-    assert fit_model.profile_paths([str(tmp_path)] * 2, []) == sorted(
+    assert training_sets.profile_paths([str(tmp_path)] * 2, []) == sorted(
         map(str, (tmp_path / "profiles").iterdir())
     )
-    assert fit_model.profile_paths([str(tmp_path)], [str(tmp_path)]) == []
+    assert training_sets.profile_paths([str(tmp_path)], [str(tmp_path)]) == []

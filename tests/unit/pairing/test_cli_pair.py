@@ -8,7 +8,7 @@ import pytest
 import sample
 
 from mpicoloc.cli import main
-from mpicoloc.pairing import blossom, model_file, policies, queue_file_jobs, queue_files
+from mpicoloc.pairing import blossom, model_file, policies, queue_files
 from mpicoloc.pairing.fitted import FittedModel
 from mpicoloc.profile import hdf5
 
@@ -210,8 +210,8 @@ def test_profiles_and_a_model_tell_what_no_pair_was_measured_for(folder, capsys)
     serial_s = found["groups"][0]["serial_s"]
     assert 0 < serial_s <= 2 * wall_s
     # Each of two alike suffers what the model says of a job beside another one just like itself.
-    known = queue_file_jobs.features(["run.h5"], model)
-    expected = queue_file_jobs.predict_pairs(model, known, queue_files.jobs("jobs.csv")).slowdowns.value
+    known = queue_files.features(["run.h5"], model)
+    expected = queue_files.predict_pairs(model, known, queue_files.jobs("jobs.csv")).slowdowns.value
     assert expected.shape == (1, 1)
     assert found["groups"][0]["duration_s"] == pytest.approx(serial_s / 2 * expected[0, 0])
 

@@ -18,10 +18,18 @@ from mpicoloc.core.slowdown import pair_slowdowns
 from mpicoloc.core.training import Row, TrainingSet, merged, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
-from mpicoloc.pairing.intervals import band, covering
-from mpicoloc.pairing.scores import cheapest, cost
-from mpicoloc.pairing.training.fitting import SAME_FOR_ALL, fit_kind, fit_model, tuned
-from mpicoloc.pairing.training.problem import FEW, MISSES, leave_program_out, predicted, problem
+from mpicoloc.pairing.scores import band, cheapest, cost, covering
+from mpicoloc.pairing.training.fitting import (
+    FEW,
+    MISSES,
+    SAME_FOR_ALL,
+    fit_kind,
+    fit_model,
+    leave_program_out,
+    predicted,
+    problem,
+    tuned,
+)
 from mpicoloc.pairing.training.regressors import BASELINES
 from mpicoloc.pairing.training.regressors import KINDS as KINDS_OF
 

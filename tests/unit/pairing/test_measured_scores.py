@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.pairing import training_file
+from mpicoloc.pairing import training_sets
 from mpicoloc.pairing.training.fitting import fit_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ def campaign(request):
 @pytest.fixture(scope="module")
 def scores(campaign, tmp_path_factory):
     def fitted():
-        learnt = training_file.read(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
+        learnt = training_sets.read_file(ROOT / "benchmarks" / "data" / f"campaign-{campaign}.npz")
         return fit_model(learnt, kinds=(FITTED[campaign],)).card["scores"]
 
     found = once.value(once.folder(tmp_path_factory) / "scores" / campaign, fitted)

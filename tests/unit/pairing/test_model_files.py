@@ -1,6 +1,5 @@
 """Models and training sets in files: what was written is read, and what was not does no harm."""
 
-import dataclasses
 import io
 import json
 import os
@@ -15,8 +14,7 @@ pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
 from mpicoloc.core.slowdown import pair_slowdowns
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.pairing import arrays_file, model_file, training_file
-from mpicoloc.pairing.serialize import to_document
+from mpicoloc.pairing import arrays_file, model_file, training_sets
 from mpicoloc.pairing.training.fitting import fit_kind
 
 KINDS = (
@@ -66,8 +64,8 @@ def test_reading_a_model_needs_no_scikit_learn(trees, tmp_path):
 
 def test_a_training_set_that_was_written_is_the_same(learnt, tmp_path):
     path = tmp_path / "set.npz"
-    training_file.write(learnt, path)
-    again = training_file.read(path)
+    training_sets.write_file(learnt, path)
+    again = training_sets.read_file(path)
     assert again.jobs == learnt.jobs
     assert again.machine == learnt.machine
     assert np.array_equal(again.rows, learnt.rows)
@@ -194,16 +192,9 @@ def test_what_is_no_file_is_told(tmp_path):
         with pytest.raises(DataError, match=words):
             model_file.read(tmp_path / name)
     with pytest.raises(DataError, match="damaged"):
-        training_file.read(__file__)
+        training_sets.read_file(__file__)
 
 
 def test_a_place_that_cannot_be_written_is_told(trees, tmp_path):
     with pytest.raises(EnvironmentFault, match="cannot write"):
         model_file.write(trees, tmp_path / "nowhere" / "m")
-
-
-def test_parts_are_plain(model):
-    told, arrays = to_document(model)
-    json.dumps(told, allow_nan=False)
-    assert all(array.dtype.kind in "bif" for array in arrays.values())
-    assert dataclasses.asdict(model.band) == told["band"]

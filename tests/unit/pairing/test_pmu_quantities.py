@@ -15,7 +15,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.counters import EVENTS
 from mpicoloc.core.tables import table
 from mpicoloc.errors import UsageError
-from mpicoloc.pairing import pmu_quantities
+from mpicoloc.pairing import features
 from mpicoloc.pairing.features import FEATURES, job_features
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import hdf5
@@ -61,8 +61,8 @@ def test_rates_are_per_second_and_core_and_per_thousand_instructions():
 def test_every_event_of_hardware_is_a_feature_that_the_list_knows():
     values = values_of(counters(dict.fromkeys(HARDWARE, 1e9)))
     assert set(values) <= set(FEATURES)
-    for event in pmu_quantities.RATED:
-        assert {f"{pmu_quantities.word(event)}_per_s_mean", f"{pmu_quantities.word(event)}_per_ki_sd"} <= set(
+    for event in features.RATED:
+        assert {f"{features.event_word(event)}_per_s_mean", f"{features.event_word(event)}_per_ki_sd"} <= set(
             values
         )
     assert not {name for name in values if name.startswith("page_faults")}
@@ -119,9 +119,7 @@ def test_windows_alone_come_before_the_whole_run():
 @given(st.lists(st.floats(1.0, 1e15), min_size=3, max_size=3), st.integers(1, 5), st.floats(0.5, 1e5))
 def test_rates_times_what_they_are_per_are_the_counts(amounts, n_ranks, core_s):
     names = ("instructions", "cycles", "cache-misses")
-    found = pmu_quantities.of_ranks(
-        counters(dict(zip(names, amounts, strict=True)), n_ranks), n_ranks, core_s
-    )
+    found = features.pmu_rates(counters(dict(zip(names, amounts, strict=True)), n_ranks), n_ranks, core_s)
     misses = amounts[2] * np.arange(1, n_ranks + 1)
     assert found["cache_misses_per_s"] * core_s == pytest.approx(misses)
     instructions = found["ipc"] * found["clock_hz"] * core_s * n_ranks

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pairing import blossom, nodes, policies
-from mpicoloc.pairing.groups import degradation_graph, duration_s
-from mpicoloc.pairing.policies import POLICIES, Rules, plan
+from mpicoloc.pairing import blossom, policies
+from mpicoloc.pairing.policies import POLICIES, Rules, degradation_graph, duration_s, plan
 from mpicoloc.pairing.queue import Queue, Room
 
 
@@ -246,8 +245,8 @@ def test_a_job_larger_than_a_node_is_refused():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(0.1, 100), max_size=30), st.integers(1, 6))
 def test_nodes_are_busy_without_overlap_and_near_the_least_makespan(durations_s, n_nodes):
-    slots = nodes.spread(durations_s, n_nodes)
-    makespan_s = nodes.makespan_s(durations_s, slots)
+    slots = policies.assign_nodes(durations_s, n_nodes)
+    makespan_s = policies.makespan_s(durations_s, slots)
     for node in range(n_nodes):
         here = sorted(
             (s.start_s, length) for s, length in zip(slots, durations_s, strict=True) if s.node == node
@@ -261,4 +260,4 @@ def test_nodes_are_busy_without_overlap_and_near_the_least_makespan(durations_s,
 
 def test_no_node_is_refused():
     with pytest.raises(UsageError, match="nodes must be >= 1, got 0"):
-        nodes.spread([1.0], 0)
+        policies.assign_nodes([1.0], 0)

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.pairing.forest import LEAF, Trees
-from mpicoloc.pairing.preparation import prepare
-from mpicoloc.pairing.training.regressors import BASELINES, KINDS, fit
-from mpicoloc.pairing.training.small_sample_regressors import Similar
+from mpicoloc.pairing.array_regressors import LEAF, Trees
+from mpicoloc.pairing.fitted import prepare
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS, SimilarRegressor, fit
 
 N_FEATURES = 5
 ALL = {**KINDS, **BASELINES}
@@ -131,9 +130,9 @@ def test_a_pair_that_met_often_counts_as_often():
     rng = np.random.default_rng(3)
     x, y, weight = rng.normal(size=(6, 4)), 1 + rng.uniform(size=6), rng.uniform(0.5, 1, 6)
     repeated = np.repeat(np.arange(6), [1, 4, 2, 1, 1, 3])
-    often = Similar(0.7, 0.1, 0.3, 0.5).fit(x[repeated], y[repeated], weight[repeated])
+    often = SimilarRegressor(0.7, 0.1, 0.3, 0.5).fit(x[repeated], y[repeated], weight[repeated])
     total = np.bincount(repeated, weight[repeated])
-    once = Similar(0.7, 0.1 * weight[repeated].mean() / total.mean(), 0.3, 0.5).fit(x, y, total)
+    once = SimilarRegressor(0.7, 0.1 * weight[repeated].mean() / total.mean(), 0.3, 0.5).fit(x, y, total)
     asked = rng.normal(size=(5, 4))
     assert len(often.vectors_) == 6
     assert often.predict(asked) == pytest.approx(once.predict(asked))

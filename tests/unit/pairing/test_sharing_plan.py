@@ -6,9 +6,16 @@ import math
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told
 
 from mpicoloc.core.batch_system import RUNNING, Snapshot
-from mpicoloc.pairing.assignment import Assignment, assigned_at_s, assignment_of
 from mpicoloc.pairing.policies import Group
-from mpicoloc.pairing.sharing_plan import Commit, Release, candidates, released
+from mpicoloc.pairing.sharing_plan import (
+    Assignment,
+    Commit,
+    Release,
+    assigned_at_s,
+    assignment_of,
+    candidates,
+    released,
+)
 
 
 def test_the_first_of_a_pair_leads():

@@ -13,7 +13,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.profile import Interference, MpiSummary, Profile
 from mpicoloc.core.run import Run, moments
 from mpicoloc.core.tables import table
-from mpicoloc.pairing import steps
+from mpicoloc.pairing import production
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import service
 
@@ -42,22 +42,26 @@ def run(start_s=1000.0, wall_s=100.0, name="7", **changes):
 def test_a_copy_of_a_profile_is_the_same_run():
     own, signed = run(), dataclasses.replace(run(), owner=0)
     cut_off = run(wall_s=40.0, partial=True)
-    assert steps.distinct([cut_off, own, signed]) == [own]
+    assert production.distinct([cut_off, own, signed]) == [own]
     later = run(2000.0)
-    assert steps.distinct([own, later, signed]) == [own, later]
+    assert production.distinct([own, later, signed]) == [own, later]
     unknown = [run(0.0, 5.0), run(0.0, 6.0), run(0.0, 5.0)]
-    assert steps.distinct(unknown) == unknown[:2]
+    assert production.distinct(unknown) == unknown[:2]
 
 
 def test_steps_of_one_number_are_one_job():
     first, second = run(1000.0), run(1100.0 + 3600, command="./b")  # which works up for an hour
     next_year = run(3.2e7)
     other = run(1050.0, name="8")
-    assert steps.jobs([second, next_year, other, first]) == [[first, second], [other], [next_year]]
+    assert production.runs_by_job([second, next_year, other, first]) == [
+        [first, second],
+        [other],
+        [next_year],
+    ]
     # Under `mpicoloc run` each has the number of its process behind that of the job.
     started = [run(1000.0, name="7-4711"), run(1105.0, name="7-4800"), run(1105.0, name="70-1")]
-    assert steps.jobs(started) == [started[:2], started[2:]]
-    assert steps.jobs([run(1000.0, name="ada-1"), run(1001.0, name="ada-2")])[1:]
+    assert production.runs_by_job(started) == [started[:2], started[2:]]
+    assert production.runs_by_job([run(1000.0, name="ada-1"), run(1001.0, name="ada-2")])[1:]
 
 
 times = st.floats(0.5, 1e4)
@@ -72,7 +76,7 @@ def test_a_job_takes_as_long_as_its_steps_and_does_what_they_did(parts):
         shared = {"shared_s": solo_s, "was_alone": False, "slowdown": estimate, "solo_s": solo_s}
         made.append(run(begin_s, solo_s * slowdown, **shared, seen={"calls_per_s": moments([rate] * 2)}))
         begin_s += solo_s * slowdown + 5.0
-    whole = steps.run_of_steps(made)
+    whole = production.run_of_steps(made)
     solo_s = sum(part for part, _, _ in parts)
     assert whole.wall_s == pytest.approx(sum(step.wall_s for step in made))
     assert whole.solo_s == pytest.approx(solo_s)
@@ -89,7 +93,7 @@ def test_steps_at_the_same_time_are_a_larger_job():
         run(1020.0, 100.0, n_ranks=3, n_cores=3),
         run(1150.0, 10.0, n_ranks=4),
     ]
-    whole = steps.run_of_steps(side_by_side)
+    whole = production.run_of_steps(side_by_side)
     assert (whole.n_ranks, whole.n_cores) == (5, 5)
     assert whole.wall_s == pytest.approx(130)
     assert whole.solo_s == pytest.approx(130)
@@ -97,16 +101,16 @@ def test_steps_at_the_same_time_are_a_larger_job():
 
 def test_a_job_needs_the_memory_of_its_largest_step():
     small, large = ({"rss_bytes": moments([n_bytes])} for n_bytes in (1e6, 9e9))
-    whole = steps.run_of_steps([run(1000.0, 100.0, seen=small), run(1100.0, 1.0, seen=large)])
+    whole = production.run_of_steps([run(1000.0, 100.0, seen=small), run(1100.0, 1.0, seen=large)])
     assert whole.seen["rss_bytes"].mean == 9e9
 
 
 def test_of_a_job_is_known_what_is_known_of_all_its_steps():
     unknown = run(1100.0, was_alone=False, shared_s=None)
-    whole = steps.run_of_steps([run(), unknown])
+    whole = production.run_of_steps([run(), unknown])
     assert (whole.was_alone, whole.shared_s, whole.slowdown) == (False, None, None)
     beside = run(1100.0, was_alone=False, shared_s=50.0, co_runners=(("7", 9.0), ("8", 40.0)))
-    assert steps.run_of_steps(
+    assert production.run_of_steps(
         [run(), beside, dataclasses.replace(beside, start_unix_s=1200.0)]
     ).co_runners == (("8", 80.0),)
 
@@ -114,11 +118,13 @@ def test_of_a_job_is_known_what_is_known_of_all_its_steps():
 @given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=4), min_size=1, max_size=4), st.data())
 def test_moments_of_parts_of_a_run(values, data):
     lasted_s = [data.draw(st.floats(0.1, 100)) for _ in values]
-    found = steps.weighted([(moments(part), s) for part, s in zip(values, lasted_s, strict=True)])
+    found = production.weighted_moments(
+        [(moments(part), s) for part, s in zip(values, lasted_s, strict=True)]
+    )
     assert found.n == max(map(len, values))
     assert found.least - 1e-6 <= found.mean <= found.largest + 1e-6
     assert found.squares >= 0
-    alike = steps.weighted([(moments(values[0]), s) for s in lasted_s])
+    alike = production.weighted_moments([(moments(values[0]), s) for s in lasted_s])
     assert alike.mean == pytest.approx(moments(values[0]).mean, abs=1e-6)
     assert alike.squares == pytest.approx(moments(values[0]).squares, abs=1e-3)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.training import LAYOUTS, ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
 from mpicoloc.errors import DataError
-from mpicoloc.pairing import training_file
+from mpicoloc.pairing import training_sets
 
 WORLD = World(5)
 
@@ -57,14 +57,14 @@ def test_a_campaign_that_went_on_is_not_a_second_one():
 
 def test_a_file_keeps_what_was_measured_and_one_of_an_earlier_version_counts_once_too(tmp_path, monkeypatch):
     found = training_set([row(0, 1, key="a"), row(0, 1, key="b"), row(1, 0)], MACHINE)
-    training_file.write(found, tmp_path / "t.npz")
-    assert len(merged([training_file.read(tmp_path / "t.npz"), found]).rows) == 3
+    training_sets.write_file(found, tmp_path / "t.npz")
+    assert len(merged([training_sets.read_file(tmp_path / "t.npz"), found]).rows) == 3
     # An earlier version had no such column.
-    monkeypatch.setattr(training_file, "ROW_COLUMNS", [c for c in ROW_COLUMNS if c.name != "key"])
-    training_file.write(training_set([row(0, 1), row(1, 0)], MACHINE), tmp_path / "old.npz")
+    monkeypatch.setattr(training_sets, "ROW_COLUMNS", [c for c in ROW_COLUMNS if c.name != "key"])
+    training_sets.write_file(training_set([row(0, 1), row(1, 0)], MACHINE), tmp_path / "old.npz")
     monkeypatch.undo()
     assert "rows.key" not in np.load(tmp_path / "old.npz")
-    old = training_file.read(tmp_path / "old.npz")
+    old = training_sets.read_file(tmp_path / "old.npz")
     assert len(merged([old, old]).rows) == 2
     assert told(merged([old, old])) == told(old)
 
@@ -85,8 +85,8 @@ def test_slowdowns_on_the_same_processors_are_not_mixed_with_others(tmp_path):
     sets = {layout: training_set([row(0, 1, key=layout or "old")], MACHINE, layout) for layout in LAYOUTS}
     with pytest.raises(DataError, match="fit a model for each"):
         merged([sets["apart"], sets["same"]])
-    training_file.write(merged([sets["same"], sets[""]]), tmp_path / "t.npz")
-    found = training_file.read(tmp_path / "t.npz")
+    training_sets.write_file(merged([sets["same"], sets[""]]), tmp_path / "t.npz")
+    found = training_sets.read_file(tmp_path / "t.npz")
     assert (found.layout, len(found.rows)) == ("same", 2)
     with pytest.raises(DataError, match="layout must be one of"):
         dataclasses.replace(found, layout="near")

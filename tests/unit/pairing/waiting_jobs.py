@@ -1,9 +1,8 @@
 """Queues for tests of steering."""
 
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
-from mpicoloc.pairing.assignment import Assignment
 from mpicoloc.pairing.policies import Group
-from mpicoloc.pairing.sharing_plan import Partitions, decide
+from mpicoloc.pairing.sharing_plan import Assignment, Partitions, decide
 
 QUEUES = Partitions("whole", "shared")
 NOW_S = 1e9

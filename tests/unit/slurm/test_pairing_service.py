@@ -16,9 +16,8 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.slowdown import MeasuredTable
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_server
-from mpicoloc.pairing.assignment import Assignment
 from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
+from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import apply, client, service
 

@@ -19,9 +19,8 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.tables import table
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pairing import model_file
-from mpicoloc.pairing.assignment import Assignment
 from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
+from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import apply, job_history, service
