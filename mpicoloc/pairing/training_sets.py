@@ -167,12 +167,10 @@ def from_campaign(folder: str) -> TrainingSet:
     return training_set(rows, _machine(_of_one_machine([*runs.values()], "")), _layout(done))
 
 
-def _layout(done: Iterable[campaign.Done]) -> str:
-    """Whether the places have processors in common; earlier versions did not note them."""
-    for places in (made.how["places"] for made in done if "places" in made.how):
-        first, second = map(set, places)
-        return "same" if first == second else "" if first & second else "apart"
-    return ""
+def _layout(done: Sequence[campaign.Done]) -> str:
+    """Whether the places have processors in common."""
+    first, second = map(set, done[0].how["places"])
+    return "same" if first == second else "" if first & second else "apart"
 
 
 def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
