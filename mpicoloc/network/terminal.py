@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
@@ -16,7 +16,6 @@ from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.topology import xgft
 from mpicoloc.network.windows import Windows
-from mpicoloc.profile.summary import levels_json
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.output import console
 from mpicoloc.show.table import Column, interval, listing
@@ -31,7 +30,7 @@ def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
             {
                 "file": case.file,
                 "n_sharing_jobs": n_jobs[:, i].tolist(),
-                "slowdown": shared.slowdowns and estimate_json(shared.slowdowns[i]),
+                "slowdown": shared.slowdowns and plain(shared.slowdowns[i]),
                 "with": [_pair_json(cases, shared, i, pair) for pair in shared.links if i in pair],
             }
             for i, case in enumerate(cases)
@@ -62,7 +61,7 @@ def _case_json(case: Case) -> dict[str, Any]:
         "duration_s": case.duration_s,
         "partial": case.partial,
         "dropped_bytes": case.dropped_bytes,
-        "levels": levels_json(case.levels),
+        "levels": plain(case.levels),
         "demand_class": utilisation.demand_class(case.levels),
         "links": [
             {

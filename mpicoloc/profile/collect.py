@@ -57,8 +57,12 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
 Lanes = Sequence[tuple[int, np.void]]
 
 
-def _joined(name: str, pieces: Sequence[dict[str, Any]]) -> Table:
-    tables = [table(name, piece) for piece in pieces]
+def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
+    """One table of the pieces' columns; a column that is a number stands for all rows of its piece."""
+    tables = []
+    for piece in pieces:
+        n = max(np.size(value) for value in piece.values())
+        tables.append(table(name, {key: np.broadcast_to(value, n) for key, value in piece.items()}))
     return np.concatenate(tables) if tables else table(name)
 
 
@@ -72,8 +76,8 @@ def collectives(lanes: Lanes, called: Callable[[int], bytes]) -> Table:
         if len(rows):
             piece = {name: rows[name] for name in names}
             calls = np.array([called(int(call)) for call in rows["call"]])
-            pieces.append({"rank": np.full(len(rows), rank), "call": calls, **piece})
-    return _joined("collectives", pieces)
+            pieces.append({"rank": rank, "call": calls, **piece})
+    return _stack("collectives", pieces)
 
 
 def parts(lanes: Lanes) -> Table:
@@ -84,10 +88,8 @@ def parts(lanes: Lanes) -> Table:
         rows = rows[rows["n"] > 0]
         if len(rows):
             dst = np.where(rows["key"] == 0, -1, rows["peer"])
-            pieces.append(
-                {"src": np.full(len(rows), rank), "dst": dst, "n": rows["n"], "bytes": rows["bytes"]}
-            )
-    return _joined("parts", pieces)
+            pieces.append({"src": rank, "dst": dst, "n": rows["n"], "bytes": rows["bytes"]})
+    return _stack("parts", pieces)
 
 
 def groups(segments: Sequence[np.void]) -> Table:
@@ -97,9 +99,9 @@ def groups(segments: Sequence[np.void]) -> Table:
         members = segment["members"][: int(segment["n_members"])]
         for group, first, n_runs in members[(members["n_runs"] > 0) & (members["group"] != 0)]:
             runs = segment["runs"][int(first) : int(first) + int(n_runs)]
-            piece = {name: runs[name] for name in ("first", "stride", "n")}
-            pieces.append({"group": np.full(len(runs), group, dtype=np.uint64), **piece})
-    return _once(_joined("groups", pieces))
+            if len(runs):
+                pieces.append({"group": group, **{name: runs[name] for name in ("first", "stride", "n")}})
+    return _once(_stack("groups", pieces))
 
 
 def _once(runs: Table) -> Table:
@@ -428,15 +430,6 @@ def _threads_per_rank() -> int:
         if text.isdigit() and int(text) > 0:
             return int(text)
     return 1
-
-
-def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
-    """One table of the pieces' columns, each with `rank` (and `lane`) as a number."""
-    tables = []
-    for piece in pieces:
-        n = max(np.size(value) for value in piece.values())
-        tables.append(table(name, {key: np.broadcast_to(value, n) for key, value in piece.items()}))
-    return np.concatenate(tables) if tables else table(name)
 
 
 def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:

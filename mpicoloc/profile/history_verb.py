@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from mpicoloc import config, messages
+from mpicoloc import messages
+from mpicoloc.cli import numbers
 from mpicoloc.cli.memory import bounded
 
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", metavar="FOLDER", nargs="?", default=".", help="where profiles lie, in folders below it too"
     )
-    parser.add_argument("--last", metavar="N", help="only the N jobs that began last")
+    parser.add_argument("--last", metavar="N", type=numbers.count, help="only the N jobs that began last")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print all facts of each profile as JSON")
     how.add_argument("--csv", action="store_true", help="print them as comma-separated values")
@@ -29,14 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
-    if args.last is not None:
-        config.parse_whole("--last", args.last)
     from mpicoloc.profile.history import history, records
 
     jobs = history(args.folder)
     if jobs.attrs["note"]:
         messages.note(jobs.attrs["note"])
-    jobs = jobs if args.last is None else jobs.tail(int(args.last))
+    jobs = jobs if args.last is None else jobs.tail(args.last)
     if args.csv:
         from mpicoloc.show.output import write
 

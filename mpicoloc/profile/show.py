@@ -15,7 +15,8 @@ import argparse
 import json
 from typing import Any
 
-from mpicoloc import config, messages
+from mpicoloc import messages
+from mpicoloc.cli import numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import MpicolocError
 
@@ -26,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", help="profile that a job wrote, mpicoloc-<job id>.h5"
     )
     rows = parser.add_mutually_exclusive_group()
-    rows.add_argument("--top", metavar="N", help="show N rows of each long table (default 8)")
+    rows.add_argument(
+        "--top", metavar="N", type=numbers.count, help="show N rows of each long table (default 8)"
+    )
     rows.add_argument("--all", action="store_true", help="show all rows")
     parser.add_argument(
         "--json", action="store_true", help="print the key numbers as JSON; of several profiles, a list"
@@ -36,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the profiles; 0, or an error that `main` reports."""
-    if args.top is not None:
-        config.parse_whole("--top", args.top)
     if len(args.files) > 1:
         return _several(args)
     if args.json:
@@ -78,7 +79,7 @@ def _summary(file: str) -> dict[str, Any]:
 def _n_top(args: argparse.Namespace) -> int | None:
     from mpicoloc.profile.terminal import N_TOP
 
-    return None if args.all else int(args.top or N_TOP)
+    return None if args.all else args.top or N_TOP
 
 
 def _show(file: str, n_top: int | None) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from mpicoloc.bubble import shutters
-from mpicoloc.core.estimate import Estimate, estimate_json
-from mpicoloc.core.profile import MeterResult, Network, NetworkLevel, Profile
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Network, Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
@@ -26,8 +26,8 @@ def summary(profile: Profile) -> dict[str, Any]:
            "hosts": [text(row["hostname"]) for row in profile.tables["nodes"]]},
         "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
         "interference": {
-            "slowdown": estimate_json(found.slowdown),
-            "meters": {result.meter: _meter_json(result) for result in found.meters},
+            "slowdown": plain(found.slowdown),
+            "meters": {result.meter: _number_json(result.slowdown, result.reason) for result in found.meters},
             "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
             "shutters": {
                 "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
@@ -53,19 +53,16 @@ def bubbles_json(profile: Profile) -> dict[str, Any] | None:
     counted["score"] = _number_json(found.score, found.score_reason)
     if found.curve is None:
         return {"reason": found.reason, **counted}
-    names = ("levels", "slowdown", "low", "high")
-    return {name: getattr(found.curve, name).tolist() for name in names} | counted
-
-
-def _meter_json(result: MeterResult) -> dict[str, Any]:
-    """The meter's number with its interval, or the reason why it has none."""
-    return _number_json(result.slowdown, result.reason)
+    return (
+        plain({name: getattr(found.curve, name) for name in ("levels", "slowdown", "low", "high")}) | counted
+    )
 
 
 def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
+    """The number with its interval, or the reason why there is none."""
     if value is None:
         return {"reason": reason}
-    return {name: getattr(value, name) for name in ("value", "low", "high", "n")}
+    return {name: number for name, number in plain(value).items() if name != "method"}
 
 
 def network_json(network: Network | None) -> dict[str, Any]:
@@ -74,15 +71,9 @@ def network_json(network: Network | None) -> dict[str, Any]:
         return {"topology": None, "levels": None, "demand_class": None}
     return {
         "topology": network.topology,
-        "levels": levels_json(network.levels),
+        "levels": plain(network.levels),
         "demand_class": network.demand_class,
     }
-
-
-def levels_json(levels: Iterable[NetworkLevel]) -> list[dict[str, Any]]:
-    """Levels of a tree with the keys that DESIGN.md fixes."""
-    names = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
-    return [{name: getattr(row, name) for name in names} for row in levels]
 
 
 def co_runners(profile: Profile) -> list[tuple[str, float]]:
