@@ -126,7 +126,7 @@ def test_texts_that_share_their_bytes_are_counted_each(path, monkeypatch):
     share(path, "new", n_cells)
     with h5py.File(path) as file:
         assert file["new"][n_cells - 1] == letters.encode()
-    monkeypatch.setattr(signature, "MAX_BYTES", 30 << 20)
+    monkeypatch.setattr(signature, "MAX_CONTENT_BYTES", 30 << 20)
     with pytest.raises(DataError, match="more than 30 MiB of content"):
         signature.snapshot(path)
 
