@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Floats
 from mpicoloc.core.bubbles import MAX_LEVEL, METHOD, ProgramPressure, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
@@ -18,7 +18,6 @@ from mpicoloc.core.machine import Machine, machine_from_values
 from mpicoloc.core.slowdown import PairSlowdowns, alone
 from mpicoloc.errors import DataError, UsageError
 
-Floats = NDArray[np.float64]
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3

@@ -11,14 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.bubbles import MAX_LEVEL, POLICIES, PropagationMatrix
 from mpicoloc.errors import DataError, UsageError
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 POLICY_NUMBERS = {name: i for i, name in enumerate(POLICIES)}
 SIMILAR_LEVELS = 0.5

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.bubble.calibration import score_of
 from mpicoloc.bubble.turns import slowdown_of
+from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Profile
@@ -24,9 +25,6 @@ from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MODEL_ERROR
 from mpicoloc.measure.count_paces import MAX_PACE, Paces, crowded, instants, paces
 from mpicoloc.measure.meter_choice import pass_ns
-
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
 """How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""
@@ -59,14 +57,14 @@ def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurv
     return replace(measured, slowdown=value, low=low, high=high)
 
 
-def _prior(level: Array, bend: float) -> Array:
+def _prior(level: Floats, bend: float) -> Floats:
     """Covariance of log(slowdown) at these levels: a slope, and the integral of a random walk."""
     least, most = np.minimum.outer(level, level), np.maximum.outer(level, level)
-    result: Array = SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
+    result: Floats = SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
     return result
 
 
-def _posterior(prior: Array, noise: Array, value: Array) -> tuple[Array, Array, float]:
+def _posterior(prior: Floats, noise: Floats, value: Floats) -> tuple[Floats, Floats, float]:
     """Mean and variances of what was measured as `value`, and the logarithm of how likely that is."""
     solved = np.linalg.solve(prior + noise, np.column_stack([value, prior]))
     evidence = -(float(value @ solved[:, 0]) + np.linalg.slogdet(prior + noise)[1]) / 2
@@ -151,32 +149,32 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     return _curve(program, relative, level, sigma_solo, n_taken)
 
 
-def _on_all_nodes(shutters: Table, column: str) -> Flags:
+def _on_all_nodes(shutters: Table, column: str) -> Bools:
     """Rows of shutters in which this column is above 0 on all nodes."""
     instant = instants(shutters)
-    result: Flags = ~np.isin(instant, instant[~(shutters[column] > 0)])
+    result: Bools = ~np.isin(instant, instant[~(shutters[column] > 0)])
     return result
 
 
-def _has_run_on_all(shutters: Table) -> Flags:
+def _has_run_on_all(shutters: Table) -> Bools:
     """Rows of shutters in which a bubble or the probe had its processors to itself on all nodes."""
     ran = _on_all_nodes(shutters, "bubble_level") | _on_all_nodes(shutters, "probe_slowdown")
     return ran & (shutters["verdict"] == BUBBLED)
 
 
-def level_on_all_nodes(shutters: Table) -> Array:
+def level_on_all_nodes(shutters: Table) -> Floats:
     """Level of the bubble beside the job; 0 where it did not run on all nodes of that shutter."""
     return np.where(_on_all_nodes(shutters, "bubble_level"), shutters["bubble_level"], 0.0)
 
 
-def _means(values: Array, groups: NDArray[np.intp]) -> Array:
+def _means(values: Floats, groups: NDArray[np.intp]) -> Floats:
     """Of the values of each group."""
     _, group = np.unique(groups, return_inverse=True)
-    result: Array = np.bincount(group, values) / np.bincount(group)
+    result: Floats = np.bincount(group, values) / np.bincount(group)
     return result
 
 
-def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
+def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
     """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error.
 
     Both are without what they share with the windows before their shutters. Without co-runners the pace
@@ -199,7 +197,7 @@ def _relative_to_solo(found: Paces, level: Array) -> tuple[Array, Array]:
     return relative, error
 
 
-def _without_shared_changes(found: Paces) -> Array:
+def _without_shared_changes(found: Paces) -> Floats:
     """Paces in shutters, without what they share with the windows before: phases, and the host's speed.
 
     A control variate. Co-runners press in those windows, but no bubble does, so beside as many of them these
@@ -223,18 +221,18 @@ def _without_shared_changes(found: Paces) -> Array:
     beyond = np.zeros(len(found))
     beyond[has_before] = _from_means(log_before[has_before], company)
     follows = min(max(float(own @ shared) / variance, 0.0), 1.0)
-    result: Array = found.during * np.exp(-follows * beyond)
+    result: Floats = found.during * np.exp(-follows * beyond)
     return result
 
 
-def _from_means(values: Array, groups: NDArray[np.intp]) -> Array:
+def _from_means(values: Floats, groups: NDArray[np.intp]) -> Floats:
     """How far each value is from the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
-    result: Array = values - _means(values, groups)[group]
+    result: Floats = values - _means(values, groups)[group]
     return result
 
 
-def _curve(program: str, relative: Array, level: Array, solo_error: Array, n_taken: int) -> Bubbled:
+def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_taken: int) -> Bubbled:
     levels, member, n = np.unique(level, return_inverse=True, return_counts=True)
     n_free = len(relative) - len(levels) - 1
     if len(relative) < MIN_BUBBLED or n_free < _MIN_FREE:
@@ -390,7 +388,7 @@ def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
     )
 
 
-def _weighted_mean(value: Array, half: Array) -> tuple[float, float]:
+def _weighted_mean(value: Floats, half: Floats) -> tuple[float, float]:
     """Mean of runs and half of its interval, wider if they differ by more than theirs say (Birge's ratio)."""
     half = np.maximum(half, 1e-6)
     weight = 1 / half**2

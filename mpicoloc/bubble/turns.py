@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
-
-Floats = NDArray[np.float64]
 
 METHOD = "bubble-turns"
 MIN_TURNS = 4
@@ -61,12 +59,12 @@ class Turns:
     end_s: Floats
     level: Floats
 
-    def disturbed(self, co_runner: Progress) -> NDArray[np.bool_]:
+    def disturbed(self, co_runner: Progress) -> Bools:
         """Turns in which the co-runner should work but has its processor for less than `QUIET_FRAC`."""
         _, busy_s = paces(co_runner, self)
         return (self.level > 0) & (busy_s < QUIET_FRAC * (self.end_s - self.begin_s))
 
-    def without(self, chosen: NDArray[np.bool_]) -> Turns:
+    def without(self, chosen: Bools) -> Turns:
         """With the level -1 for these turns, which is that of neither rest nor work."""
         return Turns(self.begin_s, self.end_s, np.where(chosen, -1.0, self.level))
 

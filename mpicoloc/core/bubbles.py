@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 MAX_LEVEL = 8.0
 """The largest bubble; level 0 is none."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mpicoloc.core.arrays import Array, Floats, Ints
 from mpicoloc.errors import DataError
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
 Round = tuple[Array, Array, Array]
 """Sources, destinations and bytes of some pairs of ranks; no pair comes twice in a round."""
 
@@ -228,8 +227,8 @@ class TimedMessages:
         If the columns have different lengths, or a message ends before it begins.
     """
 
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    src: Ints
+    dst: Ints
     start_s: Floats
     end_s: Floats
     n_bytes: NDArray[np.number]
@@ -258,7 +257,7 @@ class TimedCalls:
     """
 
     traffic: Rounds
-    rank: NDArray[np.int64]
+    rank: Ints
     start_s: Floats
     end_s: Floats
     share: Floats

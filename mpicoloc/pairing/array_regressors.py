@@ -14,10 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Array = NDArray[np.float64]
+from mpicoloc.core.arrays import Bools, Floats, Ints
 
 LEAF = -1
 _BLOCK_BYTES = 1 << 26
@@ -48,14 +46,14 @@ class Trees:
 
     roots: Ints
     feature: Ints
-    threshold: Array
+    threshold: Floats
     left: Ints
     right: Ints
-    missing_left: NDArray[np.bool_]
-    value: Array
-    base: Array
+    missing_left: Bools
+    value: Floats
+    base: Floats
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m); NaN is missing.
 
         The product is one of single precision: right to 1e-6 of what leaves differ by, in half the time.
@@ -80,7 +78,7 @@ class Trees:
         step = max(1, _BLOCK_BYTES // (4 * max(len(self.feature), 1)))
         return (slice(i, i + step) for i in range(0, n, step))
 
-    def _reach(self, features: Array, column: Ints, decides: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
         """Nodes (rows) that jobs may come to; a node that does not decide lets both ways open."""
         # Trees were grown on single precision; thresholds lie between such numbers.
         values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
@@ -138,13 +136,13 @@ MOST_EXPONENT = 50.0
 class Linear:
     """`base` () + `weights` (2 F,) times the features of target and co-runner."""
 
-    weights: Array
-    base: Array
+    weights: Floats
+    base: Floats
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         n = targets.shape[1]
-        result: Array = np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
+        result: Floats = np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
         return result
 
     def trouble(self, n_inputs: int) -> str:
@@ -156,10 +154,10 @@ class Linear:
 class Product:
     """1 + exp(`base` () + `weights` (2 F,) times the features of target and co-runner)."""
 
-    weights: Array
-    base: Array
+    weights: Floats
+    base: Floats
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         found = Linear(self.weights, self.base).pairs(targets, co_runners)
         return np.asarray(1 + np.exp(np.minimum(found, MOST_EXPONENT)))
@@ -178,15 +176,15 @@ class Similar:
     (R, 2 F).
     """
 
-    vectors: Array
-    dual: Array
-    gamma: Array
-    of_target: Array
-    of_other: Array
-    joint: Array
-    base: Array
+    vectors: Floats
+    dual: Floats
+    gamma: Floats
+    of_target: Floats
+    of_other: Floats
+    joint: Floats
+    base: Floats
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         n, gamma = targets.shape[1], float(self.gamma)
         left = np.exp(-gamma * squares(targets, self.vectors[:, :n])) * self.dual
@@ -208,14 +206,14 @@ class Kernel:
     `degree` () is 0 for the kernel exp(-gamma |x - v|^2), else it is (gamma x.v + coef0)^degree.
     """
 
-    vectors: Array
-    dual: Array
-    gamma: Array
-    coef0: Array
-    degree: Array
-    base: Array
+    vectors: Floats
+    dual: Floats
+    gamma: Floats
+    coef0: Floats
+    degree: Floats
+    base: Floats
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         n = targets.shape[1]
         mine, others = self.vectors[:, :n], self.vectors[:, n:]
@@ -236,9 +234,9 @@ class Kernel:
         return found or ("" if 0 <= self.degree <= 9 else "a number that is none")
 
 
-def squares(one: Array, other: Array) -> Array:
+def squares(one: Floats, other: Floats) -> Floats:
     """Squared distances of all rows of `one` from all rows of `other`."""
-    result: Array = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
+    result: Floats = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
     return np.maximum(result, 0)
 
 
@@ -253,11 +251,11 @@ class Layers:
     all layers, and `numbers` their weights and biases one after the other.
     """
 
-    sizes: NDArray[np.int64]
-    numbers: Array
-    activation: NDArray[np.int64]
+    sizes: Ints
+    numbers: Floats
+    activation: Ints
 
-    def _layers(self) -> list[tuple[Array, Array]]:
+    def _layers(self) -> list[tuple[Floats, Floats]]:
         layers, start = [], 0
         for n_in, n_out in zip(self.sizes[:-1].tolist(), self.sizes[1:].tolist(), strict=True):
             weights = self.numbers[start : start + n_in * n_out].reshape(n_in, n_out)
@@ -266,7 +264,7 @@ class Layers:
             start += n_out
         return layers
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         (weights, bias), *rest = self._layers()
         n = targets.shape[1]
@@ -293,7 +291,7 @@ class Layers:
         return "" if np.isfinite(self.numbers).all() else "a number that is none"
 
 
-def _active(layer: Array, name: str) -> Array:
+def _active(layer: Floats, name: str) -> Floats:
     if name == "relu":
         return np.maximum(layer, 0)
     if name == "tanh":
@@ -303,13 +301,13 @@ def _active(layer: Array, name: str) -> Array:
     return layer
 
 
-def _trouble(n_inputs: int, weights: Array, base: Array) -> str:
+def _trouble(n_inputs: int, weights: Floats, base: Floats) -> str:
     if weights.shape[-1:] != (n_inputs,) or base.shape:
         return "its shape"
     return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is none"
 
 
-def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Array], n_inputs: int) -> str:
+def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_inputs: int) -> str:
     has_rows = found.vectors.ndim == 2 and found.dual.shape == found.vectors.shape[:1]
     if not has_rows or any(scalar.shape for scalar in scalars):
         return "its shape"

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.errors import DataError, EnvironmentFault
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.
 #

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, Event
 from mpicoloc.core.features import JobFeatures, program_name
 from mpicoloc.core.machine import machine_of
@@ -23,7 +23,6 @@ from mpicoloc.core.run import Moments, Run, moments
 from mpicoloc.core.tables import PHASES, VERDICTS, Table, text
 from mpicoloc.errors import DataError
 
-Array = NDArray[np.float64]
 LEAST_RUNNING_FRAC = 0.05
 """Part of its time that an event must have been on the processor: below, scaling up is guessing."""
 PER_INSTRUCTIONS = 1000
@@ -37,7 +36,7 @@ def event_word(event: Event) -> str:
     return event.name.lower().replace("-", "_")
 
 
-def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Array | float]:
+def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats | float]:
     """Rates of every event that the processor counted from MPI_Init to MPI_Finalize, of a run alone only.
 
     Beside others a job takes more cycles and misses more, and the same instructions too if it polls. An event
@@ -60,7 +59,7 @@ def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Array |
     return found
 
 
-def _event_values(counters: Table, event: Event, n_ranks: int) -> Array | None:
+def _event_values(counters: Table, event: Event, n_ranks: int) -> Floats | None:
     """The event's value on each rank; None where that of one is not known well."""
     rows = counters[counters["event"] == event.name.encode()]
     rows = rows[np.argsort(rows["rank"], kind="stable")]
@@ -69,15 +68,15 @@ def _event_values(counters: Table, event: Event, n_ranks: int) -> Array | None:
     well = is_whole & is_enough & (rows["running_s"] > 0) & np.isfinite(rows["value"])
     if not well.all() or len(np.unique(rows["rank"])) != n_ranks:
         return None
-    values: Array = rows["value"].astype(float)
+    values: Floats = rows["value"].astype(float)
     return values
 
 
-def _of_whole_job(known: Mapping[str, Array], core_s: float) -> dict[str, Array | float]:
+def _of_whole_job(known: Mapping[str, Floats], core_s: float) -> dict[str, Floats | float]:
     """The quantities that windows tell too, of the job as a whole as these do."""
     totals = {name: float(known[name].sum()) for name in _BASES if name in known and known[name].all()}
     rates = {"instructions": "instructions_per_s", "cycles": "clock_hz"}
-    found: dict[str, Array | float] = {rates[name]: total / core_s for name, total in totals.items()}
+    found: dict[str, Floats | float] = {rates[name]: total / core_s for name, total in totals.items()}
     if len(totals) == len(_BASES):
         found["ipc"] = totals["instructions"] / totals["cycles"]
     return found
@@ -177,7 +176,7 @@ QUANTITIES: tuple[Quantity, ...] = (
 
 def quantities_of_run(
     profile: Profile, solo_s: float, phases: Sequence[int], was_alone: bool
-) -> dict[str, Array | float]:
+) -> dict[str, Floats | float]:
     """Every quantity of one run that its profile tells.
 
     Result: by name: a number, or an array with one for each rank, NaN where that rank's is not known.
@@ -185,7 +184,7 @@ def quantities_of_run(
     tables, job = profile.tables, profile.job
     cores_per_rank = max(job.n_cores / max(job.n_ranks, 1), 1e-9)
     cycles = tables["cycles"][np.isin(tables["cycles"]["phase"], phases)]
-    found: dict[str, Array | float] = {}
+    found: dict[str, Floats | float] = {}
     found |= _of_ranks(tables["ranks"], solo_s * cores_per_rank, was_alone)
     found |= {"rss_bytes": tables["ranks"]["peak_rss_bytes"] / cores_per_rank}
     found |= _of_cycles(cycles, cores_per_rank) | _of_classes(cycles, tables["call_sites"])
@@ -203,7 +202,7 @@ def quantities_of_run(
     return found | _of_network(profile, solo_s)
 
 
-def _of_ranks(ranks: Table, core_s: float, was_alone: bool) -> dict[str, Array | float]:
+def _of_ranks(ranks: Table, core_s: float, was_alone: bool) -> dict[str, Floats | float]:
     """Amounts of each rank, spread over its time alone; `core_s` is that times the cores of a rank."""
     amounts = {
         "calls_per_s": ("n_calls",),
@@ -227,14 +226,14 @@ def _of_ranks(ranks: Table, core_s: float, was_alone: bool) -> dict[str, Array |
     }
 
 
-def _of_cycles(cycles: Table, cores_per_rank: float) -> dict[str, Array | float]:
+def _of_cycles(cycles: Table, cores_per_rank: float) -> dict[str, Floats | float]:
     if not cycles["n"].sum():
         return {}
     _, rank = np.unique(cycles["rank"], return_inverse=True)
     n = np.bincount(rank, cycles["n"].astype(float))
     comp_s, mpi_s = (np.bincount(rank, cycles[name] * 1e-9) for name in ("comp_ns", "mpi_ns"))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: dict[str, Array | float] = {
+        found: dict[str, Floats | float] = {
             "mpi_frac": mpi_s / (comp_s + mpi_s),
             "burst_s": comp_s / n,
             "cycles_per_s": n / (comp_s + mpi_s) / cores_per_rank,
@@ -245,14 +244,14 @@ def _of_cycles(cycles: Table, cores_per_rank: float) -> dict[str, Array | float]
     return found | dict(zip(("burst_p10_s", "burst_p50_s", "burst_p90_s"), points, strict=True))
 
 
-def _quantiles(values: Array, weights: Array, at: Sequence[float]) -> list[float]:
+def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[float]:
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
     places = np.searchsorted(reached, np.asarray(at) * reached[-1])
     return [float(value) for value in values[order][np.minimum(places, len(values) - 1)]]
 
 
-def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Array | float]:
+def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
     """Part of the time in each class of calls, by the call that ends a cycle."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
@@ -268,10 +267,10 @@ def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Array | float]:
     return {f"{name}_frac": float(mpi_ns[kind == name].sum()) / total_ns for name in _PATTERNS}
 
 
-def _keys(table: Table, site: str) -> NDArray[np.int64]:
+def _keys(table: Table, site: str) -> Ints:
     """One number for rank, lane and site."""
     rank, lane = table["rank"].astype(np.int64), table["lane"].astype(np.int64)
-    keys: NDArray[np.int64] = (rank << 32) | (lane << 16) | table[site].astype(np.int64)
+    keys: Ints = (rank << 32) | (lane << 16) | table[site].astype(np.int64)
     return keys
 
 
@@ -279,7 +278,7 @@ def _class(call: str) -> str:
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(call)), "")
 
 
-def _of_windows(shutters: Table, cores_per_node: float) -> dict[str, Array | float]:
+def _of_windows(shutters: Table, cores_per_node: float) -> dict[str, Floats | float]:
     """Counts in valid shutters, in which the job is alone."""
     valid = shutters[(shutters["verdict"] == VERDICTS.index("valid")) & (shutters["during_cycles"] > 0)]
     window_s = float((valid["t1_ns"].astype(float) - valid["t0_ns"].astype(float)).sum()) * 1e-9
@@ -287,7 +286,7 @@ def _of_windows(shutters: Table, cores_per_node: float) -> dict[str, Array | flo
         return {}
     total = {name: float(valid[f"during_{name}"].sum()) for name in ("instructions", "cycles")}
     core_s = window_s * max(cores_per_node, 1e-9)
-    found: dict[str, Array | float] = {
+    found: dict[str, Floats | float] = {
         "ipc": total["instructions"] / total["cycles"],
         "instructions_per_s": total["instructions"] / core_s,
         "clock_hz": total["cycles"] / core_s,
@@ -298,7 +297,7 @@ def _of_windows(shutters: Table, cores_per_node: float) -> dict[str, Array | flo
     return found
 
 
-def _of_messages(peers: Table, ranks: Table) -> dict[str, Array | float]:
+def _of_messages(peers: Table, ranks: Table) -> dict[str, Floats | float]:
     n = peers["n"].astype(float)
     if not n.sum():
         return {}
@@ -306,7 +305,7 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Array | float]:
     log2_bytes = np.maximum(peers["size_class"] - 0.5, 0)
     known = peers[(peers["dst"] >= 0) & (peers["n"] > 0)]
     pairs = np.unique(np.stack([known["src"], known["dst"]]), axis=1)
-    found: dict[str, Array | float] = {"message_log2_bytes": float((n * log2_bytes).sum() / n.sum())}
+    found: dict[str, Floats | float] = {"message_log2_bytes": float((n * log2_bytes).sum() / n.sum())}
     if len(ranks):
         found["partners"] = pairs.shape[1] / len(ranks)
     n_bytes = known["bytes"].astype(float)
@@ -319,10 +318,10 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Array | float]:
     return found
 
 
-def _of_network(profile: Profile, solo_s: float) -> dict[str, Array | float]:
+def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
     """Of each level; slower than alone the job offers less, so rates grow by its slowdown."""
     faster = profile.job.wall_s / solo_s
-    found: dict[str, Array | float] = {}
+    found: dict[str, Floats | float] = {}
     for level in profile.network.levels[:N_LEVELS] if profile.network else ():
         if level.injection_bps is not None:
             found[f"injection_L{level.level}_bps"] = level.injection_bps * faster

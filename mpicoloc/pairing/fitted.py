@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
 from mpicoloc.core.slowdown import PairSlowdowns, together
 from mpicoloc.pairing.scores import Band
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,19 +25,19 @@ class Preparation:
     (F + K,) make all of one scale.
     """
 
-    scale: Array
-    fill: Array
-    flagged: NDArray[np.int64]
-    mean: Array
-    sd: Array
+    scale: Floats
+    fill: Floats
+    flagged: Ints
+    mean: Floats
+    sd: Floats
 
-    def apply(self, features: Array) -> Array:
+    def apply(self, features: Floats) -> Floats:
         """Features of jobs (n, F), NaN where missing, as (n, F + K)."""
-        result: Array = (_filled(features, self.scale, self.fill, self.flagged) - self.mean) / self.sd
+        result: Floats = (_filled(features, self.scale, self.fill, self.flagged) - self.mean) / self.sd
         return result
 
 
-def prepare(features: Array) -> Preparation:
+def prepare(features: Floats) -> Preparation:
     """Learn from the features (n, F) of the jobs of a training set, NaN where missing."""
     missing = np.isnan(features)
     sizes = np.where(missing | (features == 0), np.nan, np.abs(features))
@@ -51,12 +49,12 @@ def prepare(features: Array) -> Preparation:
     return Preparation(scale, fill, flagged, full.mean(axis=0), np.where(sd > 1e-12, sd, 1.0))
 
 
-def _filled(features: Array, scale: Array, fill: Array, flagged: NDArray[np.int64]) -> Array:
+def _filled(features: Floats, scale: Floats, fill: Floats, flagged: Ints) -> Floats:
     values = np.arcsinh(features / scale)
     return np.hstack([np.where(np.isnan(values), fill, values), np.isnan(features[:, flagged])])
 
 
-def _median(values: Array, otherwise: float) -> Array:
+def _median(values: Floats, otherwise: float) -> Floats:
     known = ~np.isnan(values).all(axis=0)
     result = np.full(values.shape[1], otherwise)
     result[known] = np.nanmedian(values[:, known], axis=0)
@@ -66,7 +64,7 @@ def _median(values: Array, otherwise: float) -> Array:
 class Regressor(Protocol):
     """A regressor as arrays."""
 
-    def pairs(self, targets: Array, co_runners: Array) -> Array:
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
 
     def trouble(self, n_inputs: int) -> str:
@@ -121,7 +119,7 @@ class FittedModel:
         """All ordered pairs of `jobs`; see `core.slowdown.pair_slowdowns`."""
         return PairSlowdowns(*self._ends(jobs, jobs))
 
-    def _ends(self, targets: Sequence[JobFeatures], co_runners: Sequence[JobFeatures]) -> Array:
+    def _ends(self, targets: Sequence[JobFeatures], co_runners: Sequence[JobFeatures]) -> Floats:
         """Value, low and high (3, n, m) for all pairs."""
         mine, others = matrix(targets, self.features), matrix(co_runners, self.features)
         if self.preparation is None:
@@ -135,7 +133,7 @@ class FittedModel:
         return result
 
 
-def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Array:
+def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Floats:
     """Features of jobs, shape (n_jobs, n_names); NaN where a job does not have one."""
     rows = [[job.values.get(name, np.nan) for name in names] for job in jobs]
     return np.array(rows, float).reshape(len(jobs), len(names))

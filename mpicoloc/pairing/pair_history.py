@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Floats
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.run import Run
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN, PairSlowdowns
 from mpicoloc.pairing import production
 from mpicoloc.pairing.production import beside
 
-Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
 
 RUN_SD = 0.1
@@ -53,7 +52,7 @@ def expected_pair_slowdowns(
     kinds: Collection[K],
     measured: Mapping[tuple[K, K], Sequence[Estimate]],
     before: PairSlowdowns | float | None,
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """What is expected of all ordered pairs of kinds of jobs.
 
     Shapes: result (n, n). Result: at [i, j] what the i-th kind suffers beside the j-th; NaN: nothing is
@@ -79,7 +78,7 @@ def expected_pair_slowdowns(
     return value, high
 
 
-def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimate]], n: int) -> Array:
+def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimate]], n: int) -> Floats:
     """What to assume of each pair of n kinds.
 
     The geometric mean of what its target suffered beside others, what others suffered beside its co-runner,
@@ -94,7 +93,7 @@ def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimat
         total[pair] = count[pair] * min(max(log, 0.0) - math.log(assumed), most)
     # What the pair itself did is not of others: it counts for itself, by `expected`.
     log, weight = (each.sum(axis=1, keepdims=True) + each.sum(axis=0) - 2 * each for each in (total, count))
-    typical: Array = np.maximum(assumed * np.exp(log / (1 + weight)), 1.0)
+    typical: Floats = np.maximum(assumed * np.exp(log / (1 + weight)), 1.0)
     return typical
 
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Floats
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import blossom
 from mpicoloc.pairing.queue import Bools, Queue, Room
-
-Floats = NDArray[np.float64]
 
 
 def duration_s(queue: Queue, jobs: Sequence[int]) -> float:

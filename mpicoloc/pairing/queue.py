@@ -7,13 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN
 from mpicoloc.errors import DataError
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

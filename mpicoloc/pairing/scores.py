@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from mpicoloc.core.arrays import Floats, Ints
 
 COVERAGE = 0.95
 _WIDER = np.linspace(1.0, 4.0, 31)
@@ -27,15 +26,15 @@ class Band:
     below: float
     above: float
 
-    def ends(self, predicted: Array) -> tuple[Array, Array]:
+    def ends(self, predicted: Floats) -> tuple[Floats, Floats]:
         """Lower and upper ends for slowdowns `predicted` of any shape, which are >= 1."""
         spread = self.fixed + self.per_excess * (predicted - 1)
-        low: Array = np.maximum(1.0, predicted + self.below * spread)
-        high: Array = predicted + self.above * spread
+        low: Floats = np.maximum(1.0, predicted + self.below * spread)
+        high: Floats = predicted + self.above * spread
         return np.minimum(low, predicted), high
 
 
-def band(predicted: Array, measured: Array) -> Band:
+def band(predicted: Floats, measured: Floats) -> Band:
     """Interval from slowdowns predicted for rows that were left out, and what was measured there.
 
     Notes
@@ -58,9 +57,7 @@ def band(predicted: Array, measured: Array) -> Band:
     return Band(fixed, float(per_excess), float(min(below, 0.0)), float(max(above, 0.0)))
 
 
-def covering(
-    predicted: Array, measured: Array, rows: NDArray[np.int64], left_out: NDArray[np.int64]
-) -> tuple[Band, float]:
+def covering(predicted: Floats, measured: Floats, rows: Ints, left_out: Ints) -> tuple[Band, float]:
     """Interval that holds for programs which it was not made from.
 
     Shapes: `predicted`, `measured` (n,), `rows` (n,), `left_out` (n,).
@@ -89,13 +86,13 @@ UNDER_COST = 2.0
 """An underestimate costs so many times an overestimate: it brings jobs together that should be apart."""
 
 
-def cost(predicted: Array, measured: Array, weights: Array) -> float:
+def cost(predicted: Floats, measured: Floats, weights: Floats) -> float:
     """Weighted mean error, underestimates counted `UNDER_COST` times."""
     error = predicted - measured
     return float(np.average(np.where(error < 0, -UNDER_COST * error, error), weights=weights))
 
 
-def cheapest(measured: Array, weights: Array) -> float:
+def cheapest(measured: Floats, weights: Floats) -> float:
     """The one prediction for all that costs least.
 
     Notes
@@ -139,16 +136,16 @@ class Predictions:
     `usual` is what whoever knows nothing of the pair would say, and `weight` what the row counts for.
     """
 
-    measured: Array
-    weight: Array
-    usual: Array
-    value: Array
-    low: Array
-    high: Array
+    measured: Floats
+    weight: Floats
+    usual: Floats
+    value: Floats
+    low: Floats
+    high: Floats
 
 
 def with_intervals(
-    measured: Array, weight: Array, usual: float | Array, value: Array, width: Band
+    measured: Floats, weight: Floats, usual: float | Floats, value: Floats, width: Band
 ) -> Predictions:
     """Predictions with an interval of this width."""
     return Predictions(measured, weight, np.broadcast_to(usual, value.shape), value, *width.ends(value))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 
@@ -16,8 +16,6 @@ MOST = 512
 LONGEST = 24
 """Letters of a name beside an axis."""
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import TextIO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc import messages
 from mpicoloc.core import slowdown
+from mpicoloc.core.arrays import Floats
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
@@ -35,7 +35,6 @@ from mpicoloc.slurm import apply, client
 from mpicoloc.slurm.apply import AuditLog
 from mpicoloc.slurm.job_history import Kind, ProfileHistory
 
-Array = NDArray[np.float64]
 MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 """Slowdowns of each kind of job beside each other kind (`ProfileHistory.measured_pairs`)."""
 EXCLUDED_S = 600.0
@@ -177,7 +176,7 @@ def _expected_slowdowns(
     features: Mapping[int, JobFeatures],
     how: ServiceSettings,
     measured: MeasuredPairs,
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """Expected slowdown of each job beside each other, and its upper end; see `pair_history`."""
     # Jobs of one kind have the same features, and a queue has many jobs of few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}

@@ -9,12 +9,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import mpicoloc
+from mpicoloc.core.arrays import Array, Ints
 from mpicoloc.core.progress import stage
 from mpicoloc.trace.clocks import Alignment, Clock, align, in_order
 from mpicoloc.trace.reader import MESSAGES, Trace
@@ -65,7 +64,6 @@ def _path(trace: Trace) -> str:
 
 
 _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
-Array = NDArray[Any]
 Ends = Mapping[tuple[int, int], Array]
 """By sender and receiver."""
 MAX_MESSAGES = 1 << 29
@@ -130,7 +128,7 @@ class _Nodes:
         self._ranks = found
         self._nodes = np.repeat(np.arange(len(ranks)), [len(of_file) for of_file in ranks])[first]
 
-    def of(self, ranks: Array) -> NDArray[np.int64]:
+    def of(self, ranks: Array) -> Ints:
         """The files of these ranks."""
         if not len(self._ranks):
             return np.full(len(ranks), -1)

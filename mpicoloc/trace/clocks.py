@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mpicoloc.core.arrays import Array, Ints
 
 DRIFT = 2e-4
 """Two clocks of computers run apart by less than this, s per s."""
@@ -23,7 +23,6 @@ DECAY = 1e-5
 """A clock that was put forward runs slower by this, s per s, until that is made up for."""
 MAX_PASSES = 200
 
-Array = NDArray[Any]
 Messages = Mapping[tuple[int, int], tuple[Array, Array]]
 """By sending and receiving node: begins of sends by the one's clock, ends of receives by the other's, ns."""
 
@@ -55,7 +54,7 @@ class Clock:
         """It runs as fast as the common one all the time."""
         return len(self.t_ns) == 1 and not self.step_t_ns
 
-    def to_common(self, t_ns: Array) -> NDArray[np.int64]:
+    def to_common(self, t_ns: Array) -> Ints:
         """Times by this clock as times by the common one, ns."""
         t = t_ns.astype(np.int64, copy=False)
         if len(self.t_ns) == 1:
@@ -69,7 +68,7 @@ class Clock:
         return common + _forward(self, t) if self.step_t_ns else common
 
 
-def _forward(clock: Clock, t: NDArray[np.int64]) -> NDArray[np.int64]:
+def _forward(clock: Clock, t: Ints) -> Ints:
     """How far the clock is put forward at these times, ns."""
     base = clock.step_t_ns[0]
     begins = np.array(clock.step_t_ns) - base

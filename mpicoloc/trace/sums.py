@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import Table
 
-Array = NDArray[Any]
 _WORD_BYTES = 8
 _OF_CALLS = ("n", "n_timed", "sent_bytes", "recv_bytes", "time_ns")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import sklearn
-from numpy.typing import NDArray
 from sklearn.model_selection import ParameterSampler
 from threadpoolctl import threadpool_limits
 
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.progress import steps
 from mpicoloc.core.training import TrainingSet
 from mpicoloc.errors import DataError
@@ -36,9 +36,6 @@ from mpicoloc.pairing.scores import (
     with_intervals,
 )
 from mpicoloc.pairing.training.regressors import BASELINES, KINDS, Kind, Parameters, fit
-
-Ints = NDArray[np.int64]
-Array = NDArray[np.float64]
 
 MIN_ROWS, MIN_PROGRAMS = 8, 4
 """Below which there is no model. With so few the mean is kept unless another kind is clearly better, and it
@@ -67,11 +64,11 @@ class Problem:
     """Rows of a training set as numbers; `features` (n_jobs, F) has NaN where a job lacks one."""
 
     names: tuple[str, ...]
-    features: Array
+    features: Floats
     target: Ints
     co_runner: Ints
-    slowdown: Array
-    weight: Array
+    slowdown: Floats
+    weight: Floats
     program: Ints
 
     def columns(self, wanted: str, jobs: Ints) -> Ints:
@@ -120,7 +117,7 @@ def problem(training: TrainingSet) -> Problem:
     )
 
 
-def _differ(features: Array) -> NDArray[np.bool_]:
+def _differ(features: Floats) -> Bools:
     """Columns with more than one value; a missing one is none."""
     return np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in features.T], bool)
 
@@ -159,14 +156,14 @@ def fitted(
 
 def predicted(
     given: Problem, kind: Kind, parameters: Parameters, train: Ints, test: Ints, seed: int
-) -> Array:
+) -> Floats:
     """Slowdowns of rows `test` as an estimator says that saw the rows `train`."""
     estimator, columns, preparation = fitted(given, kind, parameters, train, seed)
     found = estimator.predict(_inputs(given, columns, preparation, test))
     return np.clip(found, 1.0, given.slowdown[train].max())
 
 
-def _inputs(given: Problem, columns: Ints, preparation: Preparation | None, rows: Ints) -> Array:
+def _inputs(given: Problem, columns: Ints, preparation: Preparation | None, rows: Ints) -> Floats:
     """Features of target and co-runner of `rows`, (n, 2 F)."""
     features = given.features[:, columns]
     features = features.astype(np.float32) if preparation is None else preparation.apply(features)
@@ -200,7 +197,7 @@ class _LeftOut:
 
     rows: Ints
     part: Ints
-    predicted: Array
+    predicted: Floats
 
 
 def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> Tuned:

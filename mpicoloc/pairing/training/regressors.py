@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.stats import loguniform, randint, uniform
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
@@ -20,6 +19,7 @@ from sklearn.linear_model import ElasticNet, PoissonRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
+from mpicoloc.core.arrays import Floats
 from mpicoloc.pairing.array_regressors import (
     ACTIVATIONS,
     LEAF,
@@ -35,27 +35,25 @@ from mpicoloc.pairing.array_regressors import (
 from mpicoloc.pairing.fitted import Regressor
 from mpicoloc.pairing.scores import cheapest
 
-Array = NDArray[np.float64]
-
 
 class ConstantRegressor:
     """One slowdown for all pairs: `of` the slowdowns learnt, by their weights."""
 
-    def __init__(self, of: Callable[[Array, Array], float]) -> None:
+    def __init__(self, of: Callable[[Floats, Floats], float]) -> None:
         self._of = of
 
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> ConstantRegressor:
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> ConstantRegressor:
         """Learn the number; returns itself."""
         self.coef_ = np.zeros(x.shape[1])
         self.intercept_ = self._of(y, sample_weight)
         return self
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: Floats) -> Floats:
         """Slowdowns for rows."""
         return np.full(len(x), self.intercept_)
 
 
-def _mean(measured: Array, weights: Array) -> float:
+def _mean(measured: Floats, weights: Floats) -> float:
     return float(np.average(measured, weights=weights))
 
 
@@ -66,7 +64,7 @@ class IntensityRegressor:
     Where they were not counted, the data choose among the few features that tell most of a job.
     """
 
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> IntensityRegressor:
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> IntensityRegressor:
         """Choose feature and line; returns itself."""
         n = x.shape[1] // 2
         both = x[:, :n] + x[:, n:]
@@ -81,7 +79,7 @@ class IntensityRegressor:
         self.intercept_ = float(np.average(y - x @ self.coef_, weights=sample_weight))
         return self
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: Floats) -> Floats:
         """Slowdowns for rows."""
         return np.asarray(x @ self.coef_ + self.intercept_)
 
@@ -96,7 +94,7 @@ class ProductRegressor:
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
 
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> ProductRegressor:
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> ProductRegressor:
         """Learn weights; returns itself."""
         if not (y > 1).any():  # no logarithm of nothing
             self.coef_, self.intercept_ = np.zeros(x.shape[1]), -MOST_EXPONENT
@@ -105,7 +103,7 @@ class ProductRegressor:
         self.coef_, self.intercept_ = found.coef_, float(found.intercept_)
         return self
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: Floats) -> Floats:
         """Slowdowns for rows."""
         return np.asarray(1 + np.exp(np.minimum(x @ self.coef_ + self.intercept_, MOST_EXPONENT)))
 
@@ -132,7 +130,7 @@ class SimilarRegressor:
     def __init__(self, length: float, noise: float, joint: float, of_target: float) -> None:
         self.length, self.noise, self.joint, self.of_target = length, noise, joint, of_target
 
-    def fit(self, x: Array, y: Array, sample_weight: Array) -> SimilarRegressor:
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> SimilarRegressor:
         """Learn the weight of each pair; returns itself."""
         # A pair that met often is one point, or its covariance would have no inverse worth the time.
         noise = self.noise * sample_weight.mean()
@@ -147,14 +145,14 @@ class SimilarRegressor:
         self.dual_ = solve(self._covariance(x) + np.diag(noise / weight), y - self.intercept_, assume_a="pos")
         return self
 
-    def _covariance(self, x: Array) -> Array:
+    def _covariance(self, x: Floats) -> Floats:
         n = x.shape[1] // 2
         mine = np.exp(-self.gamma_ * squares(x[:, :n], self.vectors_[:, :n]))
         others = np.exp(-self.gamma_ * squares(x[:, n:], self.vectors_[:, n:]))
-        found: Array = self.apart_[0] * mine + self.apart_[1] * others + self.joint * mine * others
+        found: Floats = self.apart_[0] * mine + self.apart_[1] * others + self.joint * mine * others
         return found
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: Floats) -> Floats:
         """Slowdowns for rows."""
         return np.asarray(self._covariance(x) @ self.dual_ + self.intercept_)
 
@@ -183,7 +181,7 @@ class Kind:
     is_prepared: bool
 
 
-def fit(kind: Kind, parameters: Parameters, seed: int, x: Array, y: Array, weights: Array) -> Any:
+def fit(kind: Kind, parameters: Parameters, seed: int, x: Floats, y: Floats, weights: Floats) -> Any:
     """A fitted estimator of scikit-learn.
 
     Shapes: `x` (n, 2 F), `y`, `weights` (n,).

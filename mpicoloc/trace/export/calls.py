@@ -7,11 +7,10 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array, Bools, Ints
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, text
@@ -20,7 +19,6 @@ from mpicoloc.profile.frames import Frames
 from mpicoloc.trace.export.functions import is_one_sided
 from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace
 
-Ints = NDArray[np.int64]
 _LONGEST_NS = 1 << 61
 
 
@@ -44,12 +42,12 @@ class Calls:
         return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def bounded(numbers: NDArray[Any]) -> Ints:
+def bounded(numbers: Array) -> Ints:
     """Numbers of any file as whole numbers of which sums do not overflow."""
     return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
 
 
-def common(times_ns: NDArray[Any], offsets_ns: Ints) -> Ints:
+def common(times_ns: Array, offsets_ns: Ints) -> Ints:
     """Times of several clocks on one; what is beyond all reason is cut there."""
     return bounded(times_ns) - offsets_ns
 
@@ -71,7 +69,6 @@ def node_offsets_ns(profile: Profile, rows: Table) -> Ints:
     return np.rint(np.clip(found, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
 
 
-Array = NDArray[Any]
 """Messages that are Python's numbers at a time: these take ten times the memory."""
 
 
@@ -446,7 +443,7 @@ class EventRing(Recording):
         )
         return sent, received
 
-    def _side(self, is_wanted: NDArray[np.bool_]) -> Side:
+    def _side(self, is_wanted: Bools) -> Side:
         parts: list[list[Ints]] = [[], [], [], [], [], []]
         for (rank, track), piece in self._pieces.items():
             rows = np.flatnonzero(is_wanted[piece.call] & (piece.peer >= 0) & (piece.peer < self.n_ranks))
