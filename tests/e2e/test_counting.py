@@ -74,15 +74,8 @@ def test_code_stays_as_it_is_where_that_is_wished(loops, tmp_path, started):
 
 FOLDER = jobs.PROGRAMS.parents[1] / "mpi" / "programs" / "counted"
 SALTS = {"a": "0x11000000u", "b": "0x23000000u"}
-CASES = {
-    "exceptions.cpp": 5,
-    "timers.c": 0,
-    "children.c": 0,
-    "unload.c": 0,
-    "leaps.c": 9,
-    "teams.c": 0,
-    "fields.f90": 0,
-}
+CASES = {"exceptions.cpp": 5, "timers.c": 0, "children.c": 0, "unload.c": 0, "leaps.c": 9, "teams.c": 0,
+         "fields.f90": 0}  # fmt: skip
 """Sources, and how the programs exit."""
 
 

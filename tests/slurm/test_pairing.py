@@ -294,13 +294,8 @@ class service:
     """The pairing service as a process, which ends by SIGKILL."""
 
     def __init__(self, cluster, known, *words):
-        flags = [
-            "--profiles",
-            known.folder,
-            "--prior-slowdown",
-            "1.5",
-            *map(str, words or ("--interval-s", "60")),
-        ]
+        flags = ["--profiles", known.folder, "--prior-slowdown", "1.5",
+                 *map(str, words or ("--interval-s", "60"))]  # fmt: skip
         self.command = [sys.executable, "-m", "mpicoloc", "pair", "--watch", *flags]
         self.env = cluster.env
 

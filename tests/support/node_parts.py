@@ -14,23 +14,10 @@ def part(first=0, n_ranks=4, n_nodes=2, out="job.h5", **facts):
     ranks = found["ranks"].copy()
     ranks["rank"] += first
     found["ranks"] = ranks
-    common = {
-        "job_id": "42",
-        "command": "app",
-        "mpi_library": "Open MPI v4",
-        "out_path": str(out),
-        "world_rank": first,
-        "world_size": n_ranks,
-        "n_nodes": n_nodes,
-        "n_cores": 2,
-        "mode": "wrap",
-        "user": "someone",
-        "batch_name": "",
-        "start_unix_s": START_S,
-        "until_unix_s": 0.0,
-        "not_finalized": [first, first + 1],
-        "notes": [f"of {first}"],
-    }
+    common = {"job_id": "42", "command": "app", "mpi_library": "Open MPI v4", "out_path": str(out),
+              "world_rank": first, "world_size": n_ranks, "n_nodes": n_nodes, "n_cores": 2, "mode": "wrap",
+              "user": "someone", "batch_name": "", "start_unix_s": START_S, "until_unix_s": 0.0,
+              "not_finalized": [first, first + 1], "notes": [f"of {first}"]}  # fmt: skip
     return NodePart(found, {**common, **facts})
 
 

@@ -98,18 +98,8 @@ def test_a_job_whose_disk_is_full_ends_well_and_its_profile_is_elsewhere(
     monkeypatch.setenv("TMPDIR", str(elsewhere))
     out = full / "job.h5"
     if way == "run":
-        command = [
-            sys.executable,
-            "-m",
-            "mpicoloc",
-            "run",
-            "-n",
-            "2",
-            "--mpirun",
-            openmpi.mpirun,
-            "--out",
-            out,
-        ]
+        command = [sys.executable, "-m", "mpicoloc", "run", "-n", "2", "--mpirun", openmpi.mpirun, "--out",
+                   out]  # fmt: skip
         done = subprocess.run(
             [*command, openmpi.program, "finalize", "0.3"],
             cwd=tmp_path,

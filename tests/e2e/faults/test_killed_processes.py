@@ -62,15 +62,8 @@ def end(programs, tmp_path, shm_dir):
         out, over = tmp_path / "job.h5", tmp_path / "over"
         if during is not None:
             arguments = [over]
-        command = [
-            *before,
-            mpi.mpirun,
-            *mpi.flags,
-            "-n",
-            "2",
-            "env",
-            f"LD_PRELOAD={paths.find_shim(mpi.name)}",
-        ]
+        command = [*before, mpi.mpirun, *mpi.flags, "-n", "2", "env",
+                   f"LD_PRELOAD={paths.find_shim(mpi.name)}"]  # fmt: skip
         if way == "run":
             command = [*before, sys.executable, "-m", "mpicoloc", "run", "-n", "2", "--mpirun", mpi.mpirun]
         env = {**os.environ, "MPICOLOC_OUT": str(out), "MPICOLOC_PYTHON": sys.executable}

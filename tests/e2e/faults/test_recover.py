@@ -136,11 +136,8 @@ def test_numbers_collected_while_the_job_runs_fit_together(start, openmpi, shm_d
     for _ in range(30):
         profile = look()
         sites = profile.tables["call_sites"]
-        assert set(sites["call"][sites["i_site"] > 0]) <= {
-            b"MPI_Allreduce",
-            b"MPI_Comm_rank",
-            b"MPI_Comm_size",
-        }
+        assert set(sites["call"][sites["i_site"] > 0]) <= {b"MPI_Allreduce", b"MPI_Comm_rank",
+                                                           b"MPI_Comm_size"}  # fmt: skip
         assert sites["n"].sum() == profile.mpi.n_calls >= n_before
         assert 0 <= profile.mpi.time_frac <= 1
         n_before = profile.mpi.n_calls

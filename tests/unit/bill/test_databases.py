@@ -55,14 +55,9 @@ def test_a_password_is_in_no_message(postgres):
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "postgresql+psycopg://host:port/db",
-        "postgresql+psycopg://site@host:5432:1/db",
-        "sqlite:///l.sqlite?timeout=geheim",
-        "postgresql+psycopg://\udcff@host/db",
-        "\udcff.sqlite",
-    ],
-)
+    ["postgresql+psycopg://host:port/db", "postgresql+psycopg://site@host:5432:1/db",
+     "sqlite:///l.sqlite?timeout=geheim", "postgresql+psycopg://\udcff@host/db", "\udcff.sqlite"],
+)  # fmt: skip
 def test_a_url_that_is_none_is_named_and_not_quoted(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="ledger") as caught:

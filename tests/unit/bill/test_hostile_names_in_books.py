@@ -8,20 +8,9 @@ from ledger_lab import SU, assert_right, write
 
 from mpicoloc.bill import charges
 
-NAMES = [
-    "1'; DROP TABLE mpicoloc_accounts; --",
-    '1" OR "1"="1',
-    "%' OR claim LIKE '%",
-    "\x1b]0;owned\x07\x1b[2Jx",
-    "[red]x[/red] [link=http://owned]y[/link]",
-    "x\nmpicoloc: 1 charged",
-    "x\rowned",
-    "\u202edegrahc\u2066",
-    "%s%n{0}{x.__class__}",
-    "\x00",
-    "x" * 20_000,
-    "",
-]
+NAMES = ["1'; DROP TABLE mpicoloc_accounts; --", '1" OR "1"="1', "%' OR claim LIKE '%",
+         "\x1b]0;owned\x07\x1b[2Jx", "[red]x[/red] [link=http://owned]y[/link]", "x\nmpicoloc: 1 charged",
+         "x\rowned", "\u202edegrahc\u2066", "%s%n{0}{x.__class__}", "\x00", "x" * 20_000, ""]  # fmt: skip
 
 
 @pytest.fixture

@@ -90,13 +90,9 @@ def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool)
     os.rename(records.record_path(moved), spool.folder / f"6.{BEGAN_S}.0.json")
     code, found = collected(books, spool.folder)
     said = {Path(entry["file"]).name.split(".")[0]: entry["reason"] for entry in found["charges"]}
-    words = {
-        "6": f"is the record of 16.{BEGAN_S}.0.h5",
-        "8": "record of its step",
-        "9": "mpicoloc ledger open nobody",
-        "11": "was changed after it was written",
-        "12": "damaged",
-    }
+    words = {"6": f"is the record of 16.{BEGAN_S}.0.h5", "8": "record of its step",
+             "9": "mpicoloc ledger open nobody", "11": "was changed after it was written",
+             "12": "damaged"}  # fmt: skip
     assert {job for job, reason in said.items() if reason is None} == {"7"}
     for job, text in words.items():
         assert text in said[job], said[job]

@@ -13,15 +13,9 @@ from mpicoloc.errors import DataError
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "n"),
-    [
-        (1.0, 1.1, 1.2, 3),
-        (1.3, 1.1, 1.2, 3),
-        (math.nan, 0, 1, 3),
-        (1, 0, math.inf, 3),
-        (1, 0, 2, -1),
-        (1, 0, 2, 2.5),
-    ],
-)
+    [(1.0, 1.1, 1.2, 3), (1.3, 1.1, 1.2, 3), (math.nan, 0, 1, 3), (1, 0, math.inf, 3), (1, 0, 2, -1),
+     (1, 0, 2, 2.5)],
+)  # fmt: skip
 def test_an_estimate_that_contradicts_itself_is_refused(value, low, high, n):
     with pytest.raises(DataError):
         Estimate(value, low, high, n, "1", "test")

@@ -15,11 +15,8 @@ def test_each_family_has_its_form():
 def test_a_slot_has_processors_of_its_own():
     """Two ranks a node; the job has the second slot of n0 and the first one of n1."""
     assert host_files.rank_file(["n0", "n1"], [1, 0], 2).splitlines() == [
-        "rank 0=n0 slot=2",
-        "rank 1=n0 slot=3",
-        "rank 2=n1 slot=0",
-        "rank 3=n1 slot=1",
-    ]
+        "rank 0=n0 slot=2", "rank 1=n0 slot=3", "rank 2=n1 slot=0", "rank 3=n1 slot=1"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["", "a b", "n0\n", "../x", "n0:4", "-n"])

@@ -30,11 +30,8 @@ def keys(folder):
 
 def test_a_grid_has_every_combination():
     assert sweep.grid({"a": ["1", "2"], "b": ["x", "y"]}) == [
-        {"a": "1", "b": "x"},
-        {"a": "1", "b": "y"},
-        {"a": "2", "b": "x"},
-        {"a": "2", "b": "y"},
-    ]
+        {"a": "1", "b": "x"}, {"a": "1", "b": "y"}, {"a": "2", "b": "x"}, {"a": "2", "b": "y"}
+    ]  # fmt: skip
 
 
 @pytest.mark.timeout(60)

@@ -10,29 +10,14 @@ from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import target, wrap
 
-OPEN_MPI_4 = {
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "PMIX_RANK": "1",
-    "PMIX_NAMESPACE": "1896873985",
-    "OMPI_MCA_ess_base_jobid": "1896873985",
-}
-OPEN_MPI_5 = {
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
-    "PMIX_RANK": "1",
-    "PMIX_NAMESPACE": "prterun-vm-10047@1",
-}
+OPEN_MPI_4 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3",
+              "OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "1", "PMIX_NAMESPACE": "1896873985",
+              "OMPI_MCA_ess_base_jobid": "1896873985"}  # fmt: skip
+OPEN_MPI_5 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "PMIX_RANK": "1",
+              "PMIX_NAMESPACE": "prterun-vm-10047@1"}  # fmt: skip
 HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3", "PMI_RANK": "1", "PMI_SIZE": "3", "PMI_FD": "6"}
-SLURM = {
-    "SLURM_LOCALID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "2(x2),3",
-    "SLURM_NODEID": "2",
-    "SLURM_JOB_ID": "77",
-    "SLURM_STEP_ID": "0",
-    "PMIX_RANK": "5",
-}
+SLURM = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3", "SLURM_NODEID": "2",
+         "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "PMIX_RANK": "5"}  # fmt: skip
 MVAPICH = {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "3"}
 LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK"}
 
@@ -50,30 +35,18 @@ LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_C
         ({"PMIX_RANK": "0"}, ("PMIx", 0, 1, None)),
         ({}, (None, 0, 1, None)),
     ],
-    ids=[
-        "openmpi4",
-        "openmpi5",
-        "hydra",
-        "mvapich",
-        "slurm",
-        "hydra in a batch job",
-        "batch script",
-        "pmix",
-        "none",
-    ],
-)
+    ids=["openmpi4", "openmpi5", "hydra", "mvapich", "slurm", "hydra in a batch job", "batch script", "pmix",
+         "none"],
+)  # fmt: skip
 def test_place(env, expected):
     assert wrap.place_of(env) == expected
 
 
 @pytest.mark.parametrize(
     "env",
-    [
-        {**HYDRA, "MPI_LOCALRANKID": "x"},
-        {**HYDRA, "MPI_LOCALRANKID": "3"},
-        {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"},
-    ],
-)
+    [{**HYDRA, "MPI_LOCALRANKID": "x"}, {**HYDRA, "MPI_LOCALRANKID": "3"},
+     {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "many"}],
+)  # fmt: skip
 def test_nonsense_of_a_launcher_is_refused(env):
     with pytest.raises(UsageError):
         wrap.place_of(env)
@@ -172,14 +145,11 @@ def test_the_coordinator_alone_does_not_make_open_mpi_yield(app):
         (["--", "-odd"], {}, ["-odd"]),
         (["--trace=all", "lmp"], {"MPICOLOC_TRACE": "all"}, ["lmp"]),
         (["--trace", "lmp"], {"MPICOLOC_TRACE": str(config.TRACE_EVENTS)}, ["lmp"]),
-        (
-            ["--trace=9", "--meter", "burst", "lmp", "--out", "x"],
-            {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"},
-            ["lmp", "--out", "x"],
-        ),
+        (["--trace=9", "--meter", "burst", "lmp", "--out", "x"],
+         {"MPICOLOC_TRACE": "9", "MPICOLOC_METER": "burst"}, ["lmp", "--out", "x"]),
         (["--help"], {}, []),
     ],
-)
+)  # fmt: skip
 def test_options_end_where_the_application_begins(argv, env, app):
     assert wrap.parse(argv) == (env, app)
 

@@ -105,15 +105,9 @@ def test_another_root_only_turns_the_ranks(name, number, p, n_items, root):
 
 @pytest.mark.parametrize(
     "tree",
-    [
-        trees.flat,
-        trees.chain,
-        trees.binomial,
-        trees.in_order_binomial,
-        trees.binary,
-        lambda p: trees.k_nomial(p, 4),
-    ],
-)
+    [trees.flat, trees.chain, trees.binomial, trees.in_order_binomial, trees.binary,
+     lambda p: trees.k_nomial(p, 4)],
+)  # fmt: skip
 @given(p=st.integers(1, 300))
 def test_trees_reach_every_rank_from_the_root(tree, p):
     parent = tree(p)

@@ -37,34 +37,19 @@ def same(one, other):
 
 
 def test_puts_and_gets_add_up_to_messages():
-    peers = {
-        "src": [0, 1, 0, 1],
-        "dst": [1, 0, 1, 0],
-        "size_class": [7] * 4,
-        "n": [3, 1, 2, 0],
-        "bytes": [300, 100, 220, 0],
-        "n_recv": [1, 3, 4, 0],
-        "recv_bytes": [100, 300, 440, 0],
-        "n_put": [0, 0, 2, 0],
-        "put_bytes": [0, 0, 220, 0],
-        "n_got": [0, 0, 4, 0],
-        "got_bytes": [0, 0, 440, 0],
-    }
+    peers = {"src": [0, 1, 0, 1], "dst": [1, 0, 1, 0], "size_class": [7] * 4, "n": [3, 1, 2, 0],
+             "bytes": [300, 100, 220, 0], "n_recv": [1, 3, 4, 0], "recv_bytes": [100, 300, 440, 0],
+             "n_put": [0, 0, 2, 0], "put_bytes": [0, 0, 220, 0], "n_got": [0, 0, 4, 0],
+             "got_bytes": [0, 0, 440, 0]}  # fmt: skip
     found = point_to_point(table("peers", peers), N)
     columns = (found.src, found.dst, found.n_bytes, found.n_messages)
     assert [column.tolist() for column in columns] == [[0, 1], [1, 0], [520, 540], [5, 5]]
 
 
 def test_a_message_counts_once_and_a_get_as_what_it_takes():
-    peers = {
-        "src": [0, 1, 2, 3, 3],
-        "dst": [1, 0, 3, -1, 5],
-        "size_class": [7, 7, 7, 7, 7],
-        "n": [2, 0, 3, 9, 0],
-        "bytes": [200, 0, 300, 900, 0],
-        "n_recv": [0, 2, 0, 0, 1],
-        "recv_bytes": [0, 200, 0, 0, 80],
-    }
+    peers = {"src": [0, 1, 2, 3, 3], "dst": [1, 0, 3, -1, 5], "size_class": [7, 7, 7, 7, 7],
+             "n": [2, 0, 3, 9, 0], "bytes": [200, 0, 300, 900, 0], "n_recv": [0, 2, 0, 0, 1],
+             "recv_bytes": [0, 200, 0, 0, 80]}  # fmt: skip
     found = point_to_point(table("peers", peers), N)
     expected = {(0, 1): (200, 2), (2, 3): (300, 3), (5, 3): (80, 1)}
     columns = (found.src, found.dst, found.n_bytes, found.n_messages)
@@ -170,12 +155,8 @@ def test_bytes_of_unknown_ranks_are_told():
 
 
 def test_groups_that_cannot_be_are_left_out():
-    groups = {
-        "group": [1, 2, 3, 4, 5],
-        "first": [0, 5, 0, 0, 3],
-        "stride": [1, 1, 0, 1, -1],
-        "n": [N + 1, 2, 2, 0, 4],
-    }
+    groups = {"group": [1, 2, 3, 4, 5], "first": [0, 5, 0, 0, 3], "stride": [1, 1, 0, 1, -1],
+              "n": [N + 1, 2, 2, 0, 4]}  # fmt: skip
     found = members_of(table("groups", groups), N)
     assert {name: ranks.tolist() for name, ranks in found.items()} == {5: [3, 2, 1, 0]}
 

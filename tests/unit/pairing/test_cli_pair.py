@@ -154,15 +154,10 @@ def test_an_empty_queue_is_an_empty_plan(folder, capsys):
         (JOBS, SLOWDOWNS, ["--nodes", "0"], 2, "--nodes must be a whole number of at least 1, got '0'"),
         (JOBS, SLOWDOWNS, ["--node-cores", "4"], 3, "does not fit a node of 4 cores"),
         (JOBS, SLOWDOWNS, ["--policy", "di"], 3, "needs an intensity"),
-        (
-            JOBS,
-            SLOWDOWNS,
-            ["--policy", "fifo-shared", "--per-node", "3"],
-            2,
-            "need the policy blossom or greedy",
-        ),
+        (JOBS, SLOWDOWNS, ["--policy", "fifo-shared", "--per-node", "3"], 2,
+         "need the policy blossom or greedy"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(folder, capsys, jobs, slowdowns, words, code, message):
     (folder / "jobs.csv").write_text(jobs)
     (folder / "slowdowns.csv").write_text(slowdowns)

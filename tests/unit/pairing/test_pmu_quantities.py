@@ -80,17 +80,9 @@ def test_every_event_of_hardware_is_a_feature_that_the_list_knows():
         (counters(VALUES), {"shared_s": 5.0, "slowdown": 1.2}),
         (counters(VALUES), {"shared_s": None}),
     ],
-    ids=[
-        "too rarely",
-        "never",
-        "other threads",
-        "one rank",
-        "twice one rank",
-        "no time",
-        "shared",
-        "unknown",
-    ],
-)
+    ids=["too rarely", "never", "other threads", "one rank", "twice one rank", "no time", "shared",
+         "unknown"],
+)  # fmt: skip
 def test_what_was_not_counted_well_or_not_alone_is_absent(rows, changes):
     known = values_of(rows, **changes)
     assert not {name for name in known if name.startswith(("cache", "branch", "ipc", "clock", "instr"))}

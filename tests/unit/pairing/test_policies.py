@@ -220,16 +220,9 @@ def test_bad_queues_are_named(changes, words):
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"policy": "best"},
-        {"threshold_frac": 1.5},
-        {"threshold_frac": 0},
-        {"n_per_node": 1},
-        {"n_per_node": 3, "policy": "di"},
-        {"n_per_node": 3, "threshold_frac": None},
-        {"prior_slowdown": 0.9},
-    ],
-)
+    [{"policy": "best"}, {"threshold_frac": 1.5}, {"threshold_frac": 0}, {"n_per_node": 1},
+     {"n_per_node": 3, "policy": "di"}, {"n_per_node": 3, "threshold_frac": None}, {"prior_slowdown": 0.9}],
+)  # fmt: skip
 def test_bad_rules_are_refused(wrong):
     with pytest.raises(UsageError):
         Rules(**wrong)

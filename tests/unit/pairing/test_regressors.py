@@ -95,20 +95,12 @@ def test_a_pair_ends_in_the_leaf_that_a_walk_ends_in(seed, n_nodes, gap):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"left": np.array([0, 0, 0])},
-        {"left": np.array([7, 0, 0])},
-        {"right": np.array([1, 0, 0])},
-        {"roots": np.array([3])},
-        {"roots": np.array([], int)},
-        {"feature": np.array([9, LEAF, LEAF])},
-        {"feature": np.array([-2, LEAF, LEAF])},
-        {"value": np.array([0, np.nan, 0])},
-        {"threshold": np.zeros(2)},
-        {"base": np.zeros(3)},
-    ],
+    [{"left": np.array([0, 0, 0])}, {"left": np.array([7, 0, 0])}, {"right": np.array([1, 0, 0])},
+     {"roots": np.array([3])}, {"roots": np.array([], int)}, {"feature": np.array([9, LEAF, LEAF])},
+     {"feature": np.array([-2, LEAF, LEAF])}, {"value": np.array([0, np.nan, 0])}, {"threshold": np.zeros(2)},
+     {"base": np.zeros(3)}],
     ids=str,
-)
+)  # fmt: skip
 def test_what_is_no_tree_is_told_before_it_is_walked(change):
     tree = grown(np.random.default_rng(0), 3, 4)
     assert tree.trouble(4) == ""

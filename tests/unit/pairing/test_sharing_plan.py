@@ -284,13 +284,8 @@ def test_nobody_joins_or_moves_where_it_does_not_fit():
 
 
 def test_who_has_conditions_of_his_own_is_left_alone():
-    others = [
-        job(1, is_bound=True),
-        job(2, priority=0),
-        job(4, partition="other"),
-        job(5, RUNNING),
-        job(6, admin_comment="exclusive"),
-    ]
+    others = [job(1, is_bound=True), job(2, priority=0), job(4, partition="other"), job(5, RUNNING),
+              job(6, admin_comment="exclusive")]  # fmt: skip
     priced = job(7, admin_comment='{"mpicoloc":{"n_profiles":1}}')
     assert candidates(Snapshot(NOW_S, (*others, priced), ()), QUEUES) == [priced]
 

@@ -21,21 +21,9 @@ MACHINE = Machine("EPYC", 64, 2.0**38)
 
 
 def run(start_s=1000.0, wall_s=100.0, name="7", **changes):
-    facts = {
-        "id": name,
-        "command": "./a",
-        "n_ranks": 2,
-        "n_nodes": 1,
-        "n_cores": 2,
-        "start_unix_s": start_s,
-        "wall_s": wall_s,
-        "solo_s": wall_s,
-        "shared_s": 0.0,
-        "was_alone": True,
-        "partial": False,
-        "machine": MACHINE,
-        "seen": {"calls_per_s": moments([10.0])},
-    }
+    facts = {"id": name, "command": "./a", "n_ranks": 2, "n_nodes": 1, "n_cores": 2, "start_unix_s": start_s,
+             "wall_s": wall_s, "solo_s": wall_s, "shared_s": 0.0, "was_alone": True, "partial": False,
+             "machine": MACHINE, "seen": {"calls_per_s": moments([10.0])}}  # fmt: skip
     return Run(**{**facts, **changes})
 
 
@@ -88,11 +76,8 @@ def test_a_job_takes_as_long_as_its_steps_and_does_what_they_did(parts):
 
 
 def test_steps_at_the_same_time_are_a_larger_job():
-    side_by_side = [
-        run(1000.0, 100.0),
-        run(1020.0, 100.0, n_ranks=3, n_cores=3),
-        run(1150.0, 10.0, n_ranks=4),
-    ]
+    side_by_side = [run(1000.0, 100.0), run(1020.0, 100.0, n_ranks=3, n_cores=3),
+                    run(1150.0, 10.0, n_ranks=4)]  # fmt: skip
     whole = production.run_of_steps(side_by_side)
     assert (whole.n_ranks, whole.n_cores) == (5, 5)
     assert whole.wall_s == pytest.approx(130)

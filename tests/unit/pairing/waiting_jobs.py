@@ -14,14 +14,8 @@ def node(name, is_up=True, partitions=("whole", "shared"), n_cpus=4, memory_byte
 
 def job(number, state=PENDING, nodes=(), **others):
     start_s = NOW_S - 100 if state == RUNNING else 0.0
-    told = {
-        "partition": "whole",
-        "n_nodes": 1,
-        "n_tasks": 4,
-        "n_cpus": 4,
-        "limit_s": 600.0,
-        "submit_s": float(number),
-    }
+    told = {"partition": "whole", "n_nodes": 1, "n_tasks": 4, "n_cpus": 4, "limit_s": 600.0,
+            "submit_s": float(number)}  # fmt: skip
     return BatchJob(
         number, "user", f"job{number}", state, nodes=tuple(nodes), start_s=start_s, **{**told, **others}
     )

@@ -38,11 +38,8 @@ def test_a_whole_job(shared_memory):
     assert not profile.partial
     assert profile.tables["nodes"]["cpus"] == b"0-1"
     assert (profile.job.id, profile.job.n_ranks, profile.job.n_cores, profile.job.mode) == (
-        "job",
-        2,
-        2,
-        "wrap",
-    )
+        "job", 2, 2, "wrap"
+    )  # fmt: skip
     assert profile.job.wall_s == pytest.approx(4.0)
     assert profile.mpi.n_calls == 60
     assert profile.mpi.time_frac == pytest.approx(0.25)

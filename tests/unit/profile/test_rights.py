@@ -217,16 +217,8 @@ def test_what_is_damaged_is_left_out_of_many(path, tmp_path, monkeypatch):
         hdf5, "read", lambda path, *rest: os.abort() if "crash" in path else read(path, *rest)
     )
     monkeypatch.setattr(profiles, "_MAX_BATCH", 3)
-    given = [
-        path,
-        tmp_path / "cut.h5",
-        path,
-        tmp_path / "missing.h5",
-        tmp_path / "crash.h5",
-        path,
-        path,
-        path,
-    ]
+    given = [path, tmp_path / "cut.h5", path, tmp_path / "missing.h5", tmp_path / "crash.h5", path, path,
+             path]  # fmt: skip
     assert [found.job.id for found in profiles.read_facts(map(str, given), UID)] == ["42"] * 5
 
 
@@ -278,17 +270,8 @@ def test_neither_child_nor_parent_has_the_key_in_its_memory(path, key_file, tmp_
     secret = os.urandom(16).hex()
     Path(key_file.path).write_text(secret)
     out, seen = tmp_path / "signed.h5", []
-    command = [
-        sys.executable,
-        "-c",
-        STOPPED,
-        "sign",
-        str(path),
-        "--out",
-        str(out),
-        "--key-file",
-        key_file.path,
-    ]
+    command = [sys.executable, "-c", STOPPED, "sign", str(path), "--out", str(out), "--key-file",
+               key_file.path]  # fmt: skip
     with subprocess.Popen(command) as process:
         try:
             while process.poll() is None:
@@ -328,16 +311,9 @@ def hostile(said):
 
 @pytest.mark.parametrize(
     "said",
-    [
-        ["f" * 63, "42", ""],
-        ["f" * 64, "42"],
-        ["F" * 64, "42", ""],
-        {"a": 1},
-        7,
-        None,
-        ["f" * 64 + "\n", "42", ""],
-    ],
-)
+    [["f" * 63, "42", ""], ["f" * 64, "42"], ["F" * 64, "42", ""], {"a": 1}, 7, None,
+     ["f" * 64 + "\n", "42", ""]],
+)  # fmt: skip
 def test_a_digest_that_is_none_is_not_signed(path, said, monkeypatch):
     monkeypatch.setattr(signature, "_sealed", hostile(said))
     with pytest.raises(DataError, match="is damaged"):

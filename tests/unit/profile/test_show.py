@@ -98,13 +98,8 @@ def test_a_profile_of_nothing_can_be_shown(show):
 def test_long_lists_are_cut_and_say_so(show):
     n = 30
     calls = [f"MPI_F{i}" for i in range(n)]
-    columns = {
-        "i_site": range(1, n + 1),
-        "call": calls,
-        "n": [1] * n,
-        "time_ns": range(n),
-        "offset": range(n),
-    }
+    columns = {"i_site": range(1, n + 1), "call": calls, "n": [1] * n, "time_ns": range(n),
+               "offset": range(n)}  # fmt: skip
     sites = table("call_sites", columns)
     profile = sample.profile()
     text = show(replace(profile, tables={**profile.tables, "call_sites": sites}))

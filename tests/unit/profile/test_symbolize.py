@@ -26,11 +26,8 @@ int outer(int x)
     return y + getpid();
 }
 """
-KINDS = {
-    "pie": ["-fPIE", "-pie"],
-    "fixed": ["-fno-pie", "-no-pie"],
-    "library": ["-fPIC", "-shared"],
-}
+KINDS = {"pie": ["-fPIE", "-pie"], "fixed": ["-fno-pie", "-no-pie"],
+         "library": ["-fPIC", "-shared"]}  # fmt: skip
 
 
 def build(folder, flags, name="app"):

@@ -16,13 +16,8 @@ def test_bursts_of_a_rank_that_had_its_processor_stay():
 def test_only_the_burst_that_was_interrupted_is_cut():
     bursts = np.array([100_000, 110_000, 90_000, 150_000, 8_000_000, 100_000])
     assert processor_ns(bursts, np.zeros(6), 0.3).tolist() == [
-        100_000,
-        110_000,
-        90_000,
-        150_000,
-        100_000,
-        100_000,
-    ]
+        100_000, 110_000, 90_000, 150_000, 100_000, 100_000
+    ]  # fmt: skip
 
 
 def test_bursts_of_other_calls_are_another_kind():

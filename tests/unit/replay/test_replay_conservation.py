@@ -99,16 +99,8 @@ def cases(draw, is_large=False, routings=ROUTINGS):
 
 
 def arrays(run):
-    names = (
-        "marks",
-        "window_bytes",
-        "sent_bytes",
-        "received_bytes",
-        "busy_s",
-        "wait_s",
-        "n_waits",
-        "blocked_by_s",
-    )
+    names = ("marks", "window_bytes", "sent_bytes", "received_bytes", "busy_s", "wait_s", "n_waits",
+             "blocked_by_s")  # fmt: skip
     found = [getattr(run, name) for name in names]
     for each in run.jobs:
         found += [each.rank_end_s, each.rank_compute_s, np.array([each.end_s, each.n_runs])]

@@ -100,13 +100,9 @@ def test_peers_of_loops():
     network = fabrics.crossbar(n, 1.25e9)
 
     def exchange(mode, back, **peer):
-        ops = (
-            op("LOOP", n=n - 1),
-            op("IRECV", peer_mode=mode, request=0, **back),
-            op("ISEND", peer_mode=mode, request=1, value=100, **peer),
-            op("WAITALL", request=0, n=2),
-            op("END"),
-        )
+        ops = (op("LOOP", n=n - 1), op("IRECV", peer_mode=mode, request=0, **back),
+               op("ISEND", peer_mode=mode, request=1, value=100, **peer), op("WAITALL", request=0, n=2),
+               op("END"))  # fmt: skip
         return Job("all", [program(*ops)], np.zeros(n, int), np.arange(n), restarts=False)
 
     shift = exchange(native.RP_SHIFT, {"peer": -1, "n": -1}, peer=1, n=1)

@@ -7,27 +7,11 @@ from mpicoloc.slurm import client
 from mpicoloc.slurm import records as slurm_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
-JOB = {
-    "JobID": "11",
-    "UserID": "1000",
-    "ArrayJobID": "11",
-    "ArrayTaskID": "N/A",
-    "RestartCnt": "0",
-    "NumNodes": "2",
-    "NumCPUs": "8",
-    "SubmitTime": "1795377520",
-    "StartTime": "1795377523",
-    "TimeUsed": "10:05",
-    "EndTime": "1795378128",
-    "Cluster": "lab",
-    "Partition": "shared",
-    "BatchFlag": "0",
-    "Account": "(null)",
-    "StateCompact": "R",
-    "HetJobID": "0",
-    "HetJobOffset": "0",
-    "admin_comment": "",
-}
+JOB = {"JobID": "11", "UserID": "1000", "ArrayJobID": "11", "ArrayTaskID": "N/A", "RestartCnt": "0",
+       "NumNodes": "2", "NumCPUs": "8", "SubmitTime": "1795377520", "StartTime": "1795377523",
+       "TimeUsed": "10:05", "EndTime": "1795378128", "Cluster": "lab", "Partition": "shared",
+       "BatchFlag": "0", "Account": "(null)", "StateCompact": "R", "HetJobID": "0", "HetJobOffset": "0",
+       "admin_comment": ""}  # fmt: skip
 STEP = (
     "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
     "NodeList=n2 Nodes=1 CPUs=2 Tasks=2 Name=sh Network=(null) TRES=cpu=2,mem=0,node=1 ResvPorts=(null)\n"

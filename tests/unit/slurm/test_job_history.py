@@ -71,15 +71,10 @@ def look(folder, *words):
 
 @pytest.mark.parametrize(
     "said",
-    [
-        {"ranks": {"peak_rss_bytes": [-1e9, -1e9]}},
-        {"wall_s": 1.7e308},
-        {"wall_s": 1e300},
-        {"n_cores": 2**60},
-        {"ranks": {"peak_rss_bytes": [1e300, 1e300]}},
-    ],
+    [{"ranks": {"peak_rss_bytes": [-1e9, -1e9]}}, {"wall_s": 1.7e308}, {"wall_s": 1e300}, {"n_cores": 2**60},
+     {"ranks": {"peak_rss_bytes": [1e300, 1e300]}}],
     ids=str,
-)
+)  # fmt: skip
 def test_who_says_what_cannot_be_stops_pairing_for_himself_alone(slurm, folder, capsys, said):
     for name in ("bad", "worse"):
         write(folder, name, **said)

@@ -206,19 +206,10 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
 
 
 SHARE = Assignment((1,), ("n1",))
-SENT = {
-    "wanted_nodes": ("n1",),
-    "waits_for": (7,),
-    "admin_comment": SHARE.text(600.0, (7,)),
-    "limit_s": 1200.0,
-}
-GIVEN_BACK = {
-    "Partition": "whole",
-    "ReqNodeList": "",
-    "Dependency": "",
-    "AdminComment": "",
-    "TimeLimit": "10",
-}
+SENT = {"wanted_nodes": ("n1",), "waits_for": (7,), "admin_comment": SHARE.text(600.0, (7,)),
+        "limit_s": 1200.0}  # fmt: skip
+GIVEN_BACK = {"Partition": "whole", "ReqNodeList": "", "Dependency": "", "AdminComment": "",
+              "TimeLimit": "10"}  # fmt: skip
 
 
 @pytest.mark.parametrize(

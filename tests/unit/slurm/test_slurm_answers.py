@@ -21,11 +21,8 @@ def test_jobs_and_nodes_are_as_slurm_says():
     jobs = {job.name: job for job in found.jobs}
     waiting, pinned, running = jobs["F"], jobs["H"], jobs["r1"]
     assert (waiting.state, waiting.partition, waiting.n_tasks, waiting.limit_s) == (
-        "PENDING",
-        "whole",
-        4,
-        600,
-    )
+        "PENDING", "whole", 4, 600
+    )  # fmt: skip
     assert not waiting.is_bound
     assert pinned.wanted_nodes == ("n2",)
     assert pinned.is_bound

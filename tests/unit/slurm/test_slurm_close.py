@@ -181,14 +181,9 @@ DAY_S = 86400.0
 
 def test_what_was_half_written_is_removed_later(job):
     spool, now_s = job / "spool", 100 * DAY_S
-    ages_s = {
-        ".mpicoloc-a.h5.part": 9000.0,
-        ".mpicoloc-b.h5.part": 1000.0,
-        ".mpicoloc-prices-7.1.json": 40 * DAY_S,
-        ".mpicoloc-prices-8.1.json": 20 * DAY_S,
-        "7.h5": 90 * DAY_S,
-        ".else": 90 * DAY_S,
-    }
+    ages_s = {".mpicoloc-a.h5.part": 9000.0, ".mpicoloc-b.h5.part": 1000.0,
+              ".mpicoloc-prices-7.1.json": 40 * DAY_S, ".mpicoloc-prices-8.1.json": 20 * DAY_S,
+              "7.h5": 90 * DAY_S, ".else": 90 * DAY_S}  # fmt: skip
     for name, age_s in ages_s.items():
         (spool / name).touch()
         os.utime(spool / name, (now_s - age_s,) * 2)

@@ -87,12 +87,8 @@ def test_notes_of_a_job_that_runs_or_has_an_epilog_to_come_stay(spool, key, tmp_
 def test_the_first_start_of_a_job_that_was_requeued_has_records_of_its_own(
     spool, key, tmp_path, monkeypatch, state
 ):
-    again = {
-        "SubmitTime": "1795377600",
-        "StartTime": "1795377601",
-        "EndTime": "1795377700",
-        "RestartCnt": "1",
-    }
+    again = {"SubmitTime": "1795377600", "StartTime": "1795377601", "EndTime": "1795377700",
+             "RestartCnt": "1"}  # fmt: skip
     told(tmp_path, monkeypatch, StateCompact=state, NumCPUs="2", TimeUsed="1:39", **again)
     for note in (STEP, SCRIPT, replace(STEP, begun_unix_s=1795377602.0)):
         write_note(spool, note)
@@ -215,11 +211,8 @@ def test_a_spool_that_is_not_there_and_a_controller_that_is_away_are_told(
 
 
 def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
-    others = (
-        replace(STEP, begun_unix_s=1795370000.0),
-        replace(STEP, job=111),
-        replace(STEP, uid=7, step="3"),
-    )
+    others = (replace(STEP, begun_unix_s=1795370000.0), replace(STEP, job=111),
+              replace(STEP, uid=7, step="3"))  # fmt: skip
     for note in (STEP, *others):
         write_note(spool, note)
     start = client.parse_start(squeue(StateCompact="CG", TimeUsed="1:00"), 11, 1000)

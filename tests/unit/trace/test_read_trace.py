@@ -51,14 +51,8 @@ def test_what_was_written_is_read(tmp_path):
     assert frame["duration_ns"].tolist() == [50, 2**40, 7, 400, 5, 1]
     assert frame["bytes"].tolist() == [8, 2**33, 0, 8, 16, 0]
     assert frame["peer"].tolist() == [1, 1, -1, 0, 0, -1]
-    assert frame["call"].tolist() == [
-        "MPI_Send",
-        "MPI_Recv",
-        "MPI_Barrier",
-        "MPI_Recv",
-        "MPI_Send",
-        "MPI_Barrier",
-    ]
+    assert frame["call"].tolist() == ["MPI_Send", "MPI_Recv", "MPI_Barrier", "MPI_Recv", "MPI_Send",
+                                      "MPI_Barrier"]  # fmt: skip
     assert frame["i_site"].tolist() == [0, 0, 0, 5, 6, 7]
     assert frame["message"].tolist() == ["sent", "received", "", "received", "sent", ""]
 
