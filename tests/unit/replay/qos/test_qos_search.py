@@ -84,6 +84,9 @@ def test_the_sweet_spot_is_the_least_sum_and_priorities_are_only_compared():
     assert result.best.trial.name == "1:2" and result.reference.trial.name == "1:1"
     assert result.gain_frac == pytest.approx(0.25)
 
+    loses_nothing = search_result(todo, (1.0, 1.0), [(1.0, 1.0)] * len(todo))
+    assert loses_nothing.gain_frac is None
+
 
 def test_by_slowdown_a_short_job_counts_as_much_as_a_long_one():
     found = all_meet(0.3, 0.15)
@@ -96,28 +99,25 @@ def test_by_slowdown_a_short_job_counts_as_much_as_a_long_one():
     assert best == ["2:1", "1:2"]
 
 
-def test_jobs_that_lose_nothing_gain_nothing():
-    found = all_meet(0.3, 0.15)
-    todo = trials(found, choose_policy(found, PORTS))
-    assert search_result(todo, (1.0, 1.0), [(1.0, 1.0)] * len(todo)).gain_frac is None
+def replayed(jobs, demands):
+    """What a search finds of jobs on a tree with one up-link."""
+    fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
+    network, settings = fabrics.of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
+    policy = choose_policy(demands, PORTS)
+    todo = trials(demands, policy)
+    replays = search.Replays(network, tuple(jobs), BUFFER, settings)
+    sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
+    return search_result(todo, search.alone_s(replays, policy), sharing)
 
 
 @pytest.fixture(scope="module")
 def replays():
-    """Contention of an all-to-all of 8 ranks and a shift, on a tree with one up-link, by trial."""
-    fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
-    network = fabrics.of_fabric(fabric, "d-mod-k")
+    """Contention of an all-to-all of 8 ranks and a shift, by trial."""
     heavy = patterns.by_name("alltoall", 8, 65536, 1.25e8, np.random.default_rng(0), 4)
     light = patterns.by_name("shift:4", 8, 2048, 1.25e8, np.random.default_rng(0), 300)
     hosts = np.arange(16).reshape(2, 2, 4)
     jobs = [PlacedJob(made, hosts[:, i].ravel()) for i, made in enumerate((heavy, light))]
-    demands, settings = all_meet(0.5, 0.1), Settings(mtu_bytes=PORTS.mtu_bytes)
-    policy = choose_policy(demands, PORTS)
-    todo = trials(demands, policy)
-    replays = search.Replays(network, tuple(jobs), BUFFER, settings)
-    alone_s = search.alone_s(replays, policy)
-    sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
-    return search_result(todo, alone_s, sharing)
+    return replayed(jobs, all_meet(0.5, 0.1))
 
 
 def test_replayed_a_job_loses_less_the_more_its_lane_weighs(replays):
@@ -146,19 +146,11 @@ def bursts(n_times, n_bytes, compute_us):
 
 def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
     """Jokanovic 2014, Figures 5.8 and 5.12; both take about as long, the first sends 2.7 times as much."""
-    fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
-    network, settings = fabrics.of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
     jobs = [
         PlacedJob(bursts(10, 131072, 500), np.array([0, 1, 8, 9])),
         PlacedJob(bursts(60, 8192, 1500), np.array([2, 3, 10, 11])),
     ]
-    demands = all_meet(0.5, 0.2)
-    policy = choose_policy(demands, PORTS)
-    todo = trials(demands, policy)
-    replays = search.Replays(network, tuple(jobs), BUFFER, settings)
-    alone_s = search.alone_s(replays, policy)
-    sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
-    result = search_result(todo, alone_s, sharing)
+    result = replayed(jobs, all_meet(0.5, 0.2))
     total_s = {tried.trial.name: tried.total_contention_s for tried in result.tried}
     assert total_s["1:1"] < total_s[ONE_LANE]
     assert total_s["1:4"] < total_s["1:1"] < total_s["4:1"] < total_s["lane 0 first"], total_s
