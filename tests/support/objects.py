@@ -108,3 +108,16 @@ def _object(command: Sequence[str], extra: Sequence[str], source: Path, folder: 
 def _call(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def linked(folder, soname):
+    """A program that links a library of this name and nothing else of MPI."""
+    folder.mkdir()
+    program, library = folder / "app", folder / soname
+    (folder / "m.c").write_text("int MPI_Init(void) { return 0; }")
+    (folder / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+    made = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, folder / "m.c"]
+    subprocess.run(made, check=True, timeout=60)
+    made = ["cc", "-o", program, folder / "a.c", library, f"-Wl,-rpath,{folder}"]
+    subprocess.run(made, check=True, timeout=60)
+    return program

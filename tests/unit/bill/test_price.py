@@ -40,12 +40,7 @@ def test_a_site_can_register_its_own():
         del PRICINGS["half"]
 
 
-@given(
-    value=st.floats(0.5, 20),
-    n_cores=st.integers(1, 10**5),
-    wall_s=st.floats(0, 1e6),
-    rate_su=st.floats(0, 1e3),
-)
+@given(st.floats(0.5, 20), st.integers(1, 10**5), st.floats(0, 1e6), st.floats(0, 1e3))
 def test_interference_never_costs_the_user_more(value, n_cores, wall_s, rate_su):
     bill = price(slowdown(value, value * 0.9, value * 1.1), n_cores=n_cores, wall_s=wall_s, rate_su=rate_su)
     assert bill.fair_low_su <= bill.fair_su <= bill.fair_high_su
@@ -82,10 +77,6 @@ def test_a_run_without_a_measured_part_costs_what_it_costs_alone():
         slowdown_of_run(slowdown(1.0, -1.0), 1.0, 2.0)
 
 
-def whole(found):
-    return (found.low, found.value, found.high)
-
-
 PROPORTIONAL = Tariff(1.0, "proportional", lambda rate_su, t_solo_s, t_corun_s: rate_su)
 
 
@@ -95,7 +86,8 @@ def test_the_prices_of_figure_12():
     assert found.runtime.value == 32.0
     assert found.solo.value == pytest.approx(32.0 / 1.5)
     assert found.oracle.value == pytest.approx(32.0 / 1.5**2)
-    assert whole(found.fair) == pytest.approx((32.0 / 1.8**2, 32.0 / 1.6**2, 32.0 / 1.5**2))
+    ends = (found.fair.low, found.fair.value, found.fair.high)
+    assert ends == pytest.approx((32.0 / 1.8**2, 32.0 / 1.6**2, 32.0 / 1.5**2))
     assert found.relative["runtime"].value == pytest.approx(1.5)
     assert found.relative["oracle"].value == pytest.approx(1 / 1.5)
     assert found.relative["fair"].value == pytest.approx(1.5 / 1.6**2)
@@ -126,13 +118,8 @@ def test_any_numbers_have_a_price_or_are_refused(ends, wall_s, true_slowdown, na
     """A profile may say anything."""
     low, value, high = ends
     try:
-        found = bill(
-            slowdown(value, low, high),
-            n_cores=2,
-            wall_s=wall_s,
-            tariff=tariff(1.0, name),
-            true_slowdown=true_slowdown,
-        )
+        bill_of = {"n_cores": 2, "wall_s": wall_s, "true_slowdown": true_slowdown}
+        found = bill(slowdown(value, low, high), tariff=tariff(1.0, name), **bill_of)
     except (DataError, UsageError):
         return
     assert 0 <= found.charged_su < float("inf")
@@ -229,9 +216,8 @@ def installed(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: site-prices\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[mpicoloc.pricings]\nhalf = site_prices:half\n")
-    (tmp_path / "site_prices.py").write_text(
-        "def half(rate_su, t_solo_s, t_corun_s):\n    return rate_su / 2\n"
-    )
+    code = "def half(rate_su, t_solo_s, t_corun_s):\n    return rate_su / 2\n"
+    (tmp_path / "site_prices.py").write_text(code)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 

@@ -56,17 +56,14 @@ def test_pressures_of_several_are_combined_by_the_rule(combine, value):
     assert found.value == pytest.approx(value)
 
 
-def test_no_other_rule_is_known():
+def test_no_other_rule_is_known_and_a_program_without_a_curve_is_named():
     with pytest.raises(UsageError, match="no rule 'mean' for pressures; there are capped-sum"):
         model(combine="mean")
-
-
-def test_a_program_without_a_curve_is_named():
     with pytest.raises(DataError, match=r"no curve of program 'new': measure it by `mpicoloc bubble"):
         model().predict(job("mild"), [job("new")])
 
 
-def test_a_curve_that_falls_is_made_even_and_told():
+def test_a_curve_that_falls_is_made_even_and_told_and_one_that_rises_stays():
     fallen = curve("lu", [1, 1.2, 1.1, 1.4], half=0.2)
     risen, note = monotone(fallen)
     assert risen.slowdown.tolist() == pytest.approx([1, 1.15, 1.15, 1.4])
@@ -74,9 +71,6 @@ def test_a_curve_that_falls_is_made_even_and_told():
     assert "measure it again" in monotone(curve("lu", [1, 1.2, 1.1, 1.4], half=0.01))[1]
     programs = {"lu": ProgramPressure("lu", fallen, pressure_score(1.0))}
     assert BubbleModel(programs).notes == (note,)
-
-
-def test_a_curve_that_rises_stays_and_nothing_is_told():
     rising = curve("lu", [1, 1.1, 1.2, 1.4])
     risen, note = monotone(rising)
     assert np.array_equal(risen.slowdown, rising.slowdown) and note == ""
@@ -111,9 +105,8 @@ def test_a_stored_model_says_the_same(tmp_path):
     assert isinstance(after, BubbleModel)
     assert (after.combine, after.machine, after.n_rows) == ("largest", before.machine, 3)
     for name in before.programs:
-        assert after.predict(job(name), [job("wide"), job("mild")]) == before.predict(
-            job(name), [job("wide"), job("mild")]
-        )
+        said = [one.predict(job(name), [job("wide"), job("mild")]) for one in (before, after)]
+        assert said[0] == said[1]
     assert model_file.card(after)["kind"] == "bubble"
 
 
@@ -143,10 +136,9 @@ def test_without_pairs_left_out_programs_are_known_as_well_as_others():
     from without_pairs import scores_without_pairs
 
     world = contention.World(8, seed=2)
-    training = world.training()
-    scores = scores_without_pairs(training, world.bubbles())
+    training, bubbles = world.training(), world.bubbles()
+    scores = scores_without_pairs(training, bubbles)
     assert scores.r2 > 0.9 and scores.mae < 0.03
-    wrong = BubbleModel(
-        dict(zip(world.bubbles().programs, reversed(world.bubbles().programs.values()), strict=True))
-    )
+    mixed = zip(bubbles.programs, reversed(bubbles.programs.values()), strict=True)
+    wrong = BubbleModel(dict(mixed))
     assert scores_without_pairs(training, wrong).mae > scores.mae

@@ -57,6 +57,8 @@ def test_what_is_slower_than_the_largest_bubble_has_its_score_and_is_told():
     one = calibration_of()
     assert one.score(measured(5.0)).value == 8 and one.is_beyond(measured(5.0))
     assert one.score(measured(0.97)).value == 0 and not one.is_beyond(measured(1.7))
+    with pytest.raises(DataError, match="falls"):
+        calibration_of(gain=-0.5)
 
 
 def test_an_uncertain_curve_widens_the_score():
@@ -75,17 +77,11 @@ def test_other_levels_are_refused(level):
 @pytest.mark.parametrize(
     "settings",
     [
-        (BubbleSetting(0, 0.0),),
-        tuple(BubbleSetting(1, 0.0) for _ in LEVELS),
-        tuple(BubbleSetting(level, -1.0) for level in LEVELS),
-        tuple(BubbleSetting(level, float("nan")) for level in LEVELS),
+        [(0, 0.0)],
+        [(1, 0.0) for _ in LEVELS],
+        *([(level, rate) for level in LEVELS] for rate in (-1.0, float("nan"))),
     ],
 )
 def test_what_are_no_bubbles_is_refused(settings):
     with pytest.raises(DataError, match="calibration of bubbles"):
-        calibration_of(settings=settings)
-
-
-def test_a_curve_of_the_probe_that_falls_is_refused():
-    with pytest.raises(DataError, match="falls"):
-        calibration_of(gain=-0.5)
+        calibration_of(settings=tuple(BubbleSetting(*row) for row in settings))

@@ -1,7 +1,6 @@
 """Curves from shutters in which a bubble ran: their intervals, and reasons where there is no curve."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -171,9 +170,8 @@ def test_probes_of_several_nodes_are_one_sample():
     assert found.n == MIN_PROBES and found.low <= 3.0 <= found.high
     missing = both.copy()
     missing["probe_slowdown"][-1] = 0.0
-    assert (
-        probe_score(missing, levels)[1] == f"the probe ran in {MIN_PROBES - 1} shutters, {MIN_PROBES} needed"
-    )
+    reason = f"the probe ran in {MIN_PROBES - 1} shutters, {MIN_PROBES} needed"
+    assert probe_score(missing, levels)[1] == reason
     levels["probe_slowdown"][-1] += 0.1
     assert "the nodes have different calibrations" in probe_score(both, levels)[1]
 
@@ -199,15 +197,9 @@ PROBE_CURVE = 1 + np.arange(9) / 10
 
 
 def bubble_levels():
-    return table(
-        "bubble_levels",
-        {
-            "level": np.arange(9),
-            "probe_slowdown": PROBE_CURVE,
-            "probe_low": np.maximum(PROBE_CURVE - 0.01, 1) - 1e-9,
-            "probe_high": PROBE_CURVE + 0.01,
-        },
-    )
+    low = np.maximum(PROBE_CURVE - 0.01, 1) - 1e-9
+    columns = {"probe_slowdown": PROBE_CURVE, "probe_low": low, "probe_high": PROBE_CURVE + 0.01}
+    return table("bubble_levels", {"level": np.arange(9)} | columns)
 
 
 def probed(seed, n_probes, slowdown, n_late=3):
@@ -293,17 +285,15 @@ def test_too_little_is_no_curve(n_shutters, frac, reason):
 
 
 def test_a_job_without_counts_has_no_curve():
-    _, shutters, _ = bubbled(4)
-    found = bubbled_slowdowns("loops", shutters, table("counts"))
+    found = bubbled_slowdowns("loops", bubbled(4)[1], table("counts"))
     assert found.curve is None and "no shutter with a bubble has counts" in found.reason
 
 
 def curve_of(slowdown, half=0.05, levels=(2.0, 4.0)):
     value = np.concatenate([[1.0], slowdown])
     ends = np.exp(np.where(value == 1.0, 0.0, half))
-    return SensitivityCurve(
-        "loops", np.concatenate([[0.0], levels]), value, value / ends, value * ends, 6, "production"
-    )
+    columns = (np.concatenate([[0.0], levels]), value, value / ends, value * ends)
+    return SensitivityCurve("loops", *columns, 6, "production")
 
 
 def test_runs_of_one_program_add_up():
@@ -408,15 +398,10 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err
     assert "no score" not in said.err, "no probe was wanted"
     assert curves_file.read(str(curves))["loops"].score.value == pytest.approx(3.5)
-    without = profile_of("./loops 5", 3)
-    shutters = without.tables["shutters"].copy()
-    shutters["probe_slowdown"] = 0
-    hdf5.write(replace(without, tables={**without.tables, "shutters": shutters}), paths[2])
+    hdf5.write(replace_shutters(profile_of("./loops 5", 3), probe_slowdown=0), paths[2])
     assert main.main(["bubble", "collect", *map(str, paths)]) == 0
-    assert (
-        f"none.h5: no score of loops: the probe ran in 0 shutters, {MIN_PROBES} needed"
-        in capsys.readouterr().err
-    )
+    said = f"none.h5: no score of loops: the probe ran in 0 shutters, {MIN_PROBES} needed"
+    assert said in capsys.readouterr().err
     hdf5.write(sample.profile(), paths[2])
     assert main.main(["bubble", "collect", str(paths[2])]) == 3
     assert "no profile has a curve or a score" in capsys.readouterr().err

@@ -20,9 +20,7 @@ LEVELS = np.arange(9.0)
 ALGORITHMS = {
     "binary-brute": propagation.binary_brute,
     "binary-optimized": propagation.binary_optimized,
-    "random-30": lambda profile, n, m: propagation.random_settings(
-        profile, n, m, 0.3, np.random.default_rng(0)
-    ),
+    "random-30": lambda *what: propagation.random_settings(*what, 0.3, np.random.default_rng(0)),
 }
 
 
@@ -107,13 +105,10 @@ def test_random_settings_cost_what_was_asked():
         assert round(found.cost_frac * 65) == n
 
 
-@pytest.mark.parametrize("frac", [0.0, 1.5, -1.0])
-def test_a_part_that_is_none_is_refused(frac):
-    with pytest.raises(UsageError, match="must be in"):
-        propagation.random_settings(lambda k, j: 1.0, 8, 8, frac, np.random.default_rng(0))
-
-
-def test_a_run_that_takes_no_time_is_refused():
+def test_a_part_that_is_none_and_a_run_that_takes_no_time_are_refused():
+    for frac in (0.0, 1.5, -1.0):
+        with pytest.raises(UsageError, match="must be in"):
+            propagation.random_settings(lambda k, j: 1.0, 8, 8, frac, np.random.default_rng(0))
     with pytest.raises(DataError, match="time without interference must be above 0, got 0"):
         propagation.binary_brute(lambda k, j: 0.0, 8, 8)
 
@@ -155,13 +150,11 @@ def test_the_policy_that_made_the_runs_is_found_from_few_of_them():
                                np.ones((8, 5), bool))  # fmt: skip
     rng = np.random.default_rng(6)
     for policy in POLICIES:
-        choice = propagation.choose_by_runs(
-            matrix,
-            lambda found, policy=policy: (
-                propagation.slowdown_under(matrix, policy, found) * rng.normal(1, 0.005)
-            ),
-            np.random.default_rng(7),
-        )
+
+        def slowdown(found, policy=policy):
+            return propagation.slowdown_under(matrix, policy, found) * rng.normal(1, 0.005)
+
+        choice = propagation.choose_by_runs(matrix, slowdown, np.random.default_rng(7))
         assert choice.policy == policy and choice.is_stable and choice.n_samples <= 20
         assert choice.error[policy] < 0.02
 

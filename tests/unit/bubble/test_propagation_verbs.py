@@ -30,9 +30,8 @@ def replay(*words):
 def test_one_disturbed_node_is_as_bad_as_all_for_nodes_that_wait_for_each_other(folder, capsys):
     assert replay("--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert (
-        found["program"] == "steps" and found["n_nodes"] == N_NODES and found["levels"] == list(range(1, 9))
-    )
+    assert (found["program"], found["n_nodes"]) == ("steps", N_NODES)
+    assert found["levels"] == list(range(1, 9))
     for level, row in zip(found["levels"], found["slowdown"], strict=True):
         assert row == pytest.approx([1 + level / 8] * N_NODES, rel=0.05)
     n_measured = sum(map(sum, found["is_measured"]))

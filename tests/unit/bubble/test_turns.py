@@ -98,9 +98,7 @@ def test_turns_without_the_co_runner_are_left_out():
     assert found[3.0].n == 7 and found[3.0].value == pytest.approx(2.5, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    "estimate", [steady_slowdown_of, lambda relative: slowdown_of(relative, np.ones(20))]
-)
+@pytest.mark.parametrize("estimate", [steady_slowdown_of, lambda found: slowdown_of(found, np.ones(20))])
 def test_intervals_hold_the_truth_as_often_as_they_say(estimate):
     rng = np.random.default_rng(9)
     found = [estimate(np.exp(-np.log(1.3) + 0.05 * rng.standard_normal(20))) for _ in range(400)]

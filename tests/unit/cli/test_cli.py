@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from objects import linked
 
 from mpicoloc import config
 from mpicoloc.cli import main as cli
@@ -14,23 +15,6 @@ from mpicoloc.cli import main as cli
 def mpicoloc(*argv, **kwargs):
     kwargs = {"capture_output": True, "text": True, "timeout": 60, "check": False, **kwargs}
     return subprocess.run([sys.executable, "-m", "mpicoloc", *map(str, argv)], **kwargs)
-
-
-@pytest.fixture
-def linked(tmp_path):
-    """A program that links a library of the given name and nothing else of MPI."""
-
-    def build(soname):
-        library, program = tmp_path / soname, tmp_path / "app"
-        (tmp_path / "m.c").write_text("int MPI_Init(void) { return 0; }")
-        (tmp_path / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
-        command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, tmp_path / "m.c"]
-        subprocess.run(command, check=True, timeout=60)
-        command = ["cc", "-o", program, tmp_path / "a.c", library, f"-Wl,-rpath,{tmp_path}"]
-        subprocess.run(command, check=True, timeout=60)
-        return program
-
-    return build
 
 
 WRONG = [
@@ -87,13 +71,12 @@ def assert_one_line(result, code, words):
     assert result.returncode == code
 
 
-def test_unknown_mpi_names_the_remedy(linked, tmp_path):
-    app = linked("libmpi.so.40")
+def test_unknown_mpi_names_the_remedy(tmp_path):
+    app = linked(tmp_path / "of", "libmpi.so.40")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     # An installation whose library for that MPI is missing.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import mpicoloc.pmpi.paths as p\np.find_shim = lambda abi: None\n"
-    )
+    code = "import mpicoloc.pmpi.paths as p\np.find_shim = lambda abi: None\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
     for argv in (["preload", app], ["run", "-n", "1", app]):
         assert_one_line(mpicoloc(*argv, env=env), 4, "mpicoloc build --mpicc")
 
@@ -105,25 +88,6 @@ def test_unusable_output_path_is_refused_before_the_job(tmp_path, where):
         where = "/sys/p.h5"  # root may write into any folder of a disk
     argv = ["run", "-n", "1", "--out", tmp_path / where, sys.executable, "-c", "print('ran')"]
     assert_one_line(mpicoloc(*argv), 4, "--out")
-
-
-@pytest.mark.parametrize("content", [b"", b"text", b"\x89HDF\r\n\x1a\n" + b"\0" * 50, b"\x89HDF\r\n\x1a\n"])
-def test_a_damaged_profile_is_refused(tmp_path, content):
-    path = tmp_path / "profile.h5"
-    path.write_bytes(content)
-    assert_one_line(mpicoloc("show", path), 3, str(path))
-    assert path.read_bytes() == content
-
-
-def test_a_foreign_file_and_another_version_are_refused(tmp_path):
-    import h5py
-
-    for name, version in (("foreign.h5", None), ("future.h5", 99)):
-        with h5py.File(tmp_path / name, "w") as file:
-            file["x"] = 1
-            if version:
-                file.attrs["schema_version"] = version
-        assert_one_line(mpicoloc("show", tmp_path / name), 3, name)
 
 
 @pytest.mark.parametrize(("name", "value"), [("MPICOLOC_METER", "sundial"), ("MPICOLOC_PRICING", "barter")])
@@ -144,12 +108,6 @@ def test_a_pricing_of_the_sites_own_is_accepted(tmp_path):
     assert_one_line(mpicoloc("run", "-n", "1", "--pricing", "half", "/bin/ls", env=env), 2, "links no MPI")
 
 
-@pytest.mark.parametrize("verb", list(cli.VERBS))
-def test_every_verb_has_help(verb):
-    result = mpicoloc(verb, "--help")
-    assert result.returncode == 0 and result.stderr == "" and f"mpicoloc {verb}" in result.stdout
-
-
 def test_help_of_run_shows_every_option_with_its_unit_and_values():
     shown = cli.build_parser("run")[1].format_help()
     for option in config.OPTIONS:
@@ -164,8 +122,11 @@ def test_help_of_run_shows_every_option_with_its_unit_and_values():
 
 
 def test_no_verb_shows_the_verbs():
+    import mpicoloc as package
+
     result = mpicoloc()
     assert result.returncode == 0 and all(verb in result.stdout for verb in cli.VERBS)
+    assert mpicoloc("--version").stdout == f"mpicoloc {package.__version__}\n"
 
 
 def into_closed_pipe(*argv, stderr=subprocess.PIPE):
@@ -236,12 +197,6 @@ def test_a_sites_own_variable_is_not_told():
     assert "unknown variables: MPICOLOC_ROOT" in mpicoloc("check", env=env).stdout
 
 
-def test_version():
-    import mpicoloc as package
-
-    assert mpicoloc("--version").stdout == f"mpicoloc {package.__version__}\n"
-
-
 def test_options_end_where_the_application_begins():
     from mpicoloc.job import run
 
@@ -252,17 +207,12 @@ def test_options_end_where_the_application_begins():
     assert args.app == ["env", "-in", "x", "--trace", "-n", "9", "--bogus"]
 
 
-def test_trace_takes_the_word_all():
+def test_trace_takes_a_number_and_the_word_all():
     from mpicoloc.job import flags as job_flags
     from mpicoloc.job import run
 
     for words in (["--trace", "all"], ["--trace=all"]):
         assert job_flags.split_own([*words, "-n", "2", "all", "all"], ["-n"]) == len(words) + 2
         assert run.prepare_argv([*words, "-n", "2", "all"]) == ["--trace=all", "-n", "2", "all"]
-
-
-@pytest.mark.parametrize("words", [["--trace", "500"], ["--trace=500"]])
-def test_trace_takes_a_number(words):
-    from mpicoloc.job import run
-
-    assert run.prepare_argv([*words, "-n", "2", "lmp", "7"]) == ["--trace=500", "-n", "2", "lmp", "7"]
+    for words in (["--trace", "500"], ["--trace=500"]):
+        assert run.prepare_argv([*words, "-n", "2", "lmp", "7"]) == ["--trace=500", "-n", "2", "lmp", "7"]

@@ -62,9 +62,8 @@ def test_bash_completes(folder, capsys):
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes(folder, capsys):
     write_script("fish", folder / "script", capsys)
-    ask = "".join(
-        f"complete -C '{case}' | string replace -r '\\t.*' '' | string join ' '\n" for case in CASES
-    )
+    asked = "complete -C '{}' | string replace -r '\\t.*' '' | string join ' '\n"
+    ask = "".join(asked.format(case) for case in CASES)
     command = ["fish", "--no-config", "-c", f"source ./script\n{ask}"]
     env = {"HOME": str(folder), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)

@@ -55,8 +55,10 @@ def without(libraries, folder, *argv):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_the_table_is_what_the_extras_install():
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+def test_the_core_is_small_and_the_table_is_what_the_extras_install():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {re.split(r"[>=]", line)[0] for line in project["dependencies"]} == CORE
+    declared = project["optional-dependencies"]
     distributions = importlib.metadata.packages_distributions()
 
     def names(lines):
@@ -67,11 +69,6 @@ def test_the_table_is_what_the_extras_install():
         assert of_libraries - {"markupsafe"} == names(declared[extra]) - {"mpicoloc"}, extra
     everything = re.search(r"mpicoloc\[(.*)\]", declared["all"][0])[1].split(",")
     assert sorted(everything) == sorted(set(errors.LIBRARIES) - {"all"})
-
-
-def test_the_core_is_small():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {re.split(r"[>=]", line)[0] for line in project["dependencies"]} == CORE
 
 
 def test_the_package_for_spack_asks_for_the_same_versions():
@@ -88,20 +85,12 @@ def test_the_package_for_spack_asks_for_the_same_versions():
     assert set(theirs) - set(lean) == {"setuptools", "pycparser"}
 
 
+COMMANDS = "show job.h5,show --json job.h5,price job.h5,check,top --once,run --help,recover --help"
+
+
 @pytest.mark.parametrize(
     "argv",
-    [
-        ("show", "job.h5"),
-        ("show", "--json", "job.h5"),
-        ("price", "job.h5"),
-        ("preload", sys.executable),
-        ("check",),
-        ("top", "--once"),
-        ("run", "--help"),
-        ("recover", "--help"),
-        ("verify", "--help"),
-        ("build", "--help"),
-    ],
+    [("preload", sys.executable), *map(str.split, f"{COMMANDS},verify --help,build --help".split(","))],
     ids=" ".join,
 )
 def test_what_a_node_needs_is_in_the_core(argv, folder):

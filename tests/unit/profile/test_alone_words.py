@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import sample
 
 import mpicoloc
@@ -14,25 +13,13 @@ from mpicoloc.profile import hdf5, summary
 WORDS = "slowdown 1 (no co-runner under mpicoloc)"
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """The profile of a job that met no other one."""
+def test_it_is_told_as_such_wherever_a_slowdown_is(tmp_path, capsys):
     profile = sample.profile()
     found = replace(profile.interference, slowdown=Estimate(1.0, 1.0, 1.0, 0, "1", processor.ALONE))
-    path = str(tmp_path / "alone.h5")
-    hdf5.write(replace(profile, interference=found, job=replace(profile.job, n_nodes=1)), path)
-    return path
-
-
-def test_an_opened_profile(alone):
+    alone = str(tmp_path / "alone.h5")
+    hdf5.write(replace(profile, interference=found, job=replace(profile.job, n_nodes=1)), alone)
     said = repr(mpicoloc.open(alone))
     assert WORDS in said and "2 ranks on 1 node for" in said
-
-
-def test_the_price_of_one_job(alone, capsys):
     assert main(["price", alone]) == 0
     assert f"{WORDS}, true" in capsys.readouterr().out
-
-
-def test_the_last_line_of_run(alone):
     assert summary.result_words(alone).startswith(f": {WORDS}, price")

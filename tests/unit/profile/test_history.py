@@ -125,7 +125,7 @@ def test_an_index_that_is_no_use_is_made_anew_or_done_without(folder, cache, har
     assert note in str(again.attrs["note"])
 
 
-def test_the_list_in_each_form(folder, capsys):
+def test_the_list_in_each_form(folder, tmp_path, capsys):
     assert main(["history", "--json", str(folder)]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["job"] for row in rows] == ["4", "3", "2", "1", "0"]
@@ -136,6 +136,9 @@ def test_the_list_in_each_form(folder, capsys):
     assert main(["history", str(folder / "nowhere")]) == 3
     assert "no such folder" in capsys.readouterr().err
     assert main(["history", "--last", "x", str(folder)]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["history", str(tmp_path / "empty")]) == 0
+    assert "0 jobs" in capsys.readouterr().out
 
 
 def test_jobs_that_had_no_processor_are_told_in_the_list(folder, capsys):
@@ -152,18 +155,9 @@ def test_jobs_that_had_no_processor_are_told_in_the_list(folder, capsys):
     assert "no co-runner" in line and "run delay: part of the time" in " ".join(shown.split())
     assert main(["history", "--json", str(folder)]) == 0
     rows = {row["job"]: row for row in json.loads(capsys.readouterr().out)}
-    assert (rows["9"]["cpu_s"], rows["9"]["run_delay_s"], rows["9"]["involuntary_switches"]) == (
-        30.0,
-        90.0,
-        9,
-    )
+    known = [rows["9"][name] for name in ("cpu_s", "run_delay_s", "involuntary_switches")]
+    assert known == [30.0, 90.0, 9]
     assert rows["9"]["slowdown_method"] == "alone"
-
-
-def test_an_empty_folder_is_an_empty_list(tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    assert main(["history", str(tmp_path / "empty")]) == 0
-    assert "0 jobs" in capsys.readouterr().out
 
 
 def test_odd_names_links_and_times_cost_no_list(folder, capsys):

@@ -14,10 +14,7 @@ from mpicoloc.profile import machine
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        (
-            "processor\t: 0\nmodel name\t: AMD EPYC  7763\nprocessor : 1\nmodel name : AMD EPYC  7763\n",
-            "AMD EPYC 7763",
-        ),
+        ("model name\t: AMD EPYC  7763\nprocessor : 1\nmodel name : AMD EPYC  7763\n", "AMD EPYC 7763"),
         ("processor : 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
         ("CPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "CPU 0x41 0xd0c 0x3"),
         ("", ""),
@@ -34,12 +31,9 @@ def test_the_node_fits_into_its_table():
 
 
 def test_what_a_process_used_is_counted():
-    code = (
-        "import time; x = bytearray(1 << 26); sum(range(10**7)); time.sleep(0.01); print(flush=True); input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
+    code = "import time; x = bytearray(1 << 26); sum(range(10**7)); time.sleep(0.01); print(flush=1); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         child.stdout.readline()
         used, peak_bytes = machine.usage(child.pid), machine.peak_rss_bytes(child.pid)
         child.communicate("\n", timeout=60)

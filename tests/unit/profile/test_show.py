@@ -71,6 +71,7 @@ def test_what_was_not_measured_is_null(show):
 
 def test_the_table_says_what_matters(show):
     text = show(sample.profile(partial=True, notes=("rank 1 was killed [by 9]",)))
+    assert [line for line in text.splitlines() if line != line.rstrip()] == [], "no blanks at ends in a pipe"
     for part in ("job 42 (partial)", "lmp -in in.lj", "burst-matched", "95 %", "discount", "MPI_Allreduce",
                  "lmp+0x1234", "8 B to 15 B", "co-runners", "note: rank 1 was killed [by 9]"):  # fmt: skip
         assert part in text
@@ -82,29 +83,25 @@ def test_the_table_says_what_matters(show):
 
 
 def test_events_dropped_from_the_trace_are_said(show):
-    assert "events were dropped" not in show(sample.profile())
     profile = sample.profile()
+    assert "events were dropped" not in show(profile)
     ranks = profile.tables["ranks"].copy()
     ranks["n_events"], ranks["n_events_dropped"] = 70_000, 4_464
     text = show(replace(profile, tables={**profile.tables, "ranks": ranks}))
     n = len(ranks)
     assert f"{4_464 * n:,} of {70_000 * n:,} events were dropped" in " ".join(text.split())
-
-
-def test_a_profile_of_nothing_can_be_shown(show):
-    assert "job 42" in show(replace(sample.profile(), price=None, tables={}))
+    assert "job 42" in show(replace(profile, price=None, tables={})), "of nothing"
 
 
 def test_long_lists_are_cut_and_say_so(show):
     n = 30
     calls = [f"MPI_F{i}" for i in range(n)]
-    columns = {"i_site": range(1, n + 1), "call": calls, "n": [1] * n, "time_ns": range(n),
-               "offset": range(n)}  # fmt: skip
-    sites = table("call_sites", columns)
+    numbers = {"i_site": range(1, n + 1), "n": [1] * n, "time_ns": range(n), "offset": range(n)}
+    sites = table("call_sites", {"call": calls} | numbers)
     profile = sample.profile()
-    text = show(replace(profile, tables={**profile.tables, "call_sites": sites}))
-    assert "22 more (--all)" in text and "MPI_F22 " in text and "MPI_F21 " not in text
     many = replace(profile, tables={**profile.tables, "call_sites": sites})
+    text = show(many)
+    assert "22 more (--all)" in text and "MPI_F22 " in text and "MPI_F21 " not in text
     text = show(many, "--top", "20")
     assert "10 more (--all)" in text and "MPI_F10 " in text and "MPI_F9 " not in text
     text = show(many, "--all")
@@ -239,8 +236,3 @@ def test_several_profiles_are_shown_and_a_bad_one_does_not_hide_the_others(tmp_p
     assert main(["show", "--json", "a.h5", "none.h5", "b.h5"]) == 3
     out, err = capsys.readouterr()
     assert len(json.loads(out)) == 2 and err.startswith("mpicoloc: ") and "none.h5" in err
-
-
-def test_no_line_ends_with_blanks_in_a_pipe(show):
-    text = show(sample.profile())
-    assert [line for line in text.splitlines() if line != line.rstrip()] == []

@@ -26,8 +26,7 @@ int outer(int x)
     return y + getpid();
 }
 """
-KINDS = {"pie": ["-fPIE", "-pie"], "fixed": ["-fno-pie", "-no-pie"],
-         "library": ["-fPIC", "-shared"]}  # fmt: skip
+KINDS = {"pie": ["-fPIE", "-pie"], "fixed": ["-fno-pie", "-no-pie"], "library": ["-fPIC", "-shared"]}
 
 
 def build(folder, flags, name="app"):
@@ -48,9 +47,8 @@ def build(folder, flags, name="app"):
 def test_function_file_and_line_of_a_call(tmp_path, kind):
     path, (first, second) = build(tmp_path, ["-g", "-fno-optimize-sibling-calls", *KINDS[kind]])
     module = (str(path), elf.build_id(path))
-    found, reasons = resolve(
-        [("/nowhere", "00"), module], [(1, second), (0, 5), (1, first), (-1, 7), (1, 1 << 40)]
-    )
+    sites = [(1, second), (0, 5), (1, first), (-1, 7), (1, 1 << 40)]
+    found, reasons = resolve([("/nowhere", "00"), module], sites)
     source = str(tmp_path / "calls.c")
     assert found == [Place("outer", source, 8), Place(), Place("inlined", source, 3), Place(), Place()]
     assert str(found[0]) == "outer calls.c:8" and str(found[1]) == ""
@@ -110,9 +108,8 @@ def test_symbols_of_damaged_files_name_nothing(tmp_path):
         broken = bytearray(whole[: rng.choice((len(whole), rng.randrange(4, len(whole))))])
         for _ in range(rng.randrange(1, 5)):
             # Most of what is read stands in the header and in the table of sections at the end.
-            broken[rng.choice((rng.randrange(4, min(64, len(broken))), -rng.randrange(1, len(broken))))] = (
-                rng.randrange(256)
-            )
+            at = rng.choice((rng.randrange(4, min(64, len(broken))), -rng.randrange(1, len(broken))))
+            broken[at] = rng.randrange(256)
         path.write_bytes(broken)
         assert len(symbolize.are_named(str(path), [first, 7])) == 2
     path.write_bytes(b"")
@@ -124,9 +121,8 @@ def test_only_the_file_that_the_job_ran_is_asked(tmp_path, monkeypatch):
     path, (first, _) = build(tmp_path, ["-g"])
     before = elf.build_id(path)
     build(tmp_path, ["-g", "-O2"])
-    assert resolve([(str(path), before)], [(0, first)])[1] == [
-        f"{path} is not the file that the job ran: it was built again"
-    ]
+    _, reasons = resolve([(str(path), before)], [(0, first)])
+    assert reasons == [f"{path} is not the file that the job ran: it was built again"]
     assert "no build ID" in resolve([(str(path), "")], [(0, first)])[1][0]
     os.mkfifo(tmp_path / "pipe")
     assert "is no file" in resolve([(str(tmp_path / "pipe"), before)], [(0, first)])[1][0]
