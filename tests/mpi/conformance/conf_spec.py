@@ -1,6 +1,7 @@
-"""The cases of `cases/*.toml`: what each calls, and what is true of it at any rank of any world.
+"""The cases of `cases/*.txt`: what each calls, and what is true of it at any rank of any world.
 
-A case has a `body` (see `conf_translate`) and, as Python expressions of `rank`, `size`, `next` and `prev`:
+A case begins with `== name | key value | key value`, continued in lines with `|`; below stands its body (see
+`conf_translate`). Lines with `#` are comments. These values are Python expressions of `rank`, `size`, `next`, `prev`:
 
     sent, received   messages by world rank of the other side: {peer: [bytes of each message]}
     put, got         likewise what moves one-sided
@@ -9,20 +10,20 @@ A case has a `body` (see `conf_translate`) and, as Python expressions of `rank`,
 
 How often each function is called follows from the body. `MPI_@Bcast(...)` in a body stands for all forms of a
 collective (blocking, nonblocking, persistent and started twice; each with large counts too), `$` in name and
-body for the items of `each`; `large` adds the case with all functions in their large-count form. `ranks` says
-for which sizes of the world the case is, and `skip` gives reasons why it
-is not for an MPI, MPI/language or MPI/size.
+body for the items of `each` (`each a / b`); `large` adds the case with all functions in their large-count form.
+`ranks` says for which sizes of the world the case is, and `skip` for which MPI, MPI/language or MPI/size it is not, and
+why (`skip mpich4/1 openmpi4: reason`; `skip_persistent` for persistent forms only).
 """
 
 import functools
 import re
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import conf_translate
 
 CASES = Path(__file__).resolve().parent / "cases"
+BEGIN = re.compile(r"^== ((?:.*\n\|)*.*)\n", re.MULTILINE)
 FORM = re.compile(r"MPI_@(\w+)\((.*)\);")
 # functions of which the standard has a form with large counts
 HAS_COUNT = re.compile(
@@ -162,29 +163,36 @@ def _large(case):
     return [replace(case, name=f"{case.name}_c", body=body)] if body != case.body else []
 
 
-def _read_one(entry):
-    for item in entry.get("each", [""]):
-        values = {
-            key: value.replace("$", item) if isinstance(value, str) else value
-            for key, value in entry.items()
-            if key not in ("each", "large")
-        }
-        for key in ("ranks", "languages"):
-            if key in values:
-                values[key] = tuple(values[key])
-        case = Case(**{**values, "name": values["name"].split("(")[0]})
+def _read_value(key, text):
+    if key in ("skip", "skip_persistent"):
+        where, reason = text.split(": ")
+        return dict.fromkeys(where.split(), reason)
+    if key == "ranks":
+        return tuple(map(int, text.split()))
+    return tuple(text.split()) if key == "languages" else text
+
+
+def _read_one(head, body):
+    name, *fields = (field.strip() for field in head.split("|"))
+    texts = dict(field.partition(" ")[::2] for field in fields)
+    is_large = texts.pop("large", None) is not None
+    for item in texts.pop("each", "").split(" / "):
+        values = {key: _read_value(key, text.replace("$", item)) for key, text in texts.items()}
+        case = Case(name.replace("$", item).split("(")[0], body.replace("$", item), **values)
         if FORM.search(case.body):
             yield from _forms(case)
         else:
             yield case
-            yield from _large(case) if entry.get("large") else []
+            yield from _large(case) if is_large else []
 
 
 def read_cases():
     """All cases."""
     found = []
-    for path in sorted(CASES.glob("*.toml")):
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["case"]:
-            found += _read_one(entry)
+    for path in sorted(CASES.glob("*.txt")):
+        text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        _, *parts = BEGIN.split(text)
+        for head, body in zip(parts[::2], parts[1::2], strict=True):
+            found += _read_one(head, body)
     assert len({case.name for case in found}) == len(found), "two cases have one name"
     return found

@@ -1,6 +1,6 @@
 """A small subset of C, in which the cases are written, as C, as Fortran and as Python.
 
-One statement a line: calls of MPI, assignments, `if`, `for (i = a; i < b; i++)`, `while`, with braces. The
+One statement a line, or several assignments: calls of MPI, assignments, `if`, `for (i = a; i < b; i++)`, `while`, with braces. The
 variables are those of `conf_programs`. As Python, a body says how often a rank calls each function.
 """
 
@@ -18,6 +18,7 @@ ARRAYS = ("counts", "displs", "counts2", "displs2", "dtypes", "dtypes2", "indice
 ARRAYS += ("dims", "remain", "coords", "sbuf", "rbuf")
 CALL = re.compile(r"^MPI_(\w+)\((.*)\);$")
 FOR = re.compile(r"^for \((\w+) = (.+?); \1 < (.+?); \1\+\+\) \{$")
+ASSIGNMENT = re.compile(r"(?<=;) (?=\w+(?:\[[^=]*\])? = )")
 BLOCK = re.compile(r"^(if|while) \((.*)\) \{$")
 
 
@@ -34,14 +35,14 @@ def split_arguments(text):
 
 
 def statements(body):
-    """Lines of a body without comments, those with a one-line `if` spread over three."""
+    """Statements of a body without comments, those with a one-line `if` spread over three."""
     for line in body.splitlines():
         line = re.sub(r"\s*/\*.*\*/", "", line).strip()
         short = re.match(r"^if \((.*?)\) (MPI_.*|\w+ = .*);$", line)
         if short:
             yield from (f"if ({short.group(1)}) {{", f"{short.group(2)};", "}")
         elif line:
-            yield line
+            yield from ASSIGNMENT.split(line)
 
 
 def called(body):
