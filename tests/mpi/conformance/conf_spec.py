@@ -1,18 +1,18 @@
 """The cases of `cases/*.txt`: what each calls, and what is true of it at any rank of any world.
 
 A case begins with `== name | key value | key value`, continued in lines with `|`; below stands its body (see
-`conf_translate`). Lines with `#` are comments. These values are Python expressions of `rank`, `size`, `next`, `prev`:
+`conf_translate`). Lines with `#` are comments. Python expressions of `rank`, `size`, `next`, `prev` are:
 
     sent, received   messages by world rank of the other side: {peer: [bytes of each message]}
     put, got         likewise what moves one-sided
     gives, takes     bytes of collectives
     writes, reads    bytes of files
 
-How often each function is called follows from the body. `MPI_@Bcast(...)` in a body stands for all forms of a
-collective (blocking, nonblocking, persistent and started twice; each with large counts too), `$` in name and
-body for the items of `each` (`each a / b`); `large` adds the case with all functions in their large-count form.
-`ranks` says for which sizes of the world the case is, and `skip` for which MPI, MPI/language or MPI/size it is not, and
-why (`skip mpich4/1 openmpi4: reason`; `skip_persistent` for persistent forms only).
+How often each function is called follows from the body. `MPI_@Bcast(...)` in a body stands for all forms of
+a collective (blocking, nonblocking, persistent and started twice; each with large counts too), `$` in name
+and body for the items of `each a / b`; `large` adds the case with all functions in their large-count form.
+`ranks` says for which sizes of the world the case is, and `skip mpich4/1 openmpi4: reason` for which MPI,
+MPI/language or MPI/size it is not (`skip_persistent`: its persistent forms are not).
 """
 
 import functools
@@ -28,7 +28,7 @@ FORM = re.compile(r"MPI_@(\w+)\((.*)\);")
 # functions of which the standard has a form with large counts
 HAS_COUNT = re.compile(
     r"MPI_((?:I[bsr]?send|[BSR]send|Send|I?m?recv|Mrecv|Recv)(?:_init)?|I?[sS]endrecv(?:_replace)?|Type_(?:vector|contiguous)"
-    r"|R?[pP]ut|R?[gG]et|R?(?:[gG]et_)?[aA]ccumulate|Win_(?:create|allocate|allocate_shared)|Reduce_local"
+    r"|Buffer_(?:at|de)tach|Comm_(?:at|de)tach_buffer|R?[pP]ut|R?[gG]et|R?(?:[gG]et_)?[aA]ccumulate|Win_(?:create|allocate|allocate_shared)|Reduce_local"
     r"|File_(?:i?(?:read|write)\w*(?<!_end)))\("
 )
 LANGUAGES = ("c", "mpif_h", "use_mpi", "use_mpi_f08")
@@ -158,8 +158,7 @@ def _forms(case):
 
 def _large(case):
     """The case with all functions in their large-count form, or nothing if none has one."""
-
-    body = HAS_COUNT.sub(r"MPI_\1_c(", case.body)
+    body = HAS_COUNT.sub(r"MPI_\1_c(", case.body).replace("&base, &n)", "&base, &big_n)")
     return [replace(case, name=f"{case.name}_c", body=body)] if body != case.body else []
 
 
