@@ -173,10 +173,7 @@ static void test_other_versions(void)
     unlink(path);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {
+static const named_test tests[] = {
     {"garbage", test_garbage},
     {"shortened", test_shortened},
     {"replaced", test_replaced},
@@ -186,12 +183,6 @@ static const struct {
 int main(int argc, char **argv)
 {
     alarm(TEST_LIMIT_S);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
-            continue;
-        int before = n_failed;
-        tests[i].run();
-        fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
-    }
+    run_named(tests, sizeof tests / sizeof *tests, argc > 1 ? argv[1] : NULL);
     return n_failed;
 }

@@ -328,20 +328,17 @@ static void test_hardware(void)
     stop(&w);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {{"windows", test_windows},
-             {"spans", test_spans_apart},
-             {"late", test_late_times},
-             {"first", test_first_window},
-             {"light", test_calls_that_are_only_counted},
-             {"fork", test_fork},
-             {"limit", test_no_descriptors},
-             {"closed", test_descriptors_of_others},
-             {"ended", test_ended_thread},
-             {"pinned", test_counters_pinned_by_others},
-             {"hardware", test_hardware}};
+static const named_test tests[] = {{"windows", test_windows},
+                                   {"spans", test_spans_apart},
+                                   {"late", test_late_times},
+                                   {"first", test_first_window},
+                                   {"light", test_calls_that_are_only_counted},
+                                   {"fork", test_fork},
+                                   {"limit", test_no_descriptors},
+                                   {"closed", test_descriptors_of_others},
+                                   {"ended", test_ended_thread},
+                                   {"pinned", test_counters_pinned_by_others},
+                                   {"hardware", test_hardware}};
 
 int main(int argc, char **argv)
 {
@@ -356,9 +353,7 @@ int main(int argc, char **argv)
         return 1;
     segment = mc_own_segment();
     counts = mc_thread_counts_open();
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (argc > 1 && strcmp(argv[1], tests[i].name) == 0)
-            tests[i].run();
+    run_named(tests, sizeof tests / sizeof *tests, argc > 1 ? argv[1] : "");
     mc_thread_counts_close(counts);
     mc_forget();
     return n_failed;

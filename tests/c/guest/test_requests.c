@@ -1,21 +1,10 @@
 /* The table of requests: what is added is found once, whoever completes it and whenever handles come back. Exit code:
    number of failed checks. */
+#include "../support/check.h"
 #include "guest/calls/requests.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-static int n_failed;
-
-#define CHECK_EQUAL(got, want) \
-    do { \
-        unsigned long long g = (unsigned long long)(got), w = (unsigned long long)(want); \
-        if (g != w) { \
-            fprintf(stderr, "%s:%d: %s is %llu, should be %llu\n", __FILE__, __LINE__, #got, g, w); \
-            __atomic_add_fetch(&n_failed, 1, __ATOMIC_RELAXED); \
-        } \
-    } while (0)
 
 MC_OP_TABLE(static, small, 16);
 MC_OP_TABLE(static, table, 1024);

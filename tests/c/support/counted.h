@@ -63,11 +63,6 @@ static int n_open(int first, int last)
     return n;
 }
 
-typedef struct named_test {
-    const char *name;
-    void (*run)(void);
-} named_test;
-
 /* Without a PMU, or where nobody may count, there is nothing to look at. */
 static const char *missing(const char *test)
 {
@@ -94,9 +89,7 @@ static int run_test(int argc, char **argv, const named_test *tests, size_t n)
     }
     if (mc_start(&identity) != MC_OK)
         return 1;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(argv[1], tests[i].name) == 0)
-            tests[i].run();
+    run_named(tests, n, argv[1]);
     __atomic_store_n(&mc_recording, 1, __ATOMIC_RELEASE);
     mc_forget();
     return n_failed;

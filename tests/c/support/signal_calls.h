@@ -45,6 +45,10 @@ typedef struct sleeping_call {
     void (*end)(call_things *, pid_t); /* NULL: its time ends it */
 } sleeping_call;
 
+#define CALL(name) static inline int call_##name(__attribute__((unused)) call_things *t)
+#define END(name) \
+    static inline void end_##name(__attribute__((unused)) call_things *t, __attribute__((unused)) pid_t pid)
+
 static volatile sig_atomic_t n_own_signals;
 
 static inline void on_own_signal(int signal)
@@ -73,29 +77,46 @@ static inline int ended(long result, long wanted)
     return result == wanted ? 0 : result < 0 ? errno : -1;
 }
 
-static inline int call_poll(call_things *t)
+CALL(poll)
 {
     struct pollfd fd = {t->pipe[0], POLLIN, 0};
     return ended(poll(&fd, 1, CALL_MS), 0);
 }
 
-static inline int call_ppoll(call_things *t)
+static inline int do_ppoll(const call_things *t, const sigset_t *mask)
 {
     struct pollfd fd = {t->pipe[0], POLLIN, 0};
     struct timespec time = call_time();
-    return ended(ppoll(&fd, 1, &time, NULL), 0);
+    return ended(ppoll(&fd, 1, &time, mask), 0);
 }
 
-static inline int call_ppoll_mask(call_things *t)
+static inline int do_pselect(const call_things *t, const sigset_t *mask)
 {
-    struct pollfd fd = {t->pipe[0], POLLIN, 0};
+    fd_set set;
     struct timespec time = call_time();
-    sigset_t mask;
+    FD_ZERO(&set);
+    FD_SET(t->pipe[0], &set);
+    return ended(pselect(t->pipe[0] + 1, &set, NULL, NULL, &time, mask), 0);
+}
+
+static inline const sigset_t *no_signals(void)
+{
+    static sigset_t mask;
     sigemptyset(&mask);
-    return ended(ppoll(&fd, 1, &time, &mask), 0);
+    return &mask;
 }
 
-static inline int call_select(call_things *t)
+CALL(ppoll)
+{
+    return do_ppoll(t, NULL);
+}
+
+CALL(ppoll_mask)
+{
+    return do_ppoll(t, no_signals());
+}
+
+CALL(select)
 {
     fd_set set;
     struct timeval time = {0, CALL_MS * 1000};
@@ -104,96 +125,83 @@ static inline int call_select(call_things *t)
     return ended(select(t->pipe[0] + 1, &set, NULL, NULL, &time), 0);
 }
 
-static inline int call_pselect(call_things *t)
+CALL(pselect)
 {
-    fd_set set;
-    struct timespec time = call_time();
-    FD_ZERO(&set);
-    FD_SET(t->pipe[0], &set);
-    return ended(pselect(t->pipe[0] + 1, &set, NULL, NULL, &time, NULL), 0);
+    return do_pselect(t, NULL);
 }
 
-static inline int call_pselect_mask(call_things *t)
+CALL(pselect_mask)
 {
-    fd_set set;
-    struct timespec time = call_time();
-    sigset_t mask;
-    sigemptyset(&mask);
-    FD_ZERO(&set);
-    FD_SET(t->pipe[0], &set);
-    return ended(pselect(t->pipe[0] + 1, &set, NULL, NULL, &time, &mask), 0);
+    return do_pselect(t, no_signals());
 }
 
-static inline int call_epoll_wait(call_things *t)
+static inline int make_epoll(const call_things *t)
 {
     struct epoll_event event = {.events = EPOLLIN};
     int fd = epoll_create1(0);
     epoll_ctl(fd, EPOLL_CTL_ADD, t->pipe[0], &event);
-    return ended(epoll_wait(fd, &event, 1, CALL_MS), 0);
+    return fd;
 }
 
-static inline int call_epoll_pwait(call_things *t)
+CALL(epoll_wait)
 {
-    struct epoll_event event = {.events = EPOLLIN};
-    int fd = epoll_create1(0);
-    epoll_ctl(fd, EPOLL_CTL_ADD, t->pipe[0], &event);
-    return ended(epoll_pwait(fd, &event, 1, CALL_MS, NULL), 0);
+    struct epoll_event event;
+    return ended(epoll_wait(make_epoll(t), &event, 1, CALL_MS), 0);
 }
 
-static inline int call_nanosleep(call_things *t)
+CALL(epoll_pwait)
 {
-    (void)t;
+    struct epoll_event event;
+    return ended(epoll_pwait(make_epoll(t), &event, 1, CALL_MS, NULL), 0);
+}
+
+CALL(nanosleep)
+{
     struct timespec time = call_time();
     return ended(nanosleep(&time, NULL), 0);
 }
 
-static inline int call_nanosleep_rest(call_things *t)
+CALL(nanosleep_rest)
 {
-    (void)t;
     struct timespec time = call_time();
     return ended(nanosleep(&time, &time), 0);
 }
 
-static inline int call_clock_nanosleep(call_things *t)
+CALL(clock_nanosleep)
 {
-    (void)t;
     struct timespec time = call_time();
     return clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
-static inline int call_clock_nanosleep_abs(call_things *t)
+CALL(clock_nanosleep_abs)
 {
-    (void)t;
     struct timespec time = call_end(CLOCK_MONOTONIC);
     return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
 }
 
-static inline int call_usleep(call_things *t)
+CALL(usleep)
 {
-    (void)t;
     return ended(usleep(CALL_MS * 1000), 0);
 }
 
-static inline int call_sleep(call_things *t)
+CALL(sleep)
 {
-    (void)t;
     uint64_t begin = mc_now_ns(); /* what sleep() returns is rounded */
     sleep(1);
     return mc_now_ns() - begin >= 1000000000u ? 0 : EINTR;
 }
 
-static inline int call_mutex(call_things *t)
+CALL(mutex)
 {
     return pthread_mutex_lock(&t->mutex);
 }
 
-static inline void end_mutex(call_things *t, pid_t pid)
+END(mutex)
 {
-    (void)pid;
     pthread_mutex_unlock(&t->mutex);
 }
 
-static inline int call_cond_wait(call_things *t)
+CALL(cond_wait)
 {
     pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&own);
@@ -201,14 +209,13 @@ static inline int call_cond_wait(call_things *t)
     return error ? error : t->flag ? 0 : -1;
 }
 
-static inline void end_cond_wait(call_things *t, pid_t pid)
+END(cond_wait)
 {
-    (void)pid;
     t->flag = 1;
     pthread_cond_broadcast(&t->condition);
 }
 
-static inline int call_cond_timedwait(call_things *t)
+CALL(cond_timedwait)
 {
     pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
     struct timespec time = call_end(CLOCK_REALTIME);
@@ -217,48 +224,47 @@ static inline int call_cond_timedwait(call_things *t)
     return error == ETIMEDOUT ? 0 : error ? error : -1;
 }
 
-static inline int call_sem_wait(call_things *t)
+CALL(sem_wait)
 {
     return ended(sem_wait(&t->semaphore), 0);
 }
 
-static inline void end_sem_wait(call_things *t, pid_t pid)
+END(sem_wait)
 {
-    (void)pid;
     sem_post(&t->semaphore);
 }
 
-static inline int call_sem_timedwait(call_things *t)
+CALL(sem_timedwait)
 {
     struct timespec time = call_end(CLOCK_REALTIME);
     return sem_timedwait(&t->semaphore, &time) == 0 ? -1 : errno == ETIMEDOUT ? 0 : errno;
 }
 
-static inline int call_futex(call_things *t)
+CALL(futex)
 {
     struct timespec time = call_time();
     long result = syscall(SYS_futex, &t->flag, 0 /* FUTEX_WAIT */, 0, &time, NULL, 0);
     return result == 0 ? -1 : errno == ETIMEDOUT ? 0 : errno;
 }
 
-static inline int call_read(call_things *t)
+CALL(read)
 {
     char byte;
     return ended(read(t->pipe[0], &byte, 1), 1);
 }
 
-static inline void end_read(call_things *t, pid_t pid)
+END(read)
 {
-    (void)pid;
     if (write(t->pipe[1], "x", 1) != 1)
         abort();
 }
 
-static inline void limit_socket(call_things *t)
+static inline int limited_socket(const call_things *t)
 {
     struct timeval time = {0, CALL_MS * 1000};
     setsockopt(t->pair[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     setsockopt(t->pair[0], SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+    return t->pair[0];
 }
 
 static inline int timed_out(ssize_t n)
@@ -266,39 +272,36 @@ static inline int timed_out(ssize_t n)
     return n >= 0 ? -1 : errno == EAGAIN ? 0 : errno;
 }
 
-static inline int call_read_timeout(call_things *t)
+CALL(read_timeout)
 {
     char byte;
-    limit_socket(t);
-    return timed_out(read(t->pair[0], &byte, 1));
+    return timed_out(read(limited_socket(t), &byte, 1));
 }
 
-static inline int call_recv_timeout(call_things *t)
+CALL(recv_timeout)
 {
     char byte;
-    limit_socket(t);
-    return timed_out(recv(t->pair[0], &byte, 1, 0));
+    return timed_out(recv(limited_socket(t), &byte, 1, 0));
 }
 
-static inline int call_recvmsg_timeout(call_things *t)
+CALL(recvmsg_timeout)
 {
     char byte;
     struct iovec vector = {&byte, 1};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    limit_socket(t);
-    return timed_out(recvmsg(t->pair[0], &message, 0));
+    return timed_out(recvmsg(limited_socket(t), &message, 0));
 }
 
-static inline int call_send_timeout(call_things *t)
+CALL(send_timeout)
 {
     static char block[4096];
-    limit_socket(t);
-    while (send(t->pair[0], block, sizeof block, MSG_DONTWAIT) > 0)
+    int fd = limited_socket(t);
+    while (send(fd, block, sizeof block, MSG_DONTWAIT) > 0)
         ;
-    return timed_out(send(t->pair[0], block, sizeof block, 0));
+    return timed_out(send(fd, block, sizeof block, 0));
 }
 
-static inline int call_accept(call_things *t)
+CALL(accept)
 {
     return accept(t->listener, NULL, NULL) >= 0 ? 0 : errno;
 }
@@ -312,22 +315,20 @@ static inline int connect_to(const call_things *t)
     return connect(fd, (struct sockaddr *)&name, size);
 }
 
-static inline void end_accept(call_things *t, pid_t pid)
+END(accept)
 {
-    (void)pid;
     if (connect_to(t) != 0)
         abort();
 }
 
 /* The listener's queue holds one; the second waits. */
-static inline int call_connect(call_things *t)
+CALL(connect)
 {
     return connect_to(t) != 0 || connect_to(t) != 0 ? errno : 0;
 }
 
-static inline void end_connect(call_things *t, pid_t pid)
+END(connect)
 {
-    (void)pid;
     accept(t->listener, NULL, NULL);
 }
 
@@ -340,70 +341,61 @@ static inline sigset_t own_signals(void)
     return set;
 }
 
-static inline int call_sigtimedwait(call_things *t)
+CALL(sigtimedwait)
 {
-    (void)t;
     struct timespec time = call_time();
     sigset_t set = own_signals();
     return sigtimedwait(&set, NULL, &time) >= 0 ? -1 : errno == EAGAIN ? 0 : errno;
 }
 
-static inline int call_sigwait(call_things *t)
+CALL(sigwait)
 {
-    (void)t;
     int signal;
     sigset_t set = own_signals();
     return sigwait(&set, &signal);
 }
 
-static inline int call_sigwaitinfo(call_things *t)
+CALL(sigwaitinfo)
 {
-    (void)t;
     sigset_t set = own_signals();
     return ended(sigwaitinfo(&set, NULL), SIGUSR1);
 }
 
-static inline int call_pause(call_things *t)
+CALL(pause)
 {
-    (void)t;
     signal(SIGUSR1, on_own_signal);
     pause();
     return n_own_signals == 1 ? 0 : EINTR;
 }
 
-static inline int call_sigsuspend(call_things *t)
+CALL(sigsuspend)
 {
-    (void)t;
-    sigset_t set;
     signal(SIGUSR1, on_own_signal);
     own_signals();
-    sigemptyset(&set);
-    sigsuspend(&set);
+    sigsuspend(no_signals());
     return n_own_signals == 1 ? 0 : EINTR;
 }
 
-static inline void end_by_signal(call_things *t, pid_t pid)
+END(by_signal)
 {
-    (void)t;
     kill(pid, SIGUSR1);
 }
 
-static inline int call_semop(call_things *t)
+CALL(semop)
 {
     struct sembuf take = {0, -1, 0};
     return ended(semop(t->sysv_sem, &take, 1), 0);
 }
 
-static inline int call_semtimedop(call_things *t)
+CALL(semtimedop)
 {
     struct sembuf take = {0, -1, 0};
     struct timespec time = call_time();
     return semtimedop(t->sysv_sem, &take, 1, &time) == 0 ? -1 : errno == EAGAIN ? 0 : errno;
 }
 
-static inline void end_semop(call_things *t, pid_t pid)
+END(semop)
 {
-    (void)pid;
     semop(t->sysv_sem, &(struct sembuf){0, 1, 0}, 1);
 }
 
@@ -412,15 +404,14 @@ struct short_message {
     char text[8];
 };
 
-static inline int call_msgrcv(call_things *t)
+CALL(msgrcv)
 {
     struct short_message message;
     return msgrcv(t->sysv_queue, &message, sizeof message.text, 0, 0) >= 0 ? 0 : errno;
 }
 
-static inline void end_msgrcv(call_things *t, pid_t pid)
+END(msgrcv)
 {
-    (void)pid;
     struct short_message message = {1, "hello"};
     msgsnd(t->sysv_queue, &message, sizeof message.text, 0);
 }
@@ -432,18 +423,17 @@ static inline int open_again(const call_things *t)
     return open(path, O_RDWR);
 }
 
-static inline int call_flock(call_things *t)
+CALL(flock)
 {
     return ended(flock(open_again(t), LOCK_EX), 0);
 }
 
-static inline void end_flock(call_things *t, pid_t pid)
+END(flock)
 {
-    (void)pid;
     flock(t->locked_file, LOCK_UN);
 }
 
-static inline int call_waitpid(call_things *t)
+CALL(waitpid)
 {
     char byte;
     pid_t pid = fork();

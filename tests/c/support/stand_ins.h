@@ -3,15 +3,14 @@
 #ifndef MC_TEST_STAND_INS_H
 #define MC_TEST_STAND_INS_H
 
+#include "check.h"
 #include "common/counters/pmu.h"
 #include "common/counters/tally.h"
 #include "guest/hooks.h"
 
-#include <stdio.h>
 #include <time.h>
 
 static uint64_t clock_ns = 1000;
-static int n_failed;
 
 int clock_gettime(clockid_t id, struct timespec *now)
 {
@@ -61,14 +60,5 @@ void mc_pmu_stop(mc_segment *segment)
 void mc_pmu_forget(void)
 {
 }
-
-#define CHECK_EQUAL(got, want) \
-    do { \
-        unsigned long long g = (got), w = (want); \
-        if (g != w) { \
-            fprintf(stderr, "%s:%d: %s is %llu, should be %llu\n", __FILE__, __LINE__, #got, g, w); \
-            n_failed++; \
-        } \
-    } while (0)
 
 #endif

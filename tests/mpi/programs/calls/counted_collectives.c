@@ -99,41 +99,50 @@ static void unknown(const char *name)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Name in the plan, in MPI, and behind MPI_I; arguments up to the communicator w. Those that have all forms: */
+#define IN_ALL_FORMS(X) \
+    X("bcast", Bcast, bcast, in, n, d, root, w) \
+    X("reduce", Reduce, reduce, in, out, n, d, MPI_SUM, root, w) \
+    X("allreduce", Allreduce, allreduce, in, out, n, d, MPI_SUM, w) \
+    X("gather", Gather, gather, in, n, d, out, n, d, root, w) \
+    X("scatter", Scatter, scatter, in, n, d, out, n, d, root, w) \
+    X("allgather", Allgather, allgather, in, n, d, out, n, d, w) \
+    X("alltoall", Alltoall, alltoall, in, n, d, out, n, d, w) \
+    X("barrier", Barrier, barrier, w) \
+    X("scan", Scan, scan, in, out, n, d, MPI_SUM, w) \
+    X("exscan", Exscan, exscan, in, out, n, d, MPI_SUM, w) \
+    X("reduce_scatter_block", Reduce_scatter_block, reduce_scatter_block, in, out, n, d, MPI_SUM, w) \
+    X("reduce_scatter", Reduce_scatter, reduce_scatter, in, out, counts, d, MPI_SUM, w) \
+    X("allgatherv", Allgatherv, allgatherv, in, counts[rank], d, out, counts, displacements, d, w)
+/* And those that are only made blocking. */
+#define BLOCKING_ONLY(X) \
+    X("gatherv", Gatherv, gatherv, in, counts[rank], d, out, counts, displacements, d, root, w) \
+    X("scatterv", Scatterv, scatterv, in, counts, displacements, d, out, counts[rank], d, root, w)
+
+#define RUN(text, call, later, ...) \
+    if (!strcmp(name, text)) { \
+        MPI_##call(__VA_ARGS__); \
+        return; \
+    }
+#define RUN_LATER(text, call, later, ...) \
+    if (!strcmp(name, text)) { \
+        MPI_I##later(__VA_ARGS__, &r); \
+        MPI_Wait(&r, MPI_STATUS_IGNORE); \
+        return; \
+    }
+#define RUN_OFTEN(text, call, later, ...) \
+    if (!strcmp(name, text)) { \
+        INIT(call)(__VA_ARGS__, MPI_INFO_NULL, &r); \
+        run_twice(r); \
+        return; \
+    }
+
 static void run_blocking(const char *name, int n, int root, int rank, double *in, double *out, MPI_Comm w)
 {
     MPI_Datatype d = MPI_DOUBLE;
-    if (!strcmp(name, "bcast"))
-        MPI_Bcast(in, n, d, root, w);
-    else if (!strcmp(name, "reduce"))
-        MPI_Reduce(in, out, n, d, MPI_SUM, root, w);
-    else if (!strcmp(name, "allreduce"))
-        MPI_Allreduce(in, out, n, d, MPI_SUM, w);
-    else if (!strcmp(name, "gather"))
-        MPI_Gather(in, n, d, out, n, d, root, w);
-    else if (!strcmp(name, "scatter"))
-        MPI_Scatter(in, n, d, out, n, d, root, w);
-    else if (!strcmp(name, "allgather"))
-        MPI_Allgather(in, n, d, out, n, d, w);
-    else if (!strcmp(name, "alltoall"))
-        MPI_Alltoall(in, n, d, out, n, d, w);
-    else if (!strcmp(name, "barrier"))
-        MPI_Barrier(w);
-    else if (!strcmp(name, "scan"))
-        MPI_Scan(in, out, n, d, MPI_SUM, w);
-    else if (!strcmp(name, "exscan"))
-        MPI_Exscan(in, out, n, d, MPI_SUM, w);
-    else if (!strcmp(name, "reduce_scatter_block"))
-        MPI_Reduce_scatter_block(in, out, n, d, MPI_SUM, w);
-    else if (!strcmp(name, "reduce_scatter"))
-        MPI_Reduce_scatter(in, out, counts, d, MPI_SUM, w);
-    else if (!strcmp(name, "gatherv"))
-        MPI_Gatherv(in, counts[rank], d, out, counts, displacements, d, root, w);
-    else if (!strcmp(name, "scatterv"))
-        MPI_Scatterv(in, counts, displacements, d, out, counts[rank], d, root, w);
-    else if (!strcmp(name, "allgatherv"))
-        MPI_Allgatherv(in, counts[rank], d, out, counts, displacements, d, w);
-    else
-        unknown(name);
+    IN_ALL_FORMS(RUN)
+    BLOCKING_ONLY(RUN)
+    unknown(name);
 }
 
 static void run_nonblocking(const char *name, int n, int root, int rank, double *in, double *out)
@@ -141,35 +150,17 @@ static void run_nonblocking(const char *name, int n, int root, int rank, double 
     MPI_Comm w = MPI_COMM_WORLD;
     MPI_Datatype d = MPI_DOUBLE;
     MPI_Request r;
-    if (!strcmp(name, "bcast"))
-        MPI_Ibcast(in, n, d, root, w, &r);
-    else if (!strcmp(name, "reduce"))
-        MPI_Ireduce(in, out, n, d, MPI_SUM, root, w, &r);
-    else if (!strcmp(name, "allreduce"))
-        MPI_Iallreduce(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "gather"))
-        MPI_Igather(in, n, d, out, n, d, root, w, &r);
-    else if (!strcmp(name, "scatter"))
-        MPI_Iscatter(in, n, d, out, n, d, root, w, &r);
-    else if (!strcmp(name, "allgather"))
-        MPI_Iallgather(in, n, d, out, n, d, w, &r);
-    else if (!strcmp(name, "alltoall"))
-        MPI_Ialltoall(in, n, d, out, n, d, w, &r);
-    else if (!strcmp(name, "barrier"))
-        MPI_Ibarrier(w, &r);
-    else if (!strcmp(name, "scan"))
-        MPI_Iscan(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "exscan"))
-        MPI_Iexscan(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "reduce_scatter_block"))
-        MPI_Ireduce_scatter_block(in, out, n, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "reduce_scatter"))
-        MPI_Ireduce_scatter(in, out, counts, d, MPI_SUM, w, &r);
-    else if (!strcmp(name, "allgatherv"))
-        MPI_Iallgatherv(in, counts[rank], d, out, counts, displacements, d, w, &r);
-    else
-        unknown(name);
+    IN_ALL_FORMS(RUN_LATER)
+    unknown(name);
+}
+
+static void run_twice(MPI_Request r)
+{
+    MPI_Start(&r);
     MPI_Wait(&r, MPI_STATUS_IGNORE);
+    MPI_Startall(1, &r);
+    MPI_Wait(&r, MPI_STATUS_IGNORE);
+    MPI_Request_free(&r);
 }
 
 static void run_persistent(const char *name, int n, int root, int rank, double *in, double *out)
@@ -177,39 +168,8 @@ static void run_persistent(const char *name, int n, int root, int rank, double *
     MPI_Comm w = MPI_COMM_WORLD;
     MPI_Datatype d = MPI_DOUBLE;
     MPI_Request r;
-    if (!strcmp(name, "bcast"))
-        INIT(Bcast)(in, n, d, root, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "reduce"))
-        INIT(Reduce)(in, out, n, d, MPI_SUM, root, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "allreduce"))
-        INIT(Allreduce)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "gather"))
-        INIT(Gather)(in, n, d, out, n, d, root, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "scatter"))
-        INIT(Scatter)(in, n, d, out, n, d, root, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "allgather"))
-        INIT(Allgather)(in, n, d, out, n, d, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "alltoall"))
-        INIT(Alltoall)(in, n, d, out, n, d, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "barrier"))
-        INIT(Barrier)(w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "scan"))
-        INIT(Scan)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "exscan"))
-        INIT(Exscan)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "reduce_scatter_block"))
-        INIT(Reduce_scatter_block)(in, out, n, d, MPI_SUM, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "reduce_scatter"))
-        INIT(Reduce_scatter)(in, out, counts, d, MPI_SUM, w, MPI_INFO_NULL, &r);
-    else if (!strcmp(name, "allgatherv"))
-        INIT(Allgatherv)(in, counts[rank], d, out, counts, displacements, d, w, MPI_INFO_NULL, &r);
-    else
-        unknown(name);
-    MPI_Start(&r);
-    MPI_Wait(&r, MPI_STATUS_IGNORE);
-    MPI_Startall(1, &r);
-    MPI_Wait(&r, MPI_STATUS_IGNORE);
-    MPI_Request_free(&r);
+    IN_ALL_FORMS(RUN_OFTEN)
+    unknown(name);
 }
 
 static MPI_Comm between;
