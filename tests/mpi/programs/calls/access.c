@@ -1,9 +1,7 @@
 /* One-sided communication, files, neighbours and communicators that come and go. Truth: test_volume.py. */
-#include <mpi.h>
-#include <stdio.h>
-#include <string.h>
+#include "../ranks.h"
 
-static int rank, n_ranks, next, previous;
+static int next, previous;
 
 /* To the next rank of the world: 3 puts, 2 gets, 2 accumulates, and each way of both. The window's ranks are
    reversed. */
@@ -12,7 +10,7 @@ static void one_sided(void)
     MPI_Comm reversed;
     MPI_Win win;
     MPI_Request request;
-    int out[32] = {0}, in[32], target = n_ranks - 1 - next, *base;
+    int out[32] = {0}, in[32], target = size - 1 - next, *base;
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
     MPI_Win_allocate(32 * sizeof(int), sizeof(int), MPI_INFO_NULL, reversed, &base, &win);
     MPI_Win_lock_all(0, win);
@@ -51,7 +49,7 @@ static void both_ways(void)
     MPI_Win_fence(0, win);
     MPI_Get_accumulate(out, 16, MPI_INT, in, 16, MPI_INT, next, 0, 16, MPI_INT, MPI_SUM, win);
     MPI_Win_fence(0, win);
-    MPI_Sendrecv(out, 30, MPI_INT, next, 0, in, 30, MPI_INT, (rank + n_ranks - 1) % n_ranks, 0, MPI_COMM_WORLD,
+    MPI_Sendrecv(out, 30, MPI_INT, next, 0, in, 30, MPI_INT, (rank + size - 1) % size, 0, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     MPI_Win_free(&win);
 }
@@ -63,7 +61,7 @@ static void files(const char *path)
     MPI_Status status;
     MPI_Request request;
     char out[100] = {0}, in[1000];
-    MPI_Offset at = 1000 * rank, end = 1000 * n_ranks - 900;
+    MPI_Offset at = 1000 * rank, end = 1000 * size - 900;
     MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     MPI_File_write_at(file, at, out, 100, MPI_CHAR, MPI_STATUS_IGNORE);
     MPI_File_write_at_all(file, at, out, 25, MPI_INT, &status);
@@ -95,7 +93,7 @@ static void neighbours(void)
 {
     MPI_Comm line;
     int periods = 0, counts[2] = {3, 3}, displs[2] = {0, 3}, out[6] = {0}, in[6];
-    MPI_Cart_create(MPI_COMM_WORLD, 1, &n_ranks, &periods, 0, &line);
+    MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &periods, 0, &line);
     MPI_Neighbor_alltoall(out, 3, MPI_INT, in, 3, MPI_INT, line);
     MPI_Neighbor_alltoallv(out, counts, displs, MPI_INT, in, counts, displs, MPI_INT, line);
     MPI_Neighbor_allgather(out, 3, MPI_INT, in, 3, MPI_INT, line);
@@ -110,7 +108,7 @@ static void coming_and_going(void)
     for (int i = 0; i < 200; i++) {
         MPI_Comm comm;
         MPI_Comm_split(MPI_COMM_WORLD, 0, i % 2 ? -rank : rank, &comm);
-        int to = i % 2 ? n_ranks - 1 - next : next, from = i % 2 ? n_ranks - 1 - previous : previous;
+        int to = i % 2 ? size - 1 - next : next, from = i % 2 ? size - 1 - previous : previous;
         MPI_Irecv(in, 2, MPI_CHAR, i % 3 ? from : MPI_ANY_SOURCE, 1, comm, &late);
         MPI_Send(&out, 1, MPI_CHAR, to, 1, comm);
         if (i % 4 == 0)
@@ -140,22 +138,20 @@ static void between_groups(void)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
-    next = (rank + 1) % n_ranks;
-    previous = (rank + n_ranks - 1) % n_ranks;
-    if (strcmp(argv[1], "one_sided") == 0)
+    begin(&argc, &argv);
+    next = (rank + 1) % size;
+    previous = (rank + size - 1) % size;
+    if (is(argv[1], "one_sided"))
         one_sided();
-    if (strcmp(argv[1], "both_ways") == 0)
+    if (is(argv[1], "both_ways"))
         both_ways();
-    if (strcmp(argv[1], "files") == 0)
+    if (is(argv[1], "files"))
         files(argv[2]);
-    if (strcmp(argv[1], "neighbours") == 0)
+    if (is(argv[1], "neighbours"))
         neighbours();
-    if (strcmp(argv[1], "communicators") == 0)
+    if (is(argv[1], "communicators"))
         coming_and_going();
-    if (strcmp(argv[1], "groups") == 0)
+    if (is(argv[1], "groups"))
         between_groups();
     printf("rank %d done\n", rank);
     MPI_Finalize();

@@ -1,12 +1,8 @@
 /* Known calls with known sizes at any number of ranks >= 2; prints what every rank computed. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../ranks.h"
 
 enum { N = 100 };
 static double out[64 * N], in[64 * N];
-static int rank, size;
-
 static void point_to_point(void)
 {
     int next = (rank + 1) % size, previous = (rank + size - 1) % size;
@@ -79,14 +75,12 @@ static void others(void)
     MPI_Type_free(&pair);
     MPI_Pcontrol(1);
     MPI_Comm_free(&half);
-    printf("rank %d: half %d of %d, type %d\n", rank, half_rank, half_size, type_size);
+    say("half %d of %d, type %d", half_rank, half_size, type_size);
 }
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     point_to_point();
     persistent();
     collective();

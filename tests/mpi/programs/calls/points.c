@@ -1,11 +1,8 @@
 /* Point-to-point communication of every kind, each receive asking for more than comes. Ranks are paired 0-1, 2-3;
    an odd one out talks to itself. Truth: `expect_points` in test_volume.py. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../ranks.h"
 
-static int rank, n_ranks, peer;
+static int peer;
 static char out[1 << 16], in[1 << 16];
 static MPI_Comm comm;
 
@@ -162,13 +159,11 @@ static void truncated(void)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
-    peer = (rank ^ 1) < n_ranks ? rank ^ 1 : rank;
+    begin(&argc, &argv);
+    peer = (rank ^ 1) < size ? rank ^ 1 : rank;
     if (argc > 1) { /* the same in a communicator with the ranks turned round */
         MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comm);
-        peer = n_ranks - 1 - peer;
+        peer = size - 1 - peer;
     } else {
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     }

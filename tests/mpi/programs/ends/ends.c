@@ -1,20 +1,10 @@
 /* A program that ends, or begins, as argv[1] says; what it prints tells that nothing came between. */
 #define _GNU_SOURCE
-#include <mpi.h>
+#include "../ranks.h"
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int rank = -1, size;
-
-static int is(const char *way, const char *name)
-{
-    return strcmp(way, name) == 0;
-}
 
 static void flags(const char *when)
 {
@@ -24,9 +14,8 @@ static void flags(const char *when)
     MPI_Finalized(&finalized);
     MPI_Get_version(&version, &subversion);
     MPI_Get_library_version(library, &length);
-    printf("rank %d: %s initialized %d, finalized %d, version %d.%d, %d\n", rank, when, initialized, finalized, version,
-           subversion, length == (int)strlen(library));
-    fflush(stdout);
+    say("%s initialized %d, finalized %d, version %d.%d, %d", when, initialized, finalized, version, subversion,
+        length == (int)strlen(library));
 }
 
 static void work(const char *when)
@@ -47,16 +36,16 @@ static void children(void)
     if (child == 0)
         exit(7); /* with the functions of atexit, and destructors */
     waitpid(child, &status, 0);
-    printf("rank %d: child exited %d with %d\n", rank, WIFEXITED(status), WEXITSTATUS(status));
+    say("child exited %d with %d", WIFEXITED(status), WEXITSTATUS(status));
     child = fork();
     if (child == 0) {
         execlp("sh", "sh", "-c", "exit 8", (char *)NULL);
         _exit(99);
     }
     waitpid(child, &status, 0);
-    printf("rank %d: command exited %d with %d\n", rank, WIFEXITED(status), WEXITSTATUS(status));
+    say("command exited %d with %d", WIFEXITED(status), WEXITSTATUS(status));
     status = system("exit 9");
-    printf("rank %d: system gave %d\n", rank, WEXITSTATUS(status));
+    say("system gave %d", WEXITSTATUS(status));
     FILE *pipe = popen("echo heard", "r");
     if (pipe == NULL || fgets(line, sizeof line, pipe) == NULL)
         line[0] = '\n';
@@ -109,12 +98,11 @@ static void end_badly(const char *way, size_t stack_bytes)
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "";
+    rank = -1;
     flags("before");
     if (is(way, "never"))
         return 3;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     flags("between");
     work("sum");
     if (is(way, "children"))

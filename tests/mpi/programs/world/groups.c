@@ -1,6 +1,5 @@
 /* Collectives on several groups of ranks, and such with a part of its own for each rank. For 4 ranks. */
-#include <mpi.h>
-#include <stdio.h>
+#include "../ranks.h"
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
 #include <mpi-ext.h>
 #define INIT(name) MPIX_Neighbor_##name##_init
@@ -59,11 +58,11 @@ static void on_groups(int rank)
     MPI_Comm_free(&half);
 }
 
-static void with_parts(int rank, int p)
+static void with_parts(int rank, int size)
 {
-    int mine[4], all[4], starts[4] = {0, 8, 16, 24}, ring = p, periodic = 0;
+    int mine[4], all[4], starts[4] = {0, 8, 16, 24}, ring = size, periodic = 0;
     MPI_Comm line;
-    for (int i = 0; i < p; i++) {
+    for (int i = 0; i < size; i++) {
         mine[i] = i;
         all[i] = i + 1;
     }
@@ -80,13 +79,10 @@ static void with_parts(int rank, int p)
 
 int main(int argc, char **argv)
 {
-    int rank, p;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &p);
+    begin(&argc, &argv);
     on_groups(rank);
-    with_parts(rank, p);
-    printf("rank %d of %d\n", rank, p);
+    with_parts(rank, size);
+    printf("rank %d of %d\n", rank, size);
     MPI_Finalize();
     return 0;
 }

@@ -1,12 +1,7 @@
 /* Many communicators: `turns N` makes, uses and frees one after another; `alive N` keeps N at a time, or as many as the
    library can make, and uses all of them twice. Seconds and memory go to standard error. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../ranks.h"
 #include <sys/resource.h>
-
-static int rank, size;
 
 static long use(MPI_Comm comm, int i)
 {
@@ -54,7 +49,7 @@ int main(int argc, char **argv)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     fprintf(stderr, "measured %d %.3f s %ld KiB\n", rank, MPI_Wtime() - begin, usage.ru_maxrss);
-    printf("rank %d: %d made, %ld\n", rank, n_made, sum);
+    say("%d made, %ld", n_made, sum);
     free(comms);
     MPI_Finalize();
     return 0;

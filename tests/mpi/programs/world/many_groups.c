@@ -1,7 +1,5 @@
 /* A barrier on each of many communicators of some ranks, in any order, the first always rank 0, which prints them. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../ranks.h"
 
 static unsigned state = 1;
 
@@ -13,16 +11,13 @@ static int draw(int n)
 
 int main(int argc, char **argv)
 {
-    int rank, p;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &p);
+    begin(&argc, &argv);
     for (int i = 0; i < atoi(argv[1]); i++) {
-        int order[64], n = 4 + draw(p - 3), place = -1;
-        for (int j = 0; j < p; j++)
+        int order[64], n = 4 + draw(size - 3), place = -1;
+        for (int j = 0; j < size; j++)
             order[j] = j;
-        for (int j = 1; j < p; j++) {
-            int k = j + draw(p - j), other = order[k];
+        for (int j = 1; j < size; j++) {
+            int k = j + draw(size - j), other = order[k];
             order[k] = order[j];
             order[j] = other;
         }

@@ -1,25 +1,9 @@
 /* Asks everything that could tell how many processes there really are, and says what it was answered. */
-#include <mpi.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../ranks.h"
 #include <unistd.h>
 #ifdef OPEN_MPI
 #include <mpi-ext.h>
 #endif
-
-static int rank, size;
-
-static void say(const char *what, const char *format, ...)
-{
-    va_list list;
-    char text[1024];
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    printf("rank %d: %s: %s\n", rank, what, text);
-}
 
 static const char *relation(int result)
 {
@@ -41,14 +25,15 @@ static void show_comm(const char *what, MPI_Comm comm)
     int n, r, is_inter, length;
     char name[MPI_MAX_OBJECT_NAME];
     if (comm == MPI_COMM_NULL) {
-        say(what, "none");
+        say("%s: none", what);
         return;
     }
     MPI_Comm_size(comm, &n);
     MPI_Comm_rank(comm, &r);
     MPI_Comm_test_inter(comm, &is_inter);
     MPI_Comm_get_name(comm, name, &length);
-    say(what, "%d of %d, inter %d, name '%s', %s to world", r, n, is_inter, name, is_inter ? "other" : to_world(comm));
+    say("%s: %d of %d, inter %d, name '%s', %s to world", what, r, n, is_inter, name,
+        is_inter ? "other" : to_world(comm));
 }
 
 static void show_group(const char *what, MPI_Group group)
@@ -62,9 +47,9 @@ static void show_group(const char *what, MPI_Group group)
         own[i] = i;
     MPI_Group_translate_ranks(group, n, own, world, others);
     MPI_Group_compare(group, world, &result);
-    say(what, "%d of %d, %s", r, n, relation(result));
+    say("%s: %d of %d, %s", what, r, n, relation(result));
     for (int i = 0; i < n; i++)
-        say(what, "member %d is %d", i, others[i]);
+        say("%s: member %d is %d", what, i, others[i]);
     MPI_Group_free(&world);
     MPI_Group_free(&group);
 }
@@ -131,19 +116,19 @@ static void topologies(void)
         n_out, weighted, kind;
     MPI_Comm comm;
     MPI_Topo_test(MPI_COMM_WORLD, &kind);
-    say("topology", "%d", kind == MPI_UNDEFINED);
+    say("topology: %d", kind == MPI_UNDEFINED);
     MPI_Dims_create(size, 2, dims);
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &comm);
     show_comm("cart", comm);
     MPI_Comm_free(&comm);
     MPI_Cart_map(MPI_COMM_WORLD, 2, dims, periods, &kind);
-    say("cart_map", "%d", kind);
+    say("cart_map: %d", kind);
     /* MPI_Dist_graph_create with weights hangs in Open MPI 4.1 on three ranks */
     MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, &previous, MPI_UNWEIGHTED, 1, &next, MPI_UNWEIGHTED,
                                    MPI_INFO_NULL, 0, &comm);
     show_comm("dist_graph", comm);
     MPI_Dist_graph_neighbors_count(comm, &n_in, &n_out, &weighted);
-    say("dist_graph", "in %d out %d", n_in, n_out);
+    say("dist_graph: in %d out %d", n_in, n_out);
     MPI_Comm_free(&comm);
 }
 
@@ -152,7 +137,7 @@ static int copied(MPI_Comm comm, int keyval, void *extra, void *value, void *cop
     int n;
     (void)keyval;
     MPI_Comm_size(comm, &n);
-    say("attribute copied", "%s, size %d, extra %d", to_world(comm), n, *(int *)extra);
+    say("attribute copied: %s, size %d, extra %d", to_world(comm), n, *(int *)extra);
     *(void **)copy = value;
     *flag = 1;
     return MPI_SUCCESS;
@@ -161,7 +146,7 @@ static int copied(MPI_Comm comm, int keyval, void *extra, void *value, void *cop
 static int deleted(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)keyval, (void)extra;
-    say("attribute deleted", "%s, value %d", to_world(comm), *(int *)value);
+    say("attribute deleted: %s, value %d", to_world(comm), *(int *)value);
     return MPI_SUCCESS;
 }
 
@@ -173,16 +158,16 @@ static void own_attributes(void)
     MPI_Comm comm;
     MPI_Comm_create_keyval(copied, deleted, &keyval, &extra);
     MPI_Comm_get_attr(MPI_COMM_WORLD, keyval, &value, &flag);
-    say("own attribute", "before %d", flag);
+    say("own attribute: before %d", flag);
     MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &first);
     MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &second);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_get_attr(comm, keyval, &value, &flag);
-    say("own attribute", "of the dup %d %d", flag, flag ? *value : 0);
+    say("own attribute: of the dup %d %d", flag, flag ? *value : 0);
     MPI_Comm_free(&comm);
     MPI_Comm_delete_attr(MPI_COMM_WORLD, keyval);
     MPI_Comm_get_attr(MPI_COMM_WORLD, keyval, &value, &flag);
-    say("own attribute", "after %d", flag);
+    say("own attribute: after %d", flag);
     MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &kept); /* until MPI_Finalize */
     MPI_Comm_free_keyval(&keyval);
 }
@@ -203,7 +188,7 @@ static void given_attributes(void)
     MPI_Add_error_class(&code);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         MPI_Comm_get_attr(MPI_COMM_WORLD, known[i].keyval, &value, &flag);
-        say(known[i].name, "%d %d", flag, flag ? *value : 0);
+        say("%s: %d %d", known[i].name, flag, flag ? *value : 0);
     }
 }
 
@@ -216,7 +201,7 @@ static void show_info(const char *what, MPI_Info info)
         MPI_Info_get_nthkey(info, i, key);
         MPI_Info_get(info, key, sizeof value - 1, value, &flag);
         if (strstr(key, "_file_dir") == NULL) /* each run has its own */
-            say(what, "%s = %s", key, value);
+            say("%s: %s = %s", what, key, value);
     }
 }
 
@@ -238,7 +223,7 @@ static void failed(MPI_Comm *comm, int *code, ...)
 {
     int class;
     MPI_Error_class(*code, &class);
-    say("error", "%s, handle of world %d, class %d", to_world(*comm), *comm == MPI_COMM_WORLD, class);
+    say("error: %s, handle of world %d, class %d", to_world(*comm), *comm == MPI_COMM_WORLD, class);
 }
 
 static void errors(void)
@@ -247,23 +232,23 @@ static void errors(void)
     MPI_Comm comm;
     int n;
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
-    say("errors", "fatal %d", before == MPI_ERRORS_ARE_FATAL);
+    say("errors: fatal %d", before == MPI_ERRORS_ARE_FATAL);
     MPI_Comm_create_errhandler(failed, &mine);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine);
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &now);
-    say("errors", "own %d", now == mine);
+    say("errors: own %d", now == mine);
     MPI_Errhandler_free(&now);
     MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_TAG);
     n = MPI_Send(&n, 1, MPI_INT, size, 0, MPI_COMM_WORLD);
-    say("errors", "to a rank beyond %d", n != MPI_SUCCESS);
+    say("errors: to a rank beyond %d", n != MPI_SUCCESS);
     n = MPI_Comm_rank(MPI_COMM_NULL, &n);
-    say("errors", "without communicator %d", n != MPI_SUCCESS);
+    say("errors: without communicator %d", n != MPI_SUCCESS);
     comm = MPI_COMM_WORLD;
     n = MPI_Comm_free(&comm);
-    say("errors", "free of world %d", n != MPI_SUCCESS);
+    say("errors: free of world %d", n != MPI_SUCCESS);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     n = MPI_Send(&n, 1, MPI_INT, size, 0, comm);
-    say("errors", "on a dup %d", n != MPI_SUCCESS);
+    say("errors: on a dup %d", n != MPI_SUCCESS);
     MPI_Comm_free(&comm);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
     MPI_Errhandler_free(&before);
@@ -281,7 +266,7 @@ static void windows_and_files(const char *path)
     MPI_Win_get_group(win, &group);
     show_group("window", group);
     MPI_Win_get_attr(win, MPI_WIN_DISP_UNIT, &value, &flag);
-    say("window", "unit %d %d", flag, *value);
+    say("window: unit %d %d", flag, *value);
     MPI_Win_free(&win);
     MPI_Win_allocate_shared(sizeof *base, sizeof *base, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
     MPI_Win_get_group(win, &group);
@@ -307,7 +292,7 @@ static void extensions(void)
     MPI_Start(&request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     MPI_Request_free(&request);
-    say("persistent sum", "%d", sum);
+    say("persistent sum: %d", sum);
 #endif
 }
 
@@ -335,7 +320,7 @@ static void halves(void)
         MPI_Comm_connect(port, MPI_INFO_NULL, 0, half, &inter);
     if (has_ports) {
         MPI_Comm_remote_size(inter, &n);
-        say("connected", "to %d", n);
+        say("connected: to %d", n);
         MPI_Comm_disconnect(&inter);
     }
     if (has_ports && is_first)
@@ -349,7 +334,7 @@ static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm, (void)keyval, (void)value, (void)extra;
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    say("inside MPI_Finalize", "%d %d", n, sum);
+    say("inside MPI_Finalize: %d %d", n, sum);
     return MPI_SUCCESS;
 }
 
@@ -364,8 +349,7 @@ int main(int argc, char **argv)
     if (freopen(said, "w", stdout) == NULL)
         return 1;
     MPI_Init_thread(&argc, &argv, has_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_place();
     show_comm("world", MPI_COMM_WORLD);
     show_comm("world to Fortran and back", MPI_Comm_f2c(MPI_Comm_c2f(MPI_COMM_WORLD)));
     show_comm("self", MPI_COMM_SELF);

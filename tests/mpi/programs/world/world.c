@@ -1,16 +1,11 @@
 /* Everything that can show which world a program lives in. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static int rank, size;
+#include "../ranks.h"
 
 static void show_group(const char *what, MPI_Group group)
 {
     int n;
     MPI_Group_size(group, &n);
-    printf("rank %d: %s %d\n", rank, what, n);
+    say("%s %d", what, n);
     MPI_Group_free(&group);
 }
 
@@ -19,7 +14,7 @@ static void show_comm(const char *what, MPI_Comm comm)
     int n, r;
     MPI_Comm_size(comm, &n);
     MPI_Comm_rank(comm, &r);
-    printf("rank %d: %s %d of %d\n", rank, what, r, n);
+    say("%s %d of %d", what, r, n);
 }
 
 static void communicators(void)
@@ -36,9 +31,9 @@ static void communicators(void)
     MPI_Comm_dup(MPI_COMM_WORLD, &made);
     show_comm("dup", made);
     MPI_Comm_compare(MPI_COMM_WORLD, made, &equal);
-    printf("rank %d: congruent %d\n", rank, equal == MPI_CONGRUENT);
+    say("congruent %d", equal == MPI_CONGRUENT);
     MPI_Comm_compare(MPI_COMM_WORLD, MPI_COMM_WORLD, &equal);
-    printf("rank %d: identical %d\n", rank, equal == MPI_IDENT);
+    say("identical %d", equal == MPI_IDENT);
     MPI_Comm_free(&made);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &made);
     show_comm("split", made);
@@ -47,7 +42,7 @@ static void communicators(void)
     show_comm("node", made);
     MPI_Comm_free(&made);
     MPI_Comm_get_name(MPI_COMM_WORLD, name, &length);
-    printf("rank %d: name %s\n", rank, name);
+    say("name %s", name);
 }
 
 static void topologies(void)
@@ -58,7 +53,7 @@ static void topologies(void)
     MPI_Dims_create(size, 1, dims);
     MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &cart);
     MPI_Neighbor_alltoall(gives, 1, MPI_DOUBLE, takes, 1, MPI_DOUBLE, cart);
-    printf("rank %d: neighbours %g %g\n", rank, takes[0], takes[1]);
+    say("neighbours %g %g", takes[0], takes[1]);
     MPI_Comm_free(&cart);
 }
 
@@ -77,7 +72,7 @@ static void windows_and_files(const char *path)
     base = value;
 #endif
     MPI_Win_fence(0, win);
-    printf("rank %d: window %d\n", rank, base);
+    say("window %d", base);
     MPI_Win_get_group(win, &group);
     show_group("window group", group);
     MPI_Win_free(&win);
@@ -88,7 +83,7 @@ static void windows_and_files(const char *path)
     MPI_File_sync(file);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_File_get_size(file, &bytes);
-    printf("rank %d: file %d\n", rank, (int)bytes == 4 * size);
+    say("file %d", (int)bytes == 4 * size);
     MPI_File_close(&file);
 }
 
@@ -99,12 +94,12 @@ static void attributes(void)
     void *value;
     for (int i = 0; i < 3; i++) {
         MPI_Comm_get_attr(MPI_COMM_WORLD, keys[i], &value, &flag);
-        printf("rank %d: attribute %d\n", rank, flag);
+        say("attribute %d", flag);
     }
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
     MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &mine);
     MPI_Comm_get_attr(MPI_COMM_WORLD, keyval, &value, &flag);
-    printf("rank %d: own attribute %d %d\n", rank, flag, flag ? *(int *)value : 0);
+    say("own attribute %d %d", flag, flag ? *(int *)value : 0);
     MPI_Comm_delete_attr(MPI_COMM_WORLD, keyval);
     MPI_Comm_free_keyval(&keyval);
 }
@@ -116,7 +111,7 @@ static void between_groups(void)
     MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 9, &inter);
     MPI_Comm_remote_size(inter, &n);
-    printf("rank %d: remote %d\n", rank, n);
+    say("remote %d", n);
     MPI_Bcast(&value, 1, MPI_INT, rank == 0 ? MPI_ROOT : 0, inter);
     MPI_Intercomm_merge(inter, rank > 0, &merged);
     show_comm("merged", merged);
@@ -131,25 +126,23 @@ static int say_goodbye(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm, (void)keyval, (void)value, (void)extra;
     MPI_Comm_size(MPI_COMM_WORLD, &n);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    printf("rank %d: inside MPI_Finalize %d %d\n", rank, n, sum);
+    say("inside MPI_Finalize %d %d", n, sum);
     return MPI_SUCCESS;
 }
 
 int main(int argc, char **argv)
 {
     int keyval, status;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     show_comm("world", MPI_COMM_WORLD);
-    if (argc > 2 && strcmp(argv[2], "abort") == 0) {
+    if (argc > 2 && is(argv[2], "abort")) {
         MPI_Barrier(MPI_COMM_WORLD);
         if (rank == size - 1)
             MPI_Abort(MPI_COMM_WORLD, 9);
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    if (argc > 2 && strcmp(argv[2], "exit") == 0)
+    if (argc > 2 && is(argv[2], "exit"))
         exit(6);
     communicators();
     topologies();
@@ -159,7 +152,7 @@ int main(int argc, char **argv)
         between_groups();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     status = MPI_Send(&rank, 1, MPI_INT, size, 0, MPI_COMM_WORLD);
-    printf("rank %d: no such rank %d\n", rank, status != MPI_SUCCESS);
+    say("no such rank %d", status != MPI_SUCCESS);
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, say_goodbye, &keyval, NULL);
     MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     MPI_Finalize();
