@@ -1,34 +1,33 @@
-"""The cases of `cases/*.txt`: what each calls, and what is true of it at any rank of any world.
+"""The cases of `cases/*.toml`: what each calls, and what is true of it at any rank of any world.
 
-A case begins with `== name | key value | key value`, continued in lines with `|`; below stands its body (see
-`conf_translate`). Lines with `#` are comments. Python expressions of `rank`, `size`, `next`, `prev` are:
+A case has a `body` (see `conf_translate`) and, as Python expressions of `rank`, `size`, `next` and `prev`:
 
     sent, received   messages by world rank of the other side: {peer: [bytes of each message]}
     put, got         likewise what moves one-sided
     gives, takes     bytes of collectives
     writes, reads    bytes of files
 
-How often each function is called follows from the body. `MPI_@Bcast(...)` in a body stands for all forms of
-a collective (blocking, nonblocking, persistent and started twice; each with large counts too), `$` in name
-and body for the items of `each a / b`; `large` adds the case with all functions in their large-count form.
-`ranks` says for which sizes of the world the case is, and `skip mpich4/1 openmpi4: reason` for which MPI,
-MPI/language or MPI/size it is not (`skip_persistent`: its persistent forms are not).
+How often each function is called follows from the body. `MPI_@Bcast(...)` in a body stands for all forms of a
+collective (blocking, nonblocking, persistent and started twice; each with large counts too), `$` in name and
+body for the items of `each`; `large` adds the case with all functions in their large-count form. `ranks` says
+for which sizes of the world the case is, and `skip` gives reasons why it
+is not for an MPI, MPI/language or MPI/size.
 """
 
 import functools
 import re
+import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import conf_translate
 
 CASES = Path(__file__).resolve().parent / "cases"
-BEGIN = re.compile(r"^== ((?:.*\n\|)*.*)\n", re.MULTILINE)
 FORM = re.compile(r"MPI_@(\w+)\((.*)\);")
 # functions of which the standard has a form with large counts
 HAS_COUNT = re.compile(
     r"MPI_((?:I[bsr]?send|[BSR]send|Send|I?m?recv|Mrecv|Recv)(?:_init)?|I?[sS]endrecv(?:_replace)?|Type_(?:vector|contiguous)"
-    r"|Buffer_(?:at|de)tach|Comm_(?:at|de)tach_buffer|R?[pP]ut|R?[gG]et|R?(?:[gG]et_)?[aA]ccumulate|Win_(?:create|allocate|allocate_shared)|Reduce_local"
+    r"|R?[pP]ut|R?[gG]et|R?(?:[gG]et_)?[aA]ccumulate|Win_(?:create|allocate|allocate_shared)|Reduce_local"
     r"|File_(?:i?(?:read|write)\w*(?<!_end)))\("
 )
 LANGUAGES = ("c", "mpif_h", "use_mpi", "use_mpi_f08")
@@ -158,40 +157,34 @@ def _forms(case):
 
 def _large(case):
     """The case with all functions in their large-count form, or nothing if none has one."""
-    body = HAS_COUNT.sub(r"MPI_\1_c(", case.body).replace("&base, &n)", "&base, &big_n)")
+
+    body = HAS_COUNT.sub(r"MPI_\1_c(", case.body)
     return [replace(case, name=f"{case.name}_c", body=body)] if body != case.body else []
 
 
-def _read_value(key, text):
-    if key in ("skip", "skip_persistent"):
-        where, reason = text.split(": ")
-        return dict.fromkeys(where.split(), reason)
-    if key == "ranks":
-        return tuple(map(int, text.split()))
-    return tuple(text.split()) if key == "languages" else text
-
-
-def _read_one(head, body):
-    name, *fields = (field.strip() for field in head.split("|"))
-    texts = dict(field.partition(" ")[::2] for field in fields)
-    is_large = texts.pop("large", None) is not None
-    for item in texts.pop("each", "").split(" / "):
-        values = {key: _read_value(key, text.replace("$", item)) for key, text in texts.items()}
-        case = Case(name.replace("$", item).split("(")[0], body.replace("$", item), **values)
+def _read_one(entry):
+    for item in entry.get("each", [""]):
+        values = {
+            key: value.replace("$", item) if isinstance(value, str) else value
+            for key, value in entry.items()
+            if key not in ("each", "large")
+        }
+        for key in ("ranks", "languages"):
+            if key in values:
+                values[key] = tuple(values[key])
+        case = Case(**{**values, "name": values["name"].split("(")[0]})
         if FORM.search(case.body):
             yield from _forms(case)
         else:
             yield case
-            yield from _large(case) if is_large else []
+            yield from _large(case) if entry.get("large") else []
 
 
 def read_cases():
     """All cases."""
     found = []
-    for path in sorted(CASES.glob("*.txt")):
-        text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        _, *parts = BEGIN.split(text)
-        for head, body in zip(parts[::2], parts[1::2], strict=True):
-            found += _read_one(head, body)
+    for path in sorted(CASES.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["case"]:
+            found += _read_one(entry)
     assert len({case.name for case in found}) == len(found), "two cases have one name"
     return found

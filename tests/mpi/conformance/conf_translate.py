@@ -1,8 +1,7 @@
 """A small subset of C, in which the cases are written, as C, as Fortran and as Python.
 
-One statement a line, or several assignments: calls of MPI, assignments, `if`, `for (i = a; i < b; i++)` and
-`while` with braces or in one line; `until (flag)` calls something until it sets the flag. The variables are
-those of `conf_programs`. As Python, a body says how often a rank calls each function.
+One statement a line: calls of MPI, assignments, `if`, `for (i = a; i < b; i++)`, `while`, with braces. The
+variables are those of `conf_programs`. As Python, a body says how often a rank calls each function.
 """
 
 import re
@@ -19,9 +18,6 @@ ARRAYS = ("counts", "displs", "counts2", "displs2", "dtypes", "dtypes2", "indice
 ARRAYS += ("dims", "remain", "coords", "sbuf", "rbuf")
 CALL = re.compile(r"^MPI_(\w+)\((.*)\);$")
 FOR = re.compile(r"^for \((\w+) = (.+?); \1 < (.+?); \1\+\+\) \{$")
-ASSIGNMENT = re.compile(r"(?<=;) (?=\w+(?:\[[^=]*\])? = )")
-UNTIL = re.compile(r"^until \((\w+)\) (MPI_.*;)$")
-SHORT = re.compile(r"^((?:if|for) \(.*?\)) (MPI_.*|\w+(?:\[.*?\])? = .*);$")
 BLOCK = re.compile(r"^(if|while) \((.*)\) \{$")
 
 
@@ -38,16 +34,14 @@ def split_arguments(text):
 
 
 def statements(body):
-    """Statements of a body without comments; an `if`, `for` or `until` of one line is spread over several."""
+    """Lines of a body without comments, those with a one-line `if` spread over three."""
     for line in body.splitlines():
         line = re.sub(r"\s*/\*.*\*/", "", line).strip()
-        if until := UNTIL.match(line):
-            flag, call = until.groups()
-            yield from (f"{flag} = no;", f"while (!{flag}) {{", call, "tries = tries + 1;", "}")
-        elif short := SHORT.match(line):
-            yield from (f"{short.group(1)} {{", f"{short.group(2)};", "}")
+        short = re.match(r"^if \((.*?)\) (MPI_.*|\w+ = .*);$", line)
+        if short:
+            yield from (f"if ({short.group(1)}) {{", f"{short.group(2)};", "}")
         elif line:
-            yield from ASSIGNMENT.split(line)
+            yield line
 
 
 def called(body):
