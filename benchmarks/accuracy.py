@@ -1,301 +1,186 @@
-"""Estimated against true slowdown, for every ordered pair of some programs that run at the same time.
+"""Slowdowns found by mpicoloc against a truth that holds on a noisy machine.
 
-    python benchmarks/accuracy.py [--programs lmp,hpcc,...] [--layout apart] [--rounds 3] [--seconds 20]
+    python benchmarks/accuracy.py --pairs lmp+hog,pw+nwchem [--layout apart] [--meters default,burst]
+    python benchmarks/accuracy.py --targets all --beside hog,next --publish
+    python benchmarks/accuracy.py --again
+    python benchmarks/accuracy.py --publish
 
-Layout ``apart``: one rank a job, each job on a processor of its own, so that jobs share the memory and its
-cache. Layout ``shared``: two ranks a job, all on the same two processors, in turns.
+A program and its co-runner run under mpicoloc. The co-runner's ranks are stopped and continued from outside,
+every second or so, at random times. Truth: steps per second without the co-runner over those beside it, of
+neighbouring states, less the shutters: what the host does meanwhile cancels. Estimate: of the shutters that
+lie beside the running co-runner; where a meter cannot do without the others (bursts), the part of the time in
+which the co-runner was stopped is known, and taken out of its result. Of a pair A+B, A is the target.
 
-A round runs each program alone once, with mpicoloc but no shutters (meter none), and each pair once, both
-jobs with shutters: both ordered cells come from that run. ``--bare`` adds a co-run without shutters,
-``--long`` one with shutters of 0.3 s that take a quarter of the time: a reference from one run, for
-machines on which the same program alone takes 10 % longer a minute later. While the slower one still runs,
-the other is started again, so that a co-runner is there all the time (Breslow et al. 2013, section 7); only
-the first run of each counts. Times are from MPI_Init to MPI_Finalize.
+Layout ``apart``: a rank each on a processor of its own; ``shared``: two ranks each, in turns on the same two;
+``threads``: a rank of two threads each, likewise. About 1.5 min for a pair and meter: in 90 s there are 60
+beside the running co-runner. Pairs that stand in ``--out`` are not measured again. ``--publish`` writes
+results/accuracy-toggled.json of all that stand there; ``--again`` makes the estimates anew, of the layout's
+runs whose profiles lie in ``--work``. The tables have what Figures 10 to 12 of Breslow et
+al. 2013 have: errors, slowdowns and prices. Debian packages:
 
-Every run is a line of the file ``--out``: a matrix that was interrupted goes on where it stopped, with the
-sizes of the programs that stand there, and only with the same options on the same machine. `python
-benchmarks/accuracy_tables.py FILE` prints the tables of what is there.
-
-Wall times of separate runs are no truth on a machine that others use too. `--toggled` as the first argument
-measures against one that is: see `python benchmarks/accuracy.py --toggled --help`.
+    {packages}
 """
 
 import argparse
-import itertools
 import json
-import math
-import os
-import platform
-import re
-import resource
+import signal
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-import accuracy_tables
+import numpy as np
 import programs
+from programs import progress
 
-import mpicoloc
-from mpicoloc.measure.job_scaling import split_wall
+sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
 
-PROGRAMS = "lmp,hpcc,nwchem,pw,heat2d,nbody"
-LAYOUTS = {"apart": (1, ((0,), (1,))), "shared": (2, ((0, 1), (0, 1)))}
-"""Ranks of a job, and which of two processors the first and the second one have."""
-AROUND_S, SLOWER = 4.0, 1.2
-"""For the expected duration only: start and end of a run, and how much longer a co-run takes."""
-OTHERS_CORES = 0.1
-LONG = {"DURATION_S": "0.3", "PERIOD_S": "1.2", "MAX_S": "0.3", "DUTY_FRAC": "0.2", "ADAPT": "0"}
-"""Shutters of the reference: each job in turn has 0.3 s alone, then both have 0.9 s together."""
+import toggled_programs
+import toggled_tables
+from progress_ratio import slowdown, window_counts
+from toggling import ToggledRun, events_library, stored
 
+from mpicoloc import config
 
-def busy_s():
-    """Processor time of the whole machine, with what other guests took, less that of this process's jobs."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    user, nice, system, _, _, irq, softirq, steal = (int(field) for field in fields)
-    jobs = resource.getrusage(resource.RUSAGE_CHILDREN)
-    every = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-    return every - jobs.ru_utime - jobs.ru_stime
+LAYOUTS = {
+    "apart": (1, 1, ((0,), (1,))),
+    "shared": (2, 1, ((0, 1), (0, 1))),
+    "threads": (1, 2, ((0, 1), (0, 1))),
+}
+"""Ranks, threads of a rank, and which of two processors the target and the co-runner have."""
+CO_RUNNERS = ("hog", "spinner")
+TARGETS = tuple(name for name in toggled_programs.PREPARE if name not in CO_RUNNERS)
 
 
-class Corun:
-    """Jobs at the same time; who ends first is started again until the other has ended too."""
-
-    def __init__(self, launchers, jobs, folder, options, limit_s):
-        self.launchers, self.programs, self.folder = launchers, jobs, folder
-        self.options, self.limit_s = options, limit_s
-        self.now, self.all, self.begin_s, self.out = {}, [], {}, {}
-        self.others_cores = 0.0
-
-    def cwd(self, i):
-        return self.folder / f"{i}-{self.programs[i].name}"
-
-    def profile(self, i, i_run=0):
-        return self.folder / f"{i}-{self.programs[i].name}-{i_run}.h5"
-
-    def launch(self, i):
-        program, n = self.programs[i], len(self.all)
-        profile = self.profile(i, 0 if i not in self.now else n)
-        profile.unlink(missing_ok=True)
-        env = programs.preload(program.argv[0], profile)
-        env |= {"MPICOLOC_JOB_ID": f"{program.name}-{i}-{n}", **self.options}
-        programs.place(program, self.cwd(i))
-        self.begin_s[i] = time.monotonic()
-        self.now[i] = programs.start(self.launchers[i].command(program), self.cwd(i),
-                                     self.launchers[i].cores, env)  # fmt: skip
-        self.all.append(self.now[i])
-
-    def look(self, i):
-        code = self.now[i].poll()
-        if code is None:
-            return
-        if code != 0:
-            text = (self.cwd(i) / "output.txt").read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"{self.programs[i].name} ended with exit code {code}:\n{text}")
-        self.out.setdefault(i, time.monotonic() - self.begin_s[i])
-        if len(self.out) < len(self.programs):
-            self.launch(i)
-
-    def run(self):
-        """Time of the launcher's command, s, and profile of the first run of each."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        n, begin_s, others_s = len(self.programs), time.monotonic(), busy_s()
-        try:
-            for i in range(n):
-                self.launch(i)
-            while len(self.out) < n:
-                time.sleep(0.02)
-                for i in range(n):
-                    self.look(i)
-                if time.monotonic() > begin_s + self.limit_s:
-                    raise RuntimeError(f"still running after {self.limit_s:.0f} s")
-        finally:
-            for job in self.all:
-                programs.stop(job)
-        self.others_cores = (busy_s() - others_s) / (time.monotonic() - begin_s)
-        return [(self.out[i], show(self.profile(i))) for i in range(n)]
+def layout(name, n_ranks):
+    """As `LAYOUTS` has it, or `apart` with more ranks."""
+    if n_ranks == 1:
+        return LAYOUTS[name]
+    if name != "apart":
+        raise SystemExit("--ranks is for the layout apart only")
+    return n_ranks, 1, (tuple(range(n_ranks)), tuple(range(n_ranks, 2 * n_ranks)))
 
 
-def show(profile):
-    """What `mpicoloc show --json` prints, and why there is no slowdown; None when there is no profile."""
-    done = subprocess.run([sys.executable, "-m", "mpicoloc", "show", "--json", str(profile)],
-                          capture_output=True, text=True)  # fmt: skip
-    if done.returncode != 0:
-        progress(f"no profile: {done.stderr.strip()}")
-        return None
-    data = json.loads(done.stdout)
-    whole = mpicoloc.open(profile).profile
-    data["interference"]["reason"] = whole.interference.reason
-    data["interference"]["corun"] = of_corun(whole)
-    return data
+class Pairs:
+    """What was prepared, and the file of what was measured."""
 
-
-def of_corun(profile):
-    """Slowdown of the time with a co-runner at work: the job's, less what it had alone and stood still."""
-    job = profile.interference.slowdown
-    parts = split_wall(profile.job.wall_s, profile.tables["nodes"], profile.tables["shutters"])
-    if job is None or parts.corun_s <= 0:
-        return None
-    values = {name: corun_slowdown(getattr(job, name), parts) for name in ("value", "low", "high")}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def corun_slowdown(of_job, parts):
-    """Slowdown of the co-run phase, from the job's and its wall time's split; infinite if none is left."""
-    solo_s = (parts.alone_s + parts.shared_s) / of_job - parts.alone_s - parts.solo_s
-    return parts.corun_s / solo_s if solo_s > 0 else math.inf
-
-
-def progress(text):
-    print(f"  {text}", file=sys.stderr, flush=True)
-
-
-class Matrix:
-    """The file, what stands in it, and the programs prepared so far."""
-
-    def __init__(self, args, folder):
-        n_ranks, cores = LAYOUTS[args.layout]
-        mine = programs.processors(2)
-        self.args, self.folder, self.prepared = args, folder, {}
-        self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=n_ranks)
+    def __init__(self, args):
+        self.args, self.work = args, args.work.resolve()
+        self.n_ranks, self.n_threads, cores = layout(args.layout, args.ranks)
+        self.label = args.layout if args.ranks == 1 else f"{args.layout}-{args.ranks}"
+        mine = programs.processors(1 + max(map(max, cores)))
+        self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=self.n_ranks)
                           for own in cores]  # fmt: skip
-        lines = accuracy_tables.read(args.out)
-        self.sizes = {line["name"]: line["size"] for line in lines if line["kind"] == "program"}
-        self.done = {(line["round"], line["kind"], *line["pair"]) for line in lines if "pair" in line}
-        accuracy_tables.refuse_mixed([*lines, setup_of(args)], args.out)
-        if not lines:
-            self.add([setup_of(args)])
-
-    def add(self, lines):
-        """All lines of a run at once, so that only whole runs are there."""
-        with open(self.args.out, "a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        self.env = {"OMP_NUM_THREADS": str(self.n_threads), "OPENBLAS_NUM_THREADS": str(self.n_threads)}
+        self.library, self.prepared = events_library(self.work), {}
+        self.rng = np.random.default_rng(args.seed)
 
     def prepare(self, name):
         if name not in self.prepared:
-            size = self.sizes.get(name)
-            program = programs.prepare(name, self.launchers[0], self.folder, self.args.seconds, size)
-            if size is None:
-                self.add([{"kind": "program", "name": name, "size": program.size}])
-            self.prepared[name] = program
+            self.prepared[name] = toggled_programs.prepare(name, self.launchers[0], self.work)
         return self.prepared[name]
 
-    def measure(self, kind, i_round, names):
-        """One run as a line for each of its jobs, if it is not in the file."""
-        if (i_round, kind, *names) in self.done:
-            return
-        jobs = [self.prepare(name) for name in names]
-        launchers = self.launchers if len(names) > 1 else [self.launchers[i_round % 2]]
-        options = {"MPICOLOC_METER": "none" if kind in ("solo", "bare") else self.args.meter}
-        if kind == "long":
-            options |= {f"MPICOLOC_SHUTTER_{name}": value for name, value in LONG.items()}
-        folder = self.folder / f"{kind}-{i_round}-{'+'.join(names)}"
-        lines = []
-        corun = Corun(launchers, jobs, folder, options, 120 + 10 * self.args.seconds)
-        for i, (time_s, data) in enumerate(corun.run()):
-            if data and data["partial"]:
-                data = None
-            if data is None and kind in ("solo", "bare"):
-                raise RuntimeError(f"{kind} run without a whole profile")
-            co_runner = names[1 - i] if len(names) > 1 else None
-            lines.append({"kind": kind, "round": i_round, "pair": list(names), "target": names[i],
-                          "co_runner": co_runner, "size": jobs[i].size, "command_s": time_s,
-                          "others_cores": corun.others_cores, "wall_s": data and data["job"]["wall_s"],
-                          "profile": data})  # fmt: skip
-            what = {"with": "slowdown", "long": "corun"}.get(kind)
-            found = data and what and data["interference"][what]
-            text = (
-                f", estimate {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" if found else ""
-            )
-            progress(f"{names[i]} {kind}, {co_runner or 'alone'}: {time_s:.1f} s{text}")
-        if corun.others_cores > OTHERS_CORES:
-            progress(f"others used {corun.others_cores:.2f} processors meanwhile: not a quiet machine")
-        self.add(lines)
-        self.done.add((i_round, kind, *names))
+    def folder(self, target, co_runner, meter):
+        return self.work / f"{self.args.layout}-{target}+{co_runner}-{meter}"
 
-    def run(self):
-        """Run what is missing; returns the reasons for what still is, by round and pair."""
-        missing, pairs = {}, pairs_of(self.args)
-        for i_round, names in itertools.product(range(self.args.rounds), pairs):
-            kinds = kinds_of(self.args)
-            try:
-                for name in dict.fromkeys(names):
-                    self.measure("solo", i_round, (name,))
-                for kind in kinds if i_round % 2 == 0 else reversed(kinds):
-                    self.measure(kind, i_round, names)
-            except (LookupError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-                missing[f"{'+'.join(names)} of round {i_round}"] = error
-                progress(f"{'+'.join(names)}: {error}")
-        return missing
+    def again(self, line):
+        """The line with estimates as they are made now; unchanged if its run has left nothing."""
+        layout, *run = toggled_tables.key(line)
+        seen = stored(self.folder(*run)) if layout == self.label else None
+        return line if seen is None else line | {"estimates": seen.estimates()}
 
-    def expected_s(self):
-        """About how long what is not in the file will take."""
-        pairs, rounds = pairs_of(self.args), range(self.args.rounds)
-        names = {name for pair in pairs for name in pair}
-        n_solo = sum((i, "solo", name) not in self.done for i in rounds for name in names)
-        kinds = kinds_of(self.args)
-        n_co = sum((i, kind, *pair) not in self.done for i in rounds for kind in kinds for pair in pairs)
-        factor = SLOWER * (2 if self.args.layout == "shared" else 1)
-        trial_s = 7 * sum(name not in self.sizes for name in names)
-        return trial_s + (n_solo + n_co) * AROUND_S + (n_solo + factor * n_co) * self.args.seconds
-
-
-def setup_of(args):
-    """The line that says what all lines of the file have in common."""
-    cpuinfo = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.exists() else "")
-    machine = f"{platform.node()}, {os.cpu_count()} x {model[1] if model else platform.machine()}"
-    return {"kind": "setup", "layout": args.layout, "seconds": args.seconds, "meter": args.meter,
-            "mpirun": args.mpirun, "mpicoloc": mpicoloc.__version__, "machine": machine}  # fmt: skip
-
-
-def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    known = ", ".join(programs.PREPARE)
-    parser.add_argument("--programs", default=PROGRAMS, help=f"of {known} (default {PROGRAMS})")
-    parser.add_argument("--pairs", help="these pairs only, as lmp+hpcc,lmp+lmp")
-    parser.add_argument("--layout", default="apart", choices=LAYOUTS, help="who shares what (default apart)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="time of each program alone (default 20)")
-    parser.add_argument("--bare", action="store_true", help="also each pair without shutters")
-    parser.add_argument("--long", action="store_true", help="also each pair with long shutters")
-    parser.add_argument("--meter", default="auto", help="meter of the instrumented runs (default auto)")
-    parser.add_argument("--mpirun", default="mpirun.openmpi", help="launcher (default mpirun.openmpi)")
-    parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"), help="lines are added to it")
-    return parser.parse_args(argv)
-
-
-def kinds_of(args):
-    """Of co-runs, in the order of the first round."""
-    return ("bare",) * args.bare + ("long",) * args.long + ("with",)
+    def measure(self, pair, meter):
+        """Truth and estimates of one run: one line of the file."""
+        both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
+        folder = self.folder(*pair, meter)
+        is_shared = self.args.layout == "shared"
+        toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
+        seen, found = toggled.measure(self.args.seconds, self.rng)
+        truth, interference = slowdown([found.run]), seen.profile.interference
+        line = {"layout": self.label, "ranks": self.n_ranks, "meter": meter,
+                "target": pair[0], "co_runner": pair[1],
+                "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),
+                "estimates": seen.estimates(), "overhead_frac": interference.overhead_frac,
+                "n_taken": interference.n_taken, "stopped_frac": seen.stopped_frac(),
+                **programs.setup(), "seconds": self.args.seconds}  # fmt: skip
+        progress(toggled_tables.told(line))
+        return line
 
 
 def pairs_of(args):
-    """Names of the programs of each pair."""
+    """Pairs of names, the target first."""
     if args.pairs:
         return [tuple(pair.split("+")) for pair in args.pairs.split(",")]
-    return list(itertools.combinations_with_replacement(args.programs.split(","), 2))
+    if not args.targets:
+        return []
+    targets = TARGETS if args.targets == "all" else args.targets.split(",")
+    following = {name: TARGETS[(i + 3) % len(TARGETS)] for i, name in enumerate(TARGETS)}
+    return [(target, following[target] if other == "next" else other)
+            for target in targets for other in args.beside.split(",")]  # fmt: skip
+
+
+def known_meters():
+    option = next(option for option in config.OPTIONS if option.env == "MPICOLOC_METER")
+    return ("default", *option.choices)
+
+
+def arguments(argv):
+    text = __doc__.replace("{packages}", " ".join(toggled_programs.PACKAGES.split()))
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--toggled", action="store_true", help="the only kind of truth: may be left out")
+    parser.add_argument("--pairs", help="as lmp+hog,pw+lmp; the first of each is the target")
+    parser.add_argument("--targets", help=f"all, or of {', '.join(TARGETS)}; each beside each of --beside")
+    parser.add_argument("--beside", default="hog", help="hog, spinner, programs; next: another one for each")
+    parser.add_argument("--layout", default="apart", choices=LAYOUTS)
+    parser.add_argument("--ranks", type=int, default=1, help="of each job, apart only (default 1)")
+    parser.add_argument("--meters", default="default", help="as default,burst,loop")
+    parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
+    parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
+    parser.add_argument("--mpirun", default="mpirun.openmpi")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")
+    parser.add_argument("--out", type=Path, default=Path("toggled.jsonl"), help="lines are added to it")
+    parser.add_argument("--again", action="store_true", help="make the estimates of stored runs anew")
+    parser.add_argument("--publish", action="store_true", help="write results/accuracy-toggled.json of --out")
+    args = parser.parse_args(argv)
+    args.meters = args.meters.split(",")
+    if unknown := set(args.meters) - set(known_meters()):
+        parser.error(f"no meter {', '.join(sorted(unknown))}; there are {', '.join(known_meters())}")
+    return args
+
+
+def measure_all(args):
+    """Add what is missing to the file; returns the reasons for what still is."""
+    missing, pairs = {}, Pairs(args)
+    done = set(map(toggled_tables.key, toggled_tables.read(args.out)))
+    every = [(pairs.label, *pair, meter) for pair in dict.fromkeys(pairs_of(args)) for meter in args.meters]
+    wanted = [one for one in every if one not in done]
+    progress(f"{len(wanted)} runs, about {len(wanted) * (args.seconds + 12) / 60:.0f} min")
+    for _, *pair, meter in wanted:
+        try:
+            line = pairs.measure(tuple(pair), meter)
+        except (LookupError, OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+            missing["+".join(pair)] = error
+            progress(f"{'+'.join(pair)}: {error}")
+            continue
+        with open(args.out, "a") as file:
+            file.write(json.dumps(line) + "\n")
+    return missing
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["--toggled"]:
-        sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
-        import toggled  # it takes functions from here
-
-        return toggled.main(argv[1:])
     args = arguments(argv)
-    with tempfile.TemporaryDirectory(prefix="mpicoloc-accuracy-", ignore_cleanup_errors=True) as folder:
-        matrix = Matrix(args, Path(folder))
-        progress(f"expected duration: about {matrix.expected_s() / 60:.0f} min")
-        missing = matrix.run()
-    code = accuracy_tables.main([str(args.out)])
-    for what, error in missing.items():
-        print(f"missing: {what}: {error}", file=sys.stderr)
-    return 1 if missing else code
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
+    missing = measure_all(args) if pairs_of(args) else {}
+    lines = toggled_tables.read(args.out)
+    if args.again:
+        pairs = Pairs(args)
+        lines = [pairs.again(line) for line in lines]
+        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(toggled_tables.printed(lines))
+    if args.publish:
+        toggled_tables.publish(lines)
+    for pair, error in missing.items():
+        print(f"missing: {pair}: {error}", file=sys.stderr)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -6,15 +6,12 @@
 Each row is a process of its own. Without a log it is the one in examples/batch. Drawn jobs have sizes that
 are powers of two, arrive at random, and ask for 0.8 of the machine; their log is made anew by each call, from
 one seed. ``--json`` prints the rows for programs.
-
-If MPICOLOC_ACCASIM_PYTHON names a Python with AccaSim 1.1.3 (``pip install accasim==1.1.3`` in a virtual
-environment), two rows more for each log are of the same jobs and order without a topology: ours on one
-switch, and AccaSim's on one node with as many cores. Both times are without the start of Python; AccaSim's
-has the reading of the log in it.
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,16 +24,23 @@ from mpicoloc.network.topology import xgft
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "batch"))
 
-import accasim_runs
 import log_files
-import measured
 
-COLUMNS = ["log", "allocation", "order", "n_jobs", "wall_s", "max_rss_bytes", "tool"]
-FORMATS = [None, None, None, "{:,}", "{:.1f}", "{:,.0f}", None]
+COLUMNS = ["log", "allocation", "order", "n_jobs", "wall_s", "max_rss_bytes"]
+FORMATS = [None, None, None, "{:,}", "{:.1f}", "{:,.0f}"]
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "batch" / "llnl-atlas-cut.swf.gz"
 ATLAS = "XGFT(3;18,8,8;1,18,18)"
 LOAD = 0.8
 MEAN_RUN_S = 3600.0
+
+
+def run_measured(command, stdout):
+    """Run a process; its peak memory, bytes."""
+    process = subprocess.Popen(command, stdout=stdout)
+    _, status, used = os.wait4(process.pid, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"{' '.join(command)} ended with {code}")
+    return used.ru_maxrss * 1024
 
 
 def row(log, allocation, args, topology):
@@ -44,24 +48,11 @@ def row(log, allocation, args, topology):
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", topology,
                "--order", args.order, "--allocation", allocation, "--json"]  # fmt: skip
     with tempfile.TemporaryFile() as out:
-        max_rss_bytes = measured.run_measured(command, out)
+        max_rss_bytes = run_measured(command, out)
         out.seek(0)
         found = json.load(out)
     return {"log": log.name, "allocation": allocation, "order": args.order, "n_jobs": found["n_jobs"],
-            "wall_s": found["wall_s"], "max_rss_bytes": max_rss_bytes,
-            "tool": "mpicoloc"}  # fmt: skip
-
-
-def rows_without_topology(log, args):
-    """Ours and AccaSim's, if there is one, on as many nodes in no order."""
-    if accasim_runs.python() is None or args.order not in ("fcfs", "easy"):
-        return
-    n_nodes = xgft.parse(args.topology, 1e9).n_hosts
-    yield row(log, "first-available", args, f"XGFT(1;{n_nodes};1)")
-    work = log_files.workload(log, n_nodes)
-    _, wall_s, max_rss_bytes = accasim_runs.run(work, n_nodes, args.order, is_one_node=True)
-    yield {"log": log.name, "allocation": "first-available", "order": args.order, "n_jobs": len(work),
-           "wall_s": wall_s, "max_rss_bytes": max_rss_bytes, "tool": accasim_runs.NAME}  # fmt: skip
+            "wall_s": found["wall_s"], "max_rss_bytes": max_rss_bytes}  # fmt: skip
 
 
 def draw_log(path, n_jobs, n_nodes, rng):
@@ -84,7 +75,6 @@ def rows_of(args, folder):
     for log in logs:
         for allocation in args.allocations.split(","):
             yield row(log, allocation, args, args.topology)
-        yield from rows_without_topology(log, args)
 
 
 def main(argv=None):

@@ -9,7 +9,7 @@
 `--ranks` ranks of Open MPI each (default 1), a processor for each rank: the target on the first ones, the
 co-runner on the next. Curves and scores are those of `mpicoloc bubble`, which must be calibrated. A pair's
 slowdown is predicted as the first one's curve at the second one's score. Truth: the second one is stopped and
-continued from outside inside one run (see toggled/toggled.py). Productions: curve and score of the program's
+continued from outside inside one run (see accuracy.py). Productions: curve and score of the program's
 own shutters, in a run with bubbles beside a memory hog that is a job under mpicoloc too; they are compared
 with the curves. Results are added to `--out`, a line each; the last line of a name counts. Without programs
 or pairs: the tables.
@@ -69,8 +69,7 @@ class Bench:
 
     def prepare(self, name):
         if name not in self.prepared:
-            folder = self.work / ("prepare-hpcc" if name.startswith("hpcc") else f"prepare-{name}")
-            self.prepared[name] = toggled_programs.PREPARE[name](self.launchers[0], folder)
+            self.prepared[name] = toggled_programs.prepare(name, self.launchers[0], self.work)
         return self.prepared[name]
 
     def bubble(self, word, name, flags, before=()):

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import programs
-from accuracy import progress
-from accuracy_tables import print_table
+from programs import progress
+from tables import print_table
 
 BURST_US = 300
 N_BOOTSTRAP = 2000
@@ -49,17 +49,6 @@ SAME_LINE = 1.25
 """Runs whose distances differ by a larger factor do not compare."""
 LIMITS = {"mpicoloc": 1.5, "mpicoloc trace": 2.5}
 """What a variant may add, in parts of what the clock floor adds."""
-REPORTED = """\
-two clock reads and a counter,14,22,1361
-IPM,49,116,6479
-DLB-TALP,69,144,8361
-mpiP without stack walk,75,164,9461
-Extrae,91,307,21389
-EZTrace,96,522,25201
-Caliper,231,505,29930
-mpiP with stack walk,2194,4457,283494
-DUMPI,1303,2862,171882
-"""
 
 
 @dataclass(frozen=True)
@@ -226,16 +215,6 @@ def print_ratios(table, operations, rng):
     print_table(("operation", *heads, *(f"{ours} / tsc" for ours in LIMITS)), lines)
 
 
-def print_reported():
-    print("\nreported elsewhere: another machine like it, Open MPI 4.1, ns added\n")
-    lines = [[*map(number_or_text, line.split(","))] for line in REPORTED.splitlines()]
-    print_table(("tool", "iprobe", "pingpong", "window"), lines)
-
-
-def number_or_text(text):
-    return f"{int(text):,}" if text.isdigit() else text
-
-
 def arguments(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -271,7 +250,6 @@ def main(argv=None):
         print(f"\n### {mpirun}, {args.rounds} rounds\n")
         print_costs(table, args.operations, rng)
         print_ratios(table, args.operations, rng)
-    print_reported()
     if args.raw:
         Path(args.raw).write_text(json.dumps(raw))
     return 0

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import calls
 import programs
-from accuracy import progress
-from accuracy_tables import print_table
+from programs import progress
+from tables import print_table
 
 WAYS = ("bare", "preload", "wrap", "run")
 NAMES = ("start", "init", "finalize", "wall", "processor")

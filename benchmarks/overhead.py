@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 import programs
-from accuracy import progress
-from accuracy_tables import print_table
+from programs import progress
+from tables import print_table
 
 COLUMNS = ("program", "way", "pairs", "bare", "ratio of wall time", "ratio of loop time")
 WAYS = ("preload", "wrap", "run", "count", "clock")

@@ -2,9 +2,11 @@
 
 import argparse
 import dataclasses
+import datetime
 import functools
 import itertools
 import os
+import platform
 import re
 import shutil
 import signal
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import inputs
 
+import mpicoloc
 from mpicoloc.job import init_barrier
 
 CALLS = Path(__file__).resolve().parent / "calls"
@@ -129,6 +132,18 @@ def processors(n):
     if len(ranked) < n:
         raise SystemExit(f"needs {n} processors, this process may use {len(ranked)}")
     return tuple(cpu for _, cpu in sorted(ranked)[:n])
+
+
+def progress(text):
+    print(f"  {datetime.datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def setup():
+    """Machine, date and version, as result files have them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.*)", cpuinfo.read_text() if cpuinfo.exists() else "")
+    machine = f"{platform.node()}, {os.cpu_count()} x {model[1] if model else platform.machine()}"
+    return {"machine": machine, "date": datetime.date.today().isoformat(), "mpicoloc": mpicoloc.__version__}
 
 
 def repeats_parser(description, seconds):

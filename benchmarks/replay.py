@@ -1,4 +1,4 @@
-"""Speed and memory of the packet simulator, and of others on the same traffic.
+"""Speed and memory of the packet simulator.
 
     python benchmarks/replay.py [--json] [--repeats 3]
 
@@ -7,23 +7,18 @@ that its memory is its own. `shuffled all-to-all`: four jobs on hosts drawn at r
 which every rank exchanges with one after the other. `saturated`: the same on a tree slimmed to a quarter.
 `two jobs`: two of 64 ranks, each a ring of 64 KiB, a hundred times, and then an all-to-all of 64 KiB a pair,
 on hosts drawn at random.
-
-Peers run the same traffic if their headers are installed: ns-3 (Debian: libns3-dev), the packet simulator
-that most use, which has no credits and no lanes (`replay_ns3.cpp`). htsim, BookSim 2, CODES and OMNeT++ are
-in no package registry, so they are not built here.
 """
 
 import argparse
 import json
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from tables import print_table
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
@@ -32,7 +27,7 @@ from mpicoloc.replay.network import equal_lanes
 from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BPS, N_LANES = 1.25e9, 4
-HERE = Path(__file__).resolve().parent
+COLUMNS = ("hosts", "traffic", "packet-hops", "M packet-hops/s", "s", "simulated, ms", "MB of the process")
 CASES = {
     "128": ("shuffled all-to-all", (16, 8), (1, 16), 65536, 31),
     "1024": ("shuffled all-to-all", (16, 16, 4), (1, 16, 16), 16384, 100),
@@ -99,7 +94,6 @@ def run_case(case):
     run = simulate(built, jobs, Settings(mtu_bytes=2048))
     wall_s = time.perf_counter() - started
     return {
-        "tool": "mpicoloc",
         "n_hosts": built.n_hosts,
         "traffic": name,
         "n_packet_hops": run.n_packet_hops,
@@ -120,104 +114,27 @@ def fastest(case, repeats):
     return min((json.loads(text) for text in texts), key=lambda row: row["wall_s"])
 
 
-def built_peer(folder, source, libraries):
-    """The program of a peer; None: the compiler or the peer's headers are not installed."""
-    if shutil.which("g++") is None:
-        return None
-    program = Path(folder) / Path(source).stem
-    command = ["g++", "-O2", "-DNDEBUG", "-std=c++17", HERE / source, "-o", program]
-    done = subprocess.run([*command, *(f"-l{name}" for name in libraries)], capture_output=True, check=False)
-    return program if done.returncode == 0 else None
-
-
-def peer_row(tool, case, words):
-    """A row of what a peer printed: simulated and elapsed seconds, packet-hops or -1, memory in KiB."""
-    simulated_s, wall_s, n_hops, rss_kib = map(float, words)
-    name, (m, _), _, _ = traffic_of(case)
-    n_packet_hops = int(n_hops) if n_hops >= 0 else None
-    return {
-        "tool": tool,
-        "n_hosts": int(np.prod(m)),
-        "traffic": name,
-        "n_packet_hops": n_packet_hops,
-        "packet_hops_per_s": n_packet_hops and n_packet_hops / wall_s,
-        "wall_s": wall_s,
-        "simulated_s": simulated_s,
-        "max_rss_bytes": int(rss_kib) * 1024,
-    }
-
-
-def missing_row(tool, package):
-    """A row of a peer that is not installed."""
-    names = (
-        "n_hosts",
-        "traffic",
-        "n_packet_hops",
-        "packet_hops_per_s",
-        "wall_s",
-        "simulated_s",
-        "max_rss_bytes",
-    )
-    why = f"its headers ({package}) or g++ are not installed"
-    return {"tool": tool, **dict.fromkeys(names), "missing": why}
-
-
-def as_words(case):
-    """The traffic as the peers' programs read it."""
-    _, (m, w), phases, hosts = traffic_of(case)
-    jobs = [[len(part), len(phases), *np.ravel(phases), *part] for part in hosts]
-    return " ".join(map(str, [len(m), *m, *w, BPS, len(hosts), *(word for job in jobs for word in job)]))
-
-
-def ns3_rows(folder, cases):
-    """ns-3, once a case, with the scheduler of events that is the fastest here."""
-    program = built_peer(folder, "replay_ns3.cpp", ["ns3-point-to-point", "ns3-network", "ns3-core"])
-    if program is None:
-        return [missing_row("ns-3", "libns3-dev")]
-    command = [program, "ns3::PriorityQueueScheduler"]
-    return [fastest_of(command, "ns-3", case, 1) for case in cases]
-
-
-def fastest_of(command, tool, case, repeats):
-    """The fastest of some runs of a peer."""
-    run = {"input": as_words(case), "check": True, "capture_output": True, "text": True}
-    texts = [subprocess.run(command, **run).stdout for _ in range(repeats)]
-    return min((peer_row(tool, case, text.split()) for text in texts), key=lambda row: row["wall_s"])
-
-
 def shown(row):
-    """One row as a line of a table."""
-    if row.get("missing"):
-        return f"| {row['tool']} | not measured: {row['missing']} |  |  |  |  |  |  |"
-    hops = "(flows)" if row["n_packet_hops"] is None else f"{row['n_packet_hops']:,}"
-    speed = "-" if row["packet_hops_per_s"] is None else f"{row['packet_hops_per_s'] / 1e6:.2f}"
-    times = f"{row['wall_s']:.2f} | {row['simulated_s'] * 1e3:.3f}"
-    rss = f"{row['max_rss_bytes'] / 1e6:.0f}"
-    return f"| {row['tool']} | {row['n_hosts']} | {row['traffic']} | {hops} | {speed} | {times} | {rss} |"
+    """One row as cells of the table."""
+    times = f"{row['wall_s']:.2f}", f"{row['simulated_s'] * 1e3:.3f}", f"{row['max_rss_bytes'] / 1e6:.0f}"
+    speed = f"{row['packet_hops_per_s'] / 1e6:.2f}"
+    return row["n_hosts"], row["traffic"], f"{row['n_packet_hops']:,}", speed, *times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--ns3", default="128,1024,two", help="cases that ns-3 runs too (128,1024,two)")
     parser.add_argument("--case", choices=[*CASES, "two"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         print(json.dumps(run_case(arguments.case)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [fastest(case, arguments.repeats) for case in (*CASES, "two")]
-        rows += ns3_rows(folder, arguments.ns3.split(","))
+    rows = [fastest(case, arguments.repeats) for case in (*CASES, "two")]
     if arguments.json:
         print(json.dumps(rows, indent=1))
-        return
-    print(
-        "| tool | hosts | traffic | packet-hops | M packet-hops/s | s | simulated, ms | MB of the process |"
-    )
-    print("| --- " * 8 + "|")
-    for row in rows:
-        print(shown(row))
+    else:
+        print_table(COLUMNS, map(shown, rows))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
 
 import programs
 import toggled_programs
-from accuracy import progress, show
-from accuracy_tables import print_table
+from programs import progress
 from shutter_cost import paused_frac, stretch
+from tables import print_table
 
 from mpicoloc.profile import hdf5
 
@@ -67,7 +67,7 @@ class Bench:
             programs.run_command(command, self.launchers[0], self.target, self.folder, first_env)
         finally:
             programs.stop(other)
-        return self.target.loop_s(self.folder), show(profile)
+        return self.target.loop_s(self.folder), hdf5.read(profile).interference
 
 
 def measure(bench, duration_s, n_repeats):
@@ -81,16 +81,11 @@ def measure(bench, duration_s, n_repeats):
     ratios, still, counts = [], [], [0, 0]
     for _ in range(n_repeats):
         without_s, _ = bench.run(MPICOLOC_METER="none")
-        with_s, data = bench.run(**options)
-        if data is None:
-            continue
-        shutters = data["interference"]["shutters"]
+        with_s, found = bench.run(**options)
         ratios.append(with_s / without_s)
-        still.append(shutters["overhead_frac"])
-        counts = [counts[0] + shutters["n_used"], counts[1] + shutters["n_taken"]]
+        still.append(found.overhead_frac)
+        counts = [counts[0] + found.n_used, counts[1] + found.n_taken]
         progress(f"{1e3 * duration_s:.1f} ms: {with_s:.2f} s, without {without_s:.2f} s")
-    if not ratios:
-        return (f"{1e3 * duration_s:.1f}", "no profile", "-", "-", "-", "-")
     period_s = PERIOD_S if 4 * duration_s <= PERIOD_S else 2 * PERIOD_S
     model = (f"{stretch(duration_s, period_s, 2):.4f}", f"{100 * paused_frac(duration_s, period_s, 2):.2f} %")
     return (f"{1e3 * duration_s:.1f}", f"{statistics.median(ratios):.4f}", model[0],

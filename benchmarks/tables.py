@@ -26,7 +26,6 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
     "accuracy-toggled",
-    "accuracy-long",
     "estimators-burst",
     "estimators-count",
     "harmless",
@@ -34,7 +33,6 @@ ORDER = (
     "short-job",
     "calls",
     "calls-mpich",
-    "calls-elsewhere",
     "lifetime",
     "overhead",
     "network",
@@ -48,7 +46,6 @@ ORDER = (
     "bubbles",
     "placement",
     "propagation",
-    "replayed-nodes",
     "deployment",
     "slurm-queue",
     "slurm-queue-hurt",
@@ -66,7 +63,7 @@ The programs in `benchmarks/` print these tables; the numbers are in `benchmarks
 `python benchmarks/tables.py` makes this page. They are benchmarks, not tests, and never fail on a slow day.
 Where nothing else is said they ran on a virtual machine without a PMU, with Open MPI 4.1.4. Debian packages:
 `lammps hpcc nwchem-openmpi quantum-espresso openmpi-bin mpich eztrace valgrind`; `python
-benchmarks/toggled/toggled.py --help` names those of its own.
+benchmarks/accuracy.py --help` names those of its own.
 """
 
 
@@ -104,6 +101,12 @@ def markdown(table):
     with_interval = shown.get("intervals", True)
     lines += [[cell(row[i], formats[i], with_interval) for i in columns] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def print_table(columns, rows):
+    """Print a table in Markdown, each row at once."""
+    for row in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
 def section(name):
@@ -183,6 +186,14 @@ def write(name, result):
     for mark, line in lines.items():
         text = text.replace(f'"{mark}"', line, 1)
     result_file(name).write_text(text + "\n")
+
+
+def publish(name, result):
+    """Write a result file, and the page; sentences about what falls short are written by hand, and stay."""
+    if result_file(name).exists():
+        result["short"] = read(name)["short"]
+    write(name, result)
+    PAGE.write_text(page())
 
 
 def main():

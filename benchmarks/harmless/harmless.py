@@ -18,7 +18,6 @@ that are there. ``--publish`` writes results/harmless.json. Debian packages:
 
 import argparse
 import dataclasses
-import datetime
 import json
 import os
 import random
@@ -34,15 +33,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "toggled"))
 
-import accuracy
 import harmless_programs
 import harmless_tables
 import programs
 import tables
 import toggled_programs
 from comparison import Outcome, Reference
+from programs import progress
 
-import mpicoloc
 from mpicoloc.errors import MpicolocError
 from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
@@ -162,7 +160,7 @@ class Bench:
         for name, reference in self.references.items():
             self.found[name]["bare"] = len(reference.outcomes)
             self.found[name]["masked_lines"], self.found[name]["lines"] = reference.n_masked()
-        text = json.dumps({**setup(), "programs": self.found}, indent=1)
+        text = json.dumps({**programs.setup(), "programs": self.found}, indent=1)
         new = self.args.out.with_suffix(".new")
         new.write_text(text + "\n")
         new.replace(self.args.out)
@@ -234,15 +232,6 @@ def add(row, mode, counted):
     row["uncounted"] += counted["passes"] == 0
     for key, n in counted.items():
         row[key] += n
-
-
-def setup():
-    machine = accuracy.setup_of(argparse.Namespace(layout="", seconds=0, meter="", mpirun=""))["machine"]
-    return {"machine": machine, "date": datetime.date.today().isoformat(), "mpicoloc": mpicoloc.__version__}
-
-
-def progress(text):
-    print(f"  {datetime.datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
 def arguments():

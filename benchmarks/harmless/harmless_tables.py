@@ -44,7 +44,4 @@ def publish(results):
     result = {"title": "Runs with code that changes all the time", "machine": results["machine"],
               "date": results["date"], "command": COMMAND, "text": [TEXT.replace("\n", " ")],
               "tables": [of(results["programs"])], "short": [], "data": data}  # fmt: skip
-    if (tables.RESULTS / f"{NAME}.json").exists():  # sentences about what falls short are written by hand
-        result["short"] = tables.read(NAME)["short"]
-    tables.write(NAME, result)
-    tables.PAGE.write_text(tables.page())
+    tables.publish(NAME, result)

@@ -1,8 +1,7 @@
 """A queue of real programs in a real Slurm: exclusive, shared blindly, and in pairs that mpicoloc chose.
 
     python benchmarks/schedule/slurm_queue.py [--jobs 20] [--seconds 8] [--json]
-    python benchmarks/schedule/slurm_queue.py --programs lmp:2,nbody:1,heat2d:2 --ways pairs,shared \\
-        --keep FOLDER
+    python benchmarks/schedule/slurm_queue.py --programs lmp:2,nbody:1,heat2d:2 --ways pairs,shared
 
 Makes a Slurm cluster of one node on this machine (`mpicoloc slurm up`; root, Debian's slurm-wlm), which takes
 two jobs at a time, and gives it the same jobs in several ways. They have one rank each, and a processor of
@@ -17,7 +16,6 @@ known       the same with the profiles of all that ran before
 
 Every job is measured by the SPANK plugin; its signed profile is charged to a ledger, each once. The table is
 that of examples/slurm-day/makespans.py; `pairs` runs first, the way that is named first is compared with.
---keep leaves the profiles in a folder, without what tells of this machine's files (`kept.py`).
 """
 
 import argparse
@@ -36,7 +34,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import kept
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -185,8 +182,6 @@ def main():
         queue = [jobs[i] for i in rng.integers(len(jobs), size=args.jobs)]
         site = Site(folder, max(job.launcher.n_ranks for job in jobs))
         rows = rows_of(site, args.ways.split(","), queue, args)
-        if args.keep:
-            kept.keep(site.spool, args.keep)
     finally:
         slurm_cluster.stop(LAB)
         shutil.rmtree(folder, ignore_errors=True)
@@ -203,7 +198,6 @@ def arguments():
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--prior-slowdown", default="1.3")
     parser.add_argument("--first", action="store_true", help="ranks before all else, agents too")
-    parser.add_argument("--keep", metavar="FOLDER", help="where the profiles go")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-from accuracy import corun_slowdown
 from progress_ratio import GUARD_S
 
 from mpicoloc.core.tables import valid_shutters
@@ -112,6 +111,12 @@ class Seen:
             return {"reason": f"{one.slowdown.value:.2f} of all the time leaves none beside the co-runner"}
         return {"value": values[0], "low": values[1], "high": values[2], "n": one.slowdown.n,
                 "method": one.slowdown.method}  # fmt: skip
+
+
+def corun_slowdown(of_job, parts):
+    """Slowdown of the co-run phase, from the job's and its wall time's split; infinite if none is left."""
+    solo_s = (parts.alone_s + parts.shared_s) / of_job - parts.alone_s - parts.solo_s
+    return parts.corun_s / solo_s if solo_s > 0 else math.inf
 
 
 def without_stopped(mixed, stopped_frac):

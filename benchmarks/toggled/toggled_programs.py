@@ -1,7 +1,7 @@
-"""Programs whose progress can be seen from outside, for `toggled.py`: real ones, their inputs, and marks.
+"""Programs whose progress can be seen from outside, for `accuracy.py`: real ones, their inputs, and marks.
 
 A program marks the ends of its steps by lines that it prints, or by MPI calls (`calls/events.c`). `make(n)`
-gives the program of n units; a unit is a step, or what has several steps (`unit`, a second kind of line).
+gives the program of n units; a unit is a step, or what has several steps.
 """
 
 import re
@@ -30,7 +30,6 @@ class Watched:
 
     make: object
     marks: str = ""
-    unit: str = ""
     calls: str = ""
     toggle_s: float = 1.0
 
@@ -87,7 +86,7 @@ def pw(launcher, folder):
         text = texts.PW.format(pseudo_dir=pseudo[0].parent, pseudo=pseudo[0].name, n_steps=min(n, 20000))
         return programs.Program("pw", (binary, "-in", "si.in"), (("si.in", text),))
 
-    return Watched(make, r"^ +iteration #", r"^ +Entering Dynamics")
+    return Watched(make, r"^ +iteration #")
 
 
 def nwchem(launcher, folder):
@@ -97,7 +96,7 @@ def nwchem(launcher, folder):
         text = texts.NWCHEM + texts.NWCHEM_TASK * min(n, 3000)
         return programs.Program("nwchem", (binary, "in.nw"), (("in.nw", text),))
 
-    return Watched(make, r"^ d= ?\d+,ls", r"Total DFT energy")
+    return Watched(make, r"^ d= ?\d+,ls")
 
 
 def cp2k(launcher, folder):
@@ -107,7 +106,7 @@ def cp2k(launcher, folder):
         files = (("si.inp", texts.CP2K.format(n_steps=n)),)
         return programs.Program("cp2k", (binary, "-i", "si.inp"), files)
 
-    return Watched(make, r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)", r"^ MD\| Step number")
+    return Watched(make, r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)")
 
 
 def gromacs(launcher, folder):
@@ -137,7 +136,7 @@ def abinit(launcher, folder):
         text = texts.ABINIT.format(folder=pseudo.parent, pseudo=pseudo.name, n_steps=min(n, 20000))
         return programs.Program("abinit", (binary, "si.abi"), (("si.abi", text),))
 
-    return Watched(make, r"^ ETOT +\d+", r"^ ETOT +1 ")
+    return Watched(make, r"^ ETOT +\d+")
 
 
 def meep(launcher, folder):
@@ -161,7 +160,7 @@ def liggghts(launcher, folder):
 
 def hpcc_parts(launcher, folder):
     """The program that repeats HPCC's parts, of Debian's source package."""
-    binary = folder.parent / "hpcc_parts"
+    binary, folder = folder.parent / "hpcc_parts", folder.parent / "prepare-hpcc"
     if binary.exists():
         return binary
     sources, state = folder / "source", folder / "lists"
@@ -188,7 +187,7 @@ def hpcc(part):
         name = f"hpcc_{part}"
         return Watched(lambda n: programs.Program(name, (str(binary), str(n), *names),
                                                   (("hpccinf.txt", text),)),
-                       r"^part (\w+)", rf"^part {names[-1]}\b")  # fmt: skip
+                       r"^part (\w+)")  # fmt: skip
 
     return prepare
 
@@ -230,3 +229,16 @@ PREPARE = {
     "hog": synthetic("hog"),
     "spinner": synthetic("spinner"),
 }
+
+
+def prepare(name, launcher, work):
+    """A program that is ready to run, with its files in a folder below `work`.
+
+    Raises
+    ------
+    LookupError
+        If the program is unknown, or not installed.
+    """
+    if name not in PREPARE:
+        raise LookupError(f"no program {name!r}; there are {', '.join(PREPARE)}")
+    return PREPARE[name](launcher, work / f"prepare-{name}")

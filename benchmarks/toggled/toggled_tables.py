@@ -1,4 +1,4 @@
-"""Tables of what `toggled.py` measured: truth, estimate, error, pair by pair, and what they come to."""
+"""Tables of what `accuracy.py` measured: truth, estimate, error, pair by pair, and what they come to."""
 
 import json
 import math
@@ -23,6 +23,7 @@ SUMMARY_FORMATS = [
     "{:.2f} %",
     "{:.1f} %",
 ]
+PRICES = ["layout", "target", "co-runner", "price by time", "fair, measured", "fair, true"]
 NAME = "accuracy-toggled"
 TEXT = """\
 The target and its co-runner run under mpicoloc for {seconds:.0f} s. The co-runner's ranks are stopped and
@@ -113,8 +114,21 @@ def of(lines):
     return [{"caption": "", "columns": SUMMARY, "formats": SUMMARY_FORMATS, "rows": summary(lines)}, by_pair]
 
 
+def prices(lines):
+    """Prices over that of the run alone (Breslow et al. 2013, Fig. 12): state of practice, POPPA, oracle.
+
+    A job without an estimate pays like one that shared nothing.
+    """
+    for line in lines:
+        truth, found = line["truth"]["value"], line["estimates"]["result"].get("value", 1.0)
+        fair = [truth / max(slowdown, 1.0) ** 2 for slowdown in (found, truth)]
+        yield [line["layout"], line["target"], line["co_runner"], truth, *fair]
+
+
 def printed(lines):
-    return "\n\n".join(map(tables.markdown, of(lines))) if lines else "nothing measured"
+    """All tables; errors and slowdowns are those of Figures 10 and 11, prices those of Figure 12."""
+    shown = {"columns": PRICES, "formats": [None] * 3 + ["{:.3f}"] * 3, "rows": list(prices(lines))}
+    return "\n\n".join(map(tables.markdown, [*of(lines), shown])) if lines else "nothing measured"
 
 
 def publish(lines):
@@ -125,10 +139,7 @@ def publish(lines):
     result = {"title": "Accuracy against a toggled co-runner", "machine": "; ".join(sorted(machines)),
               "date": " to ".join(sorted({min(dates), max(dates)})), "command": COMMAND, "text": text,
               "tables": rounded(of(lines)), "short": [], "data": data}  # fmt: skip
-    if (tables.RESULTS / f"{NAME}.json").exists():  # sentences about what falls short are written by hand
-        result["short"] = tables.read(NAME)["short"]
-    tables.write(NAME, result)
-    tables.PAGE.write_text(tables.page())
+    tables.publish(NAME, result)
 
 
 def rounded(value):

@@ -31,16 +31,13 @@ shutters there."""
 ENDED_LIMIT_S = 30.0
 SWITCHED = "switched.npy"
 """Rows of `Seen.switched`, beside the profiles of the run."""
-EVENT_FILE = np.dtype([("n_calls", "u8"), ("every", "u8"), ("n_times", "u8"), ("time_ns", "i8", 1 << 18)])
-"""As in `calls/events.c`."""
 
 
 class Lines:
     """Output of a job on a terminal of its own, so that lines come when they are printed."""
 
     def __init__(self, watched, log):
-        self.marks, self.unit = re.compile(watched.marks), re.compile(watched.unit or watched.marks)
-        self.times_s, self.names, self.n_units = [], [], 0
+        self.marks, self.times_s, self.names = re.compile(watched.marks), [], []
         self.log_path, (self.reader, self.writer) = log, os.openpty()
         self.thread = threading.Thread(target=self._read, daemon=True)
 
@@ -60,7 +57,9 @@ class Lines:
                 log.write(data)
                 *lines, rest = re.split(rb"[\r\n]", rest + data)
                 for line in lines:
-                    self._line(line.decode(errors="replace"), now_s)
+                    if found := self.marks.search(line.decode(errors="replace")):
+                        self.times_s.append(now_s)
+                        self.names.append(found[1] if found.groups() else "")
         os.close(self.reader)
 
     def _data(self):
@@ -69,12 +68,6 @@ class Lines:
         except OSError:  # the last one has closed the terminal
             return b""
 
-    def _line(self, line, now_s):
-        if found := self.marks.search(line):
-            self.times_s.append(now_s)
-            self.names.append(found[1] if found.groups() else "")
-        self.n_units += self.unit.search(line) is not None
-
     def events(self):
         """Times of the ends of steps, and the name of the kind of each."""
         n = min(len(self.times_s), len(self.names))
@@ -82,23 +75,15 @@ class Lines:
 
 
 class Calls:
-    """Times of the MPI calls of rank 0 that mark steps, of a preloaded library."""
-
-    n_units = 0
+    """Times of the MPI calls of rank 0 that mark steps, of a preloaded library (`calls/events.c`)."""
 
     def __init__(self, watched, path):
         self.path = path
-        self.path.unlink(missing_ok=True)
+        self.path.write_bytes(b"")
         self.env = {"EVENTS_FILE": str(path), "EVENTS_CALLS": watched.calls}
 
     def events(self):
-        if not self.path.exists():
-            return np.array([]), np.array([])
-        found = np.fromfile(self.path, EVENT_FILE)
-        if not len(found):
-            return np.array([]), np.array([])
-        self.n_units = int(found[0]["n_calls"])
-        times_s = found[0]["time_ns"][: int(found[0]["n_times"])] / 1e9
+        times_s = np.fromfile(self.path, np.int64) / 1e9
         return times_s, np.full(len(times_s), "")
 
 

@@ -1,4 +1,4 @@
-"""The proofs of `mpicoloc batch`: AccaSim's EASY in our engine, AccaSim where it is, the thesis's log."""
+"""The proofs of `mpicoloc batch`: AccaSim's EASY in our engine, and the thesis's log."""
 
 import sys
 
@@ -13,14 +13,12 @@ from mpicoloc.core.topology import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 
-import accasim_runs
 import easy_of_accasim
 import log_files
 import thesis_log
 
 N_NODES = 10
 MACHINE = machine.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
-EXAMPLE = ROOT / "examples" / "batch" / "llnl-atlas-cut.swf.gz"
 RULES = {
     "fills": (
         [(0, 100, 100, 6), (0, 10, 50, 4), (1, 20, 20, 8), (2, 40, 200, 4), (3, 5, 5, 2), (3, 5, 5, 3)],
@@ -78,36 +76,6 @@ def test_without_any_of_these_rules_it_is_easy(jobs):
     work = workload(sorted(jobs))
     schedule = engine.simulate(work, MACHINE, order.named("easy"), allocation.named("first-available"))
     assert begins_s(work, easy_of_accasim.Easy(())) == schedule.start_s.tolist()
-
-
-@pytest.mark.skipif(accasim_runs.python() is None, reason="AccaSim is not installed")
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("fcfs", order.named("fcfs")),
-        ("easy", easy_of_accasim.Easy()),
-        ("easy-mended", order.named("easy")),
-    ],
-)
-def test_accasim_lets_each_job_begin_when_we_do(theirs, ours):
-    rng = np.random.default_rng(1)
-    rows = zip(
-        np.sort(rng.integers(0, 3000, 300)), rng.integers(1, 90, 300), rng.integers(1, 200, 300),
-        rng.integers(1, N_NODES + 1, 300), strict=True,
-    )  # fmt: skip
-    work = workload(list(rows))
-    found, _, _ = accasim_runs.run(work, N_NODES, theirs)
-    assert begins_s(work, ours) == [found[number] for number in work.log.number.tolist()]
-
-
-def test_a_log_for_accasim_has_the_same_jobs(tmp_path):
-    work = log_files.workload(EXAMPLE, 1152, n_jobs=50)
-    accasim_runs.write_log(work, tmp_path / "log.swf")
-    again = log_files.workload(tmp_path / "log.swf", 1152)
-    assert len(work) == 50 and (again.n_nodes == work.n_nodes).all()
-    for name in ("number", "submit_s", "run_s"):
-        assert (getattr(again.log, name) == getattr(work.log, name)).all()
-    assert (again.estimate_s == work.estimate_s).all()
 
 
 def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
