@@ -1,13 +1,11 @@
 """A log like that of Jokanovic 2014, chapter 4, drawn from what the thesis tells of it, under its policies.
 
-    python benchmarks/batch/thesis_log.py [--seed 0] [--big 0.05] [--out ROWS.jsonl] [--policies exclusive]
-    python benchmarks/batch/thesis_log.py --show ROWS.jsonl
+    python benchmarks/batch/thesis_log.py [--seed 0] [--big 0.05] [--policies first-available,exclusive]
 
 The log itself is not public. The thesis tells 49,107 jobs in 32 days on 3,096 nodes, 84 % of them in use
 (section 4.4); that most sizes are powers of two, that 2 % of the jobs larger than a switch are multiples of
 its 18 nodes, and that a significant part is not larger than a switch (section 4.2). It does not tell sizes,
-run times or estimates in numbers: those below are assumed. Rows are added to OUT, so policies can run one by
-one.
+run times or estimates in numbers: those below are assumed.
 """
 
 import argparse
@@ -19,6 +17,10 @@ from pathlib import Path
 
 import log_files
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tables import print_table
 
 N_JOBS, N_NODES, N_DAYS, UTILISATION = 49_107, 3_096, 32, 0.84
 """Section 4.3 and 4.4."""
@@ -42,6 +44,8 @@ DAY_S = 86400.0
 LONGEST_S = DAY_S
 """Assumed: the longest run."""
 POLICIES = ("first-available", "first-contiguous", "virtual-blocks", "exclusive")
+COLUMNS = ("policy", "jobs with which one shares", "thesis", "jobs that share", "thesis", "completion, days",
+           "thesis", "utilisation", "thesis", "longer wait, min", "thesis")  # fmt: skip
 _KEYS = ("sharing_jobs_mean", "sharing_frac", "days", "utilisation_frac", "wait_more_min")
 THESIS = {
     "first-available": dict(zip(_KEYS, (17, 0.45, 32, 0.84, 0), strict=True)),
@@ -85,113 +89,42 @@ def draw(seed, n_jobs=N_JOBS, big_frac=BIG_FRAC, n_days=N_DAYS):
     return submit_s, run_s, np.ceil(limit_s), n_nodes
 
 
-def part_of(columns, number, n_parts):
-    """The jobs that are submitted in one of several parts of the time, from 1; their clock goes on."""
-    submit_s = columns[0]
-    edges_s = np.linspace(0, submit_s[-1] + 1, n_parts + 1)
-    is_in = (edges_s[number - 1] <= submit_s) & (submit_s < edges_s[number])
-    return tuple(column[is_in] for column in columns)
-
-
-def joined(rows):
-    """One row of the parts of a log, each on an empty machine at first: means over jobs, end of the last."""
-    n_jobs = np.array([row["n_jobs"] for row in rows])
-    ends_s = [row["first_s"] + row["completion_s"] for row in rows]
-    used_s = sum(row["utilisation_frac"] * row["completion_s"] for row in rows)
-    means = ("sharing_jobs_mean", "sharing_jobs_frac", "wait_mean_s")
-    whole = {name: float(np.average([row[name] for row in rows], weights=n_jobs)) for name in means}
-    completion_s = max(ends_s) - rows[0]["first_s"]
-    return (
-        rows[0]
-        | whole
-        | {
-            "n_jobs": int(n_jobs.sum()),
-            "completion_s": completion_s,
-            "utilisation_frac": used_s / completion_s,
-        }
-    )
-
-
 def simulated(log, policy):
     """What `mpicoloc batch` says of it on MareNostrum."""
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", "MareNostrum",
                "--order", "easy", "--allocation", policy, "--json"]  # fmt: skip
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {"allocation": policy, **json.loads(done.stdout)}
 
 
-def by_draw(rows):
-    """The rows of each drawn log, by its seed and its part of big jobs."""
-    found = {}
-    for row in rows:
-        found.setdefault((row["seed"], row["big_frac"]), []).append(row)
-    return found
-
-
-def by_policy(rows):
-    """The rows of one log, with the parts of each policy joined, in the order of `POLICIES`.
-
-    Of a part that was simulated twice the last row counts.
-    """
-    found = {}
-    for row in rows:
-        found.setdefault(row["allocation"], {})[row["part"]] = row
-    return [joined([found[policy][part] for part in sorted(found[policy])])
-            for policy in POLICIES if policy in found]  # fmt: skip
-
-
-def table(rows):
-    """Our figures beside the thesis's, in Markdown; waits are those beyond the first policy's."""
-    base = next((row for row in rows if row["allocation"] == POLICIES[0]), rows[0])
-    lines = [
-        "| policy | jobs with which one shares | thesis | jobs that share | thesis "
-        "| completion, days | thesis | utilisation | thesis | longer wait, min | thesis |",
-        "| --- " * 11 + "|",
-    ]
-    for row in rows:
-        theirs = THESIS[row["allocation"]]
-        more_min = (row["wait_mean_s"] - base["wait_mean_s"]) / 60
-        told = theirs["wait_more_min"]
-        lines.append(
-            f"| `{row['allocation']}` | {row['sharing_jobs_mean']:.2f} | {theirs['sharing_jobs_mean']:g} "
-            f"| {row['sharing_jobs_frac']:.1%} | {theirs['sharing_frac']:.0%} "
-            f"| {row['completion_s'] / DAY_S:.1f} | {theirs['days']} "
-            f"| {row['utilisation_frac']:.1%} | {theirs['utilisation_frac']:.0%} "
-            f"| {more_min:+,.0f} | {'not told' if told is None else f'{told:+d}'} |"
-        )
-    return "\n".join(lines)
+def cells(row, base):
+    """Our figures beside the thesis's; the wait is that beyond the first policy's."""
+    theirs = THESIS[row["allocation"]]
+    told = theirs["wait_more_min"]
+    return (f"`{row['allocation']}`", f"{row['sharing_jobs_mean']:.2f}", f"{theirs['sharing_jobs_mean']:g}",
+            f"{row['sharing_jobs_frac']:.1%}", f"{theirs['sharing_frac']:.0%}",
+            f"{row['completion_s'] / DAY_S:.1f}", theirs["days"], f"{row['utilisation_frac']:.1%}",
+            f"{theirs['utilisation_frac']:.0%}", f"{(row['wait_mean_s'] - base['wait_mean_s']) / 60:+,.0f}",
+            "not told" if told is None else f"{told:+d}")  # fmt: skip
 
 
 def main(argv=None):
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--big", type=float, default=BIG_FRAC, help="part of the jobs larger than a switch")
     parser.add_argument("--jobs", type=int, default=N_JOBS, help="fewer, in as much less time")
-    parser.add_argument("--part", default="1/1", help="only the jobs of a part of the time, as 1/2")
     parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--out", type=Path, help="add the rows to this file, JSON a line")
-    parser.add_argument("--show", type=Path, help="only print the table of such a file")
     args = parser.parse_args(argv)
     if args.jobs < MIN_JOBS:
         parser.error(f"--jobs must be at least {MIN_JOBS:,}, some days of jobs, got {args.jobs:,}")
-    if args.show:
-        rows = [json.loads(line) for line in args.show.read_text().splitlines()]
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / "thesis.swf"
-            number, n_parts = (int(word) for word in args.part.split("/"))
-            columns = part_of(draw(args.seed, args.jobs, args.big), number, n_parts)
-            log_files.write(log, np.arange(1, len(columns[0]) + 1), *columns)
-            rows = []
-            for policy in args.policies.split(","):
-                facts = {"seed": args.seed, "big_frac": args.big, "allocation": policy}
-                facts |= {"part": number, "first_s": float(columns[0][0])}
-                rows.append(facts | simulated(log, policy))
-                if args.out:
-                    with args.out.open("a") as file:
-                        file.write(json.dumps(rows[-1]) + "\n")
-    for (seed, big_frac), some in by_draw(rows).items():
-        print(f"seed {seed}, {big_frac:.0%} big jobs:\n\n{table(by_policy(some))}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "thesis.swf"
+        log_files.write(log, range(1, args.jobs + 1), *draw(args.seed, args.jobs, args.big))
+        rows = [simulated(log, policy) for policy in args.policies.split(",")]
+    print(f"seed {args.seed}, {args.big:.0%} big jobs:\n")
+    print_table(COLUMNS, [cells(row, rows[0]) for row in rows])
     return 0
 
 

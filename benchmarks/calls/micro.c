@@ -2,7 +2,6 @@
 
        micro N_BURSTS BURST_US [KIND...]   every kind in turns, N_BURSTS times; rank 0 prints a line for each kind:
                                            name, 5 % quantile and median over the bursts, in ns per operation
-       micro -n N KIND                     N operations once, nothing printed: for instruction counts
 
    The low quantile is what a burst takes when nobody else has a processor of the job meanwhile. */
 #include <mpi.h>
@@ -31,98 +30,37 @@ static double now_ns(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static void run_iprobe(long n)
-{
-    int flag;
-    for (long i = 0; i < n; i++)
-        MPI_Iprobe(other, TAG_NEVER, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-}
-
-static void run_pingpong(long n)
-{
-    for (long i = 0; i < n; i++) {
-        if (rank == 0) {
-            MPI_Send(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD);
-            MPI_Recv(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        } else {
-            MPI_Recv(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            MPI_Send(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD);
-        }
+/* A kind of operation, of which run_NAME makes n. */
+#define KIND(name, ...) \
+    static void run_##name(long n) \
+    { \
+        for (long i = 0; i < n; i++) { \
+            __VA_ARGS__; \
+        } \
     }
+#define SEND MPI_Send(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD)
+#define RECV MPI_Recv(boxes, 8, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE)
+
+static inline void exchange(int peer)
+{
+    for (int k = 0; k < N_WINDOW; k++)
+        MPI_Irecv(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
+    for (int k = N_WINDOW; k < 2 * N_WINDOW; k++)
+        MPI_Isend(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
+    MPI_Waitall(2 * N_WINDOW, requests, MPI_STATUSES_IGNORE);
 }
 
-static inline void exchange(long n, int peer)
-{
-    for (long i = 0; i < n; i++) {
-        for (int k = 0; k < N_WINDOW; k++)
-            MPI_Irecv(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
-        for (int k = N_WINDOW; k < 2 * N_WINDOW; k++)
-            MPI_Isend(&boxes[k], 8, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &requests[k]);
-        MPI_Waitall(2 * N_WINDOW, requests, MPI_STATUSES_IGNORE);
-    }
-}
-
-static void run_window(long n)
-{
-    exchange(n, other);
-}
-
-/* Without the other processor, whose distance is the noise of the above. */
-static void run_self(long n)
-{
-    exchange(n, rank);
-}
-
-static void run_rank(long n)
-{
-    int mine;
-    for (long i = 0; i < n; i++) {
-        MPI_Comm_rank(MPI_COMM_WORLD, &mine);
-        sink = mine;
-    }
-}
-
-static void run_test(long n)
-{
-    int flag;
-    for (long i = 0; i < n; i++)
-        MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE);
-}
-
-static void run_testany(long n)
-{
-    int flag, index;
-    for (long i = 0; i < n; i++)
-        MPI_Testany(N_PENDING, requests, &index, &flag, MPI_STATUS_IGNORE);
-}
-
-static void run_flush(long n)
-{
-    for (long i = 0; i < n; i++)
-        MPI_Win_flush(other, window);
-}
-
-static void run_put(long n)
-{
-    for (long i = 0; i < n; i++) {
-        MPI_Put(boxes, 8, MPI_BYTE, other, 0, 8, MPI_BYTE, window);
-        MPI_Win_flush(other, window);
-    }
-}
-
-static void run_get(long n)
-{
-    for (long i = 0; i < n; i++) {
-        MPI_Get(boxes, 8, MPI_BYTE, other, 8, 8, MPI_BYTE, window);
-        MPI_Win_flush(other, window);
-    }
-}
-
-static void run_allreduce(long n)
-{
-    for (long i = 0; i < n; i++)
-        MPI_Allreduce(&boxes[0], &boxes[1], 1, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
-}
+KIND(iprobe, int flag; MPI_Iprobe(other, TAG_NEVER, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE))
+KIND(pingpong, if (rank == 0) SEND; RECV; if (rank != 0) SEND)
+KIND(window, exchange(other))
+KIND(self, exchange(rank)) /* without the other processor, whose distance is the noise of the above */
+KIND(rank, int mine; MPI_Comm_rank(MPI_COMM_WORLD, &mine); sink = mine)
+KIND(test, int flag; MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE))
+KIND(testany, int flag, index; MPI_Testany(N_PENDING, requests, &index, &flag, MPI_STATUS_IGNORE))
+KIND(flush, MPI_Win_flush(other, window))
+KIND(put, MPI_Put(boxes, 8, MPI_BYTE, other, 0, 8, MPI_BYTE, window); MPI_Win_flush(other, window))
+KIND(get, MPI_Get(boxes, 8, MPI_BYTE, other, 8, 8, MPI_BYTE, window); MPI_Win_flush(other, window))
+KIND(allreduce, MPI_Allreduce(&boxes[0], &boxes[1], 1, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD))
 
 /* No MPI in it: how far apart the two processors are at the moment, which on a virtual machine may change. */
 static void run_line(long n)
@@ -161,13 +99,14 @@ typedef struct {
     double *ns;
 } kind;
 
+#define NAMED(name, pending) \
+    { \
+#name, run_##name, pending, 0, NULL \
+    }
+
 static kind kinds[] = {
-    {"line", run_line, 0, 0, NULL},         {"rank", run_rank, 0, 0, NULL},
-    {"iprobe", run_iprobe, 0, 0, NULL},     {"test", run_test, 1, 0, NULL},
-    {"testany", run_testany, 1, 0, NULL},   {"flush", run_flush, 0, 0, NULL},
-    {"put", run_put, 0, 0, NULL},           {"get", run_get, 0, 0, NULL},
-    {"pingpong", run_pingpong, 0, 0, NULL}, {"allreduce", run_allreduce, 0, 0, NULL},
-    {"window", run_window, 0, 0, NULL},     {"self", run_self, 0, 0, NULL},
+    NAMED(line, 0), NAMED(rank, 0), NAMED(iprobe, 0), NAMED(test, 1),     NAMED(testany, 1),   NAMED(flush, 0),
+    NAMED(put, 0),  NAMED(get, 0),  NAMED(self, 0),   NAMED(pingpong, 0), NAMED(allreduce, 0), NAMED(window, 0),
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -253,13 +192,6 @@ static void measure(int argc, char **argv)
     }
 }
 
-static void run_fixed(long n, const char *name)
-{
-    for (kind *k = kinds; k < kinds + N_KINDS; k++)
-        if (strcmp(k->name, name) == 0)
-            burst(k, n);
-}
-
 static void share_line(void)
 {
     MPI_Aint n_bytes;
@@ -283,10 +215,7 @@ int main(int argc, char **argv)
     MPI_Win_allocate(4096, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
     share_line();
     MPI_Win_lock_all(0, window);
-    if (strcmp(argv[1], "-n") == 0 && argc > 3)
-        run_fixed(atol(argv[2]), argv[3]);
-    else
-        measure(argc, argv);
+    measure(argc, argv);
     MPI_Win_unlock_all(window);
     MPI_Win_free(&window);
     MPI_Win_free(&line_window);

@@ -2,105 +2,86 @@
 
 The policies decide by predicted slowdowns; jobs then run with the true ones. A job beside others has the rate
 1 / slowdown, and gets faster when one of them ends.
-"""
 
-from __future__ import annotations
+A dispatcher chooses jobs for a server: `take(running)` gives the jobs to begin now beside those running
+there, none if it has what it should have; `over(jobs)` says that a server is empty on which these were.
+"""
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import permutations
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import pair_history
 from mpicoloc.pairing.policies import Rules, degradation_graph, plan
 from mpicoloc.pairing.queue import Queue
 from mpicoloc.pairing.sharing_plan import WINDOW
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+NOISE_SD = 0.1
+"""Of the logarithm of a slowdown as it is measured."""
+LEVELS = {"low": (0.0, 0.75), "medium": (0.75, 1.0), "high": (1.0, np.inf)}
+"""Degraded run time of a pair over that of one after the other (section 4.4.1)."""
+DONE_FRAC = 1e-9
+SIZES = ("n_cores", "memory_bytes", "intensity")
 
 
-class Dispatcher(Protocol):
-    """Chooses jobs for a server."""
-
-    def take(self, running: tuple[int, ...]) -> tuple[int, ...]:
-        """Jobs to begin now beside those `running` on that server; none: it has what it should have."""
-
-    def over(self, jobs: tuple[int, ...]) -> None:
-        """A server is empty on which these were together; who does not learn does nothing."""
-        return
-
-
-def dispatcher(queue: Queue, rules: Rules) -> Dispatcher:
-    """The dispatcher of a policy for the jobs of `queue`, all waiting.
-
-    Raises
-    ------
-    DataError
-        If a job does not fit a server.
-    """
+def dispatcher(queue, rules):
+    """The dispatcher of a policy for jobs that all wait; DataError if one does not fit a server."""
     rules.room.check(queue)
-    if rules.policy == "fifo-shared":
-        return _InOrder(queue, rules)
-    if rules.policy == "greedy":
-        return _Greedy(queue, rules)
-    return _Planned(queue, rules)
+    return {"fifo-shared": InOrder, "greedy": Greedy}.get(rules.policy, Planned)(queue, rules)
 
 
-class _Planned(Dispatcher):
+class Planned:
     """Groups of a plan in order of arrival; the next one begins when a server is empty.
 
     That is blossom as the paper has it: the next pair only after both of a pair are over. It is FIFO where
     all groups are single jobs.
     """
 
-    def __init__(self, queue: Queue, rules: Rules) -> None:
+    def __init__(self, queue, rules):
         self._groups = deque(group.jobs for group in plan(queue, rules).groups)
 
-    def take(self, running: tuple[int, ...]) -> tuple[int, ...]:
-        """The next group."""
+    def take(self, running):
         return self._groups.popleft() if self._groups and not running else ()
 
+    def over(self, jobs):
+        pass
 
-class _InOrder(Dispatcher):
+
+class InOrder:
     """Whoever is next in order of arrival, as soon as a server has a place and room; nobody overtakes."""
 
-    def __init__(self, queue: Queue, rules: Rules) -> None:
-        self._waiting = deque(range(len(queue)))
-        self._n_per_node = rules.n_per_node
-        self._fits = partial(rules.room.fits, queue)
+    def __init__(self, queue, rules):
+        self._queue, self._rules, self._waiting = queue, rules, deque(range(len(queue)))
 
-    def take(self, running: tuple[int, ...]) -> tuple[int, ...]:
-        """The next job."""
-        if not self._waiting or len(running) >= self._n_per_node:
+    def take(self, running):
+        if not self._waiting or len(running) >= self._rules.n_per_node:
             return ()
-        if running and not self._fits([running, (self._waiting[0],)])[0, 1]:
+        if running and not self._rules.room.fits(self._queue, [running, (self._waiting[0],)])[0, 1]:
             return ()
         return (self._waiting.popleft(),)
 
+    def over(self, jobs):
+        pass
 
-class _Greedy(Dispatcher):
+
+class Greedy:
     """Of the groups allowed the one that is over soonest, as soon as a server has a place.
 
     An empty server gets the best pair of jobs that wait; one with jobs on it gets the best further one.
     """
 
-    def __init__(self, queue: Queue, rules: Rules) -> None:
+    def __init__(self, queue, rules):
         self._queue = queue.counted_on(is_cautious=rules.is_cautious, prior_slowdown=rules.prior_slowdown)
         self._rules = rules
         self._pair_s = self._together_s([(job,) for job in range(len(queue))]).copy()
         np.fill_diagonal(self._pair_s, np.inf)
         self._waiting = np.ones(len(queue), np.bool_)
 
-    def take(self, running: tuple[int, ...]) -> tuple[int, ...]:
+    def take(self, running):
         """A pair, a further job, or a job that nothing may run beside."""
         ids = np.flatnonzero(self._waiting)
         if not len(ids) or len(running) >= self._rules.n_per_node:
@@ -109,12 +90,15 @@ class _Greedy(Dispatcher):
         self._waiting[list(best)] = False
         return best
 
-    def _begun(self, ids: Ints) -> tuple[int, ...]:
+    def over(self, jobs):
+        pass
+
+    def _begun(self, ids):
         times_s = self._pair_s[np.ix_(ids, ids)]
         i, j = divmod(int(times_s.argmin()), len(ids))
         return (int(ids[i]), int(ids[j])) if np.isfinite(times_s[i, j]) else (int(ids[0]),)
 
-    def _further(self, running: tuple[int, ...], ids: Ints) -> tuple[int, ...]:
+    def _further(self, running, ids):
         if len(running) == 1:
             times_s = self._pair_s[running[0], ids]
         else:
@@ -122,38 +106,25 @@ class _Greedy(Dispatcher):
         best = int(times_s.argmin())
         return (int(ids[best]),) if np.isfinite(times_s[best]) else ()
 
-    def _together_s(self, groups: Sequence[tuple[int, ...]]) -> Floats:
+    def _together_s(self, groups):
         rules = self._rules
         return degradation_graph(
             self._queue, groups, rules.room, rules.n_per_node, rules.threshold_frac
         ).weights
 
 
-Ints = NDArray[np.int64]
-
-NOISE_SD = 0.1
-"""Of the logarithm of a slowdown as it is measured."""
-
-
 class Meetings:
     """What is expected of jobs of n kinds beside each other; it grows with each pair that met.
 
-    Parameters
-    ----------
-    n_kinds : int
-    prior_slowdown : float
-        Assumed of kinds that have not met.
-    rng : numpy.random.Generator
-        For the errors of what is measured.
+    `prior_slowdown` is assumed of kinds that have not met; `rng` draws the errors of what is measured.
     """
 
-    def __init__(self, n_kinds: int, prior_slowdown: float, rng: np.random.Generator) -> None:
-        self._assumed, self._rng = prior_slowdown, rng
-        self._measured: dict[tuple[int, int], list[Estimate]] = defaultdict(list)
-        self._n_kinds = n_kinds
+    def __init__(self, n_kinds, prior_slowdown, rng):
+        self._assumed, self._rng, self._n_kinds = prior_slowdown, rng, n_kinds
+        self._measured = defaultdict(list)
         self.slowdown = np.full((n_kinds, n_kinds), prior_slowdown)
 
-    def add(self, target: int, co_runner: int, slowdown: float) -> None:
+    def add(self, target, co_runner, slowdown):
         """A job of kind `target` suffered `slowdown` beside one of kind `co_runner`."""
         value = slowdown * math.exp(self._rng.normal(0, NOISE_SD))
         self._measured[target, co_runner].append(pair_history.scattered(value, NOISE_SD, 1, "measured"))
@@ -162,33 +133,28 @@ class Meetings:
         )
 
 
-class Learning(Dispatcher):
+class Learning:
     """Pairs of a plan that is made anew whenever a server is empty, by the meetings so far.
 
     As the service does it: the first group begins, all others may yet get a better partner.
     """
 
-    def __init__(self, true: Queue, kinds: Ints, rules: Rules, meetings: Meetings) -> None:
+    def __init__(self, true, kinds, rules, meetings):
         rules.room.check(true)
         self._true, self._kinds, self._rules, self._meetings = true, kinds, rules, meetings
         self._waiting = np.arange(len(true))
 
-    def take(self, running: tuple[int, ...]) -> tuple[int, ...]:
-        """The next group."""
+    def take(self, running):
         if running or not len(self._waiting):
             return ()
         first, kinds = self._waiting[:WINDOW], self._kinds[self._waiting[:WINDOW]]
         slowdown = self._meetings.slowdown[np.ix_(kinds, kinds)]
-        sizes = {
-            name: None if (column := getattr(self._true, name)) is None else column[first]
-            for name in ("n_cores", "memory_bytes", "intensity")
-        }
-        groups = plan(Queue(self._true.runtime_s[first], slowdown, **sizes), self._rules).groups
-        chosen = first[list(groups[0].jobs)]
+        queue = Queue(self._true.runtime_s[first], slowdown, **sizes_of(self._true, first))
+        chosen = first[list(plan(queue, self._rules).groups[0].jobs)]
         self._waiting = np.setdiff1d(self._waiting, chosen)
         return tuple(chosen.tolist())
 
-    def over(self, jobs: tuple[int, ...]) -> None:
+    def over(self, jobs):
         """Two that met are measured; of more nobody knows who was to blame."""
         if len(jobs) == 2:
             for job, other in permutations(jobs):
@@ -196,81 +162,60 @@ class Learning(Dispatcher):
                 self._meetings.add(int(self._kinds[job]), int(self._kinds[other]), known)
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-LEVELS = {"low": (0.0, 0.75), "medium": (0.75, 1.0), "high": (1.0, np.inf)}
-"""Degraded run time of a pair over that of one after the other (section 4.4.1)."""
-_DONE_FRAC = 1e-9
+def sizes_of(queue, jobs):
+    """What is known of some jobs of a queue besides run times and slowdowns."""
+    columns = {name: getattr(queue, name) for name in SIZES}
+    return {name: None if column is None else column[jobs] for name, column in columns.items()}
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What queues are drawn from.
+    """What queues are drawn from: run times, slowdowns as they are and as a model says, of p programs.
 
-    Parameters
-    ----------
-    true, predicted : Queue
-        Of p programs: run times, slowdowns as they are and as a model says. What is known besides (sizes,
-        intensity) is taken from `predicted`.
-    beside_itself : ndarray, shape (p,), optional
-        True slowdown of a program beside another job of it. Default: it is told of none, and counts as 1.
-    beside_itself_predicted : ndarray, shape (p,), optional
-        As predicted. Default: as it is.
+    Sizes and intensity are those of `predicted`. `beside_itself`, shape (p,): slowdown of a program beside
+    another job of it; None: it counts as 1, or predicted as it is.
     """
 
     true: Queue
     predicted: Queue
-    beside_itself: Floats | None = None
-    beside_itself_predicted: Floats | None = None
+    beside_itself: np.ndarray | None = None
+    beside_itself_predicted: np.ndarray | None = None
 
-    def queue(self, jobs: Ints, *, is_true: bool) -> Queue:
+    def queue(self, jobs, *, is_true):
         """The queue of `jobs`, each the index of a program."""
-        source = self.true if is_true else self.predicted
-        own = (
-            self.beside_itself
-            if is_true or self.beside_itself_predicted is None
-            else self.beside_itself_predicted
-        )
+        source, own = self.true, self.beside_itself
+        if not is_true:
+            source = self.predicted
+            own = own if self.beside_itself_predicted is None else self.beside_itself_predicted
         slowdown = source.slowdown.copy()
         np.fill_diagonal(slowdown, 1.0 if own is None else own)
-        parts = {
-            name: None if (column := getattr(self.predicted, name)) is None else column[jobs]
-            for name in ("n_cores", "memory_bytes", "intensity")
-        }
-        return Queue(source.runtime_s[jobs], slowdown[np.ix_(jobs, jobs)], **parts)
+        return Queue(source.runtime_s[jobs], slowdown[np.ix_(jobs, jobs)], **sizes_of(self.predicted, jobs))
 
 
 @dataclass(frozen=True)
 class Deployment:
     """When and where each job ran; arrays of shape (n,)."""
 
-    start_s: Floats
-    end_s: Floats
-    server: Ints
+    start_s: np.ndarray
+    end_s: np.ndarray
+    server: np.ndarray
 
     @property
-    def makespan_s(self) -> float:
+    def makespan_s(self):
         """From the start of the first job to the end of the last."""
         return float(self.end_s.max(initial=0.0))
 
 
-def draw(programs: Programs, n_jobs: int, rng: np.random.Generator) -> Ints:
+def draw(programs, n_jobs, rng):
     """A random queue: indexes of programs, shape (n_jobs,)."""
     return rng.integers(0, len(programs.true), n_jobs)
 
 
-def draw_level(programs: Programs, level: str, n_jobs: int, rng: np.random.Generator) -> Ints:
+def draw_level(programs, level, n_jobs, rng):
     """A queue in which each two neighbours, from the first on, are a pair of that level of degradation.
 
-    Raises
-    ------
-    UsageError
-        If there is no such level, or no such pair.
-
-    Notes
-    -----
-    Zacarias et al. 2021, section 4.4.1: low, medium and high degradation queues.
+    Zacarias et al. 2021, section 4.4.1: low, medium and high degradation queues. UsageError if there is no
+    such level, or no such pair.
     """
     if level not in LEVELS:
         raise UsageError(f"no level {level!r}; there are {', '.join(LEVELS)}")
@@ -282,74 +227,51 @@ def draw_level(programs: Programs, level: str, n_jobs: int, rng: np.random.Gener
     pairs = np.argwhere((ratio >= low) & (ratio < high) & (ids[:, None] != ids))
     if not len(pairs):
         raise UsageError(f"no two programs have a {level} degradation")
-    chosen: Ints = pairs[rng.integers(0, len(pairs), (n_jobs + 1) // 2)].ravel()
-    return chosen[:n_jobs]
+    return pairs[rng.integers(0, len(pairs), (n_jobs + 1) // 2)].ravel()[:n_jobs]
 
 
-def deploy(programs: Programs, jobs: Ints, rules: Rules, n_servers: int = 1) -> Deployment:
-    """Run a queue.
+def deploy(programs, jobs, rules, n_servers=1):
+    """Run a queue of programs in order of arrival, all there from the start.
 
-    Parameters
-    ----------
-    programs : Programs
-    jobs : ndarray of int, shape (n,)
-        Programs in order of arrival; all are there from the start.
-    rules : Rules
-        Policy and threshold.
-    n_servers : int
-
-    Raises
-    ------
-    UsageError
-        If there is no server.
-    DataError
-        If a job does not fit a server.
+    UsageError if there is no server, DataError if a job does not fit one.
     """
     true = programs.queue(jobs, is_true=True)
-    chooses = dispatcher(programs.queue(jobs, is_true=False), rules)
-    return _Run(true, chooses, n_servers).done()
+    return Servers(true, dispatcher(programs.queue(jobs, is_true=False), rules), n_servers).run()
 
 
-def deploy_learning(
-    programs: Programs, jobs: Ints, rules: Rules, meetings: Meetings, n_servers: int = 1
-) -> Deployment:
+def deploy_learning(programs, jobs, rules, meetings, n_servers=1):
     """Run a queue under a service that learns from pairs that met; `meetings` gets to know them.
 
-    Other parameters and errors as of `deploy`; nothing predicted is looked at.
+    Errors as of `deploy`; nothing predicted is looked at.
     """
     true = programs.queue(jobs, is_true=True)
-    return _Run(true, Learning(true, jobs, rules, meetings), n_servers).done()
+    return Servers(true, Learning(true, jobs, rules, meetings), n_servers).run()
 
 
-def normalised(
-    programs: Programs, queues: Sequence[Ints], rules: Sequence[Rules], n_servers: int = 1
-) -> Floats:
+def normalised(programs, queues, rules, n_servers=1):
     """Makespans over that of FIFO, as in Figures 6 to 11: shape (n_queues, n_rules)."""
     made = [
         [deploy(programs, jobs, rule, n_servers).makespan_s for rule in (Rules("fifo"), *rules)]
         for jobs in queues
     ]
     times_s = np.array(made).reshape(len(queues), len(rules) + 1)
-    return np.asarray(times_s[:, 1:] / times_s[:, :1])
+    return times_s[:, 1:] / times_s[:, :1]
 
 
-class _Run:
+class Servers:
     """The servers while time passes from one end of a job to the next."""
 
-    def __init__(self, true: Queue, chooses: Dispatcher, n_servers: int) -> None:
+    def __init__(self, true, dispatcher, n_servers):
         if n_servers < 1:
             raise UsageError(f"servers must be >= 1, got {n_servers}")
         self._lost = np.nan_to_num(true.slowdown, nan=1.0) - 1.0
-        self._chooses = chooses
-        self._running: list[tuple[int, ...]] = [()] * n_servers
-        self._since_empty: list[tuple[int, ...]] = [()] * n_servers
-        self._left_s = true.runtime_s.copy()
-        self._all_s = true.runtime_s
+        self._dispatcher = dispatcher
+        self._running, self._since_empty = [()] * n_servers, [()] * n_servers
+        self._left_s, self._all_s = true.runtime_s.copy(), true.runtime_s
         n = len(true)
-        self._start_s, self._end_s = np.full(n, np.nan), np.full(n, np.nan)
-        self._server = np.full(n, -1)
+        self._start_s, self._end_s, self._server = np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1)
 
-    def done(self) -> Deployment:
+    def run(self):
         """All jobs run."""
         now_s = 0.0
         self._fill(now_s)
@@ -363,24 +285,24 @@ class _Run:
             self._fill(now_s)
         return Deployment(self._start_s, self._end_s, self._server)
 
-    def _rate(self, job: int, group: tuple[int, ...]) -> float:
+    def _rate(self, job, group):
         return float(1.0 / (1.0 + sum(self._lost[job, other] for other in group if other != job)))
 
-    def _end(self, now_s: float) -> None:
+    def _end(self, now_s):
         for server, group in enumerate(self._running):
-            over = [job for job in group if self._left_s[job] <= _DONE_FRAC * self._all_s[job]]
+            over = [job for job in group if self._left_s[job] <= DONE_FRAC * self._all_s[job]]
             self._end_s[over] = now_s
             self._running[server] = tuple(job for job in group if job not in over)
             if group and not self._running[server]:
-                self._chooses.over(self._since_empty[server])
+                self._dispatcher.over(self._since_empty[server])
                 self._since_empty[server] = ()
 
-    def _fill(self, now_s: float) -> None:
+    def _fill(self, now_s):
         """Servers with the fewest jobs first, until no server gets another one."""
         asked = set(range(len(self._running)))
         while asked:
             server = min(asked, key=lambda server: (len(self._running[server]), server))
-            taken = self._chooses.take(self._running[server])
+            taken = self._dispatcher.take(self._running[server])
             if taken:
                 # There may be room for who is next where there was none for these.
                 asked = set(range(len(self._running)))

@@ -1,38 +1,17 @@
 """How a model that learns from no pairs compares with those that do, on the same left-out programs."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from mpicoloc.core.slowdown import SlowdownModel
-from mpicoloc.core.training import TrainingSet
 from mpicoloc.errors import DataError
-from mpicoloc.pairing.scores import Predictions, Scores, concatenated, scores_of
+from mpicoloc.pairing.scores import Predictions, concatenated, scores_of
 from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, leave_program_out, problem
 
 
-def scores_without_pairs(training: TrainingSet, model: SlowdownModel, seed: int = 0) -> Scores:
+def scores_without_pairs(training, model, seed=0):
     """Scores of a model as `fitting` gives them for programs left out.
 
-    Parameters
-    ----------
-    training : TrainingSet
-        Measured pairs.
-    model : SlowdownModel
-        Made without these pairs, such as `bubbles.model.BubbleModel`. As it learns from none, leaving a
-        program out changes nothing of it; what is usual, which R2 is measured against, is that of the other
-        programs, as for all models.
-    seed : int
-        Of the folds.
-
-    Returns
-    -------
-    Scores
-
-    Raises
-    ------
-    DataError
-        If the set is too small, or the model does not know a program.
+    The model is made without these pairs, such as `BubbleModel`, so leaving a program out changes nothing of
+    it; what is usual, which R2 is measured against, is that of the other programs, as for all models.
     """
     given = problem(training)
     found = [

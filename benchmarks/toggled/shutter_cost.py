@@ -1,31 +1,12 @@
 """What shutters cost the jobs that take turns: Breslow et al. 2013, section 7.2."""
 
-from __future__ import annotations
-
 from mpicoloc.errors import UsageError
 
 
-def paused_frac(duration_s: float, period_s: float, n_jobs: int) -> float:
-    """Part of its time that each job stands still for the others.
+def paused_frac(duration_s, period_s, n_jobs):
+    """Part of its time that each of n jobs stands still for the others: Z of Eq. 9.
 
-    Parameters
-    ----------
-    duration_s : float
-        Length of a shutter, s.
-    period_s : float
-        From the begin of one shutter to that of the next, s: the paper's P + 3 S.
-    n_jobs : int
-        Jobs that take turns.
-
-    Returns
-    -------
-    float
-        Z of Eq. 9, from 0 to 1.
-
-    Raises
-    ------
-    UsageError
-        If shutters overlap, or there is no job.
+    `period_s` is from the begin of one shutter to that of the next: the paper's P + 3 S.
     """
     if n_jobs < 1 or not 0 <= duration_s <= period_s or period_s <= 0:
         raise UsageError(
@@ -35,10 +16,9 @@ def paused_frac(duration_s: float, period_s: float, n_jobs: int) -> float:
     return (n_jobs - 1) * duration_s / (n_jobs * period_s)
 
 
-def stretch(duration_s: float, period_s: float, n_jobs: int) -> float:
-    """Run time of a job with shutters over that without, if the job only loses the pauses.
+def stretch(duration_s, period_s, n_jobs):
+    """Run time of a job with shutters over that without, if it only loses the pauses: 1 / (1 - Z), Eq. 10.
 
-    Parameters are those of `paused_frac`. Returns 1 / (1 - Z), Eq. 10 over T_i. Co-runners that slow each
-    other lose less, because each has its own shutters to itself.
+    Co-runners that slow each other lose less, because each has its own shutters to itself.
     """
     return 1.0 / (1.0 - paused_frac(duration_s, period_s, n_jobs))

@@ -93,36 +93,6 @@ def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
     assert (limit_s >= run_s).all() and run_s.min() >= 1 and n_nodes.min() >= 1
 
 
-def test_parts_of_the_log_have_each_job_once_and_join_to_its_figures():
-    columns = thesis_log.draw(3, n_jobs=thesis_log.MIN_JOBS)
-    parts = [thesis_log.part_of(columns, number, 3) for number in (1, 2, 3)]
-    for whole, *pieces in zip(columns, *parts, strict=True):
-        assert (np.concatenate(pieces) == whole).all()
-    rows = [
-        {"n_jobs": n, "first_s": first_s, "completion_s": last_s, "utilisation_frac": used_frac,
-         "sharing_jobs_mean": mean, "sharing_jobs_frac": 0.5, "wait_mean_s": wait_s}
-        for n, first_s, last_s, used_frac, mean, wait_s in [(1, 5, 10, 0.5, 0, 30), (3, 10, 15, 1.0, 4, 10)]
-    ]  # fmt: skip
-    joined = thesis_log.joined(rows)
-    # 10 s half in use and 15 s wholly, of 20 s: 25 s after the first begins at 5 s.
-    assert joined["completion_s"] == 20 and joined["utilisation_frac"] == pytest.approx(1.0)
-    assert (joined["n_jobs"], joined["sharing_jobs_mean"], joined["wait_mean_s"]) == (4, 3, 15)
-
-
-def test_rows_of_several_logs_in_one_file_are_not_joined():
-    def row(seed, part, wait_s):
-        return {"seed": seed, "big_frac": 0.05, "allocation": "exclusive", "part": part, "n_jobs": 2,
-                "first_s": 0, "completion_s": 10, "utilisation_frac": 0.5, "sharing_jobs_mean": 0,
-                "sharing_jobs_frac": 0, "wait_mean_s": wait_s}  # fmt: skip
-
-    found = thesis_log.by_draw([row(0, 2, 5), row(1, 1, 100), row(0, 1, 7), row(0, 1, 15)])
-    joined = {seed: thesis_log.by_policy(rows) for (seed, _), rows in found.items()}
-    assert {seed: [one["wait_mean_s"] for one in some] for seed, some in joined.items()} == {
-        0: [10],
-        1: [100],
-    }
-
-
 def test_the_same_seed_draws_the_same_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         columns = thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS)
