@@ -21,7 +21,6 @@ al. 2013 have: errors, slowdowns and prices. Debian packages:
     {packages}
 """
 
-import argparse
 import json
 import signal
 import subprocess
@@ -125,7 +124,7 @@ def known_meters():
 
 def arguments(argv):
     text = __doc__.replace("{packages}", " ".join(toggled_programs.PACKAGES.split()))
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = programs.parser(text)
     parser.add_argument("--toggled", action="store_true", help="the only kind of truth: may be left out")
     parser.add_argument("--pairs", help="as lmp+hog,pw+lmp; the first of each is the target")
     parser.add_argument("--targets", help=f"all, or of {', '.join(TARGETS)}; each beside each of --beside")

@@ -15,7 +15,6 @@ with the curves. Results are added to `--out`, a line each; the last line of a n
 or pairs: the tables.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -273,9 +272,7 @@ def placement_lines(found):
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     for flag in KINDS:
         words = "target+co-runner" if flag == "pairs" else "programs"
         parser.add_argument(f"--{flag}", default="", help=f"{words}, with commas")

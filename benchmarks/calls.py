@@ -10,7 +10,6 @@ only in rounds in which a cache line took as long between the two processors wit
 The floors are shims made from `calls/floor.c` in the same run.
 """
 
-import argparse
 import json
 import os
 import random
@@ -216,9 +215,7 @@ def print_ratios(table, operations, rng):
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     parser.add_argument("--mpirun", default="mpirun.openmpi,mpirun.mpich", help="launchers, one table each")
     parser.add_argument("--rounds", type=int, default=12, help="runs of each variant (default 12)")
     parser.add_argument(

@@ -20,50 +20,45 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / 
 import test_count
 from loops import simulate as simulate_loops
 from renewal import simulate
+from tables import print_table
 from test_estimators import CASES, estimate
 
+COLUMNS = ("job", "truth", "mean error", "spread", "half-width", "holds")
 
-def measure(job, n_runs):
-    """Truth, errors, half-widths (fractions) and hits over `n_runs` seeds."""
-    truths, errors, halves, held = [], [], [], []
+
+def measured(job, n_runs):
+    """Errors, half-widths and hits, in %, over so many seeds, and the mean truth."""
+    found = []
     for seed in range(n_runs):
         run = simulate(np.random.default_rng(seed), **job)
-        found = estimate(run).slowdown
-        if found is None:
-            continue
-        truths.append(run.truth)
-        errors.append(found.value / run.truth - 1)
-        halves.append((found.high - found.low) / 2 / found.value)
-        held.append(found.low <= run.truth <= found.high)
-    return truths, errors, halves, held
+        one = estimate(run).slowdown
+        if one is not None:
+            held = one.low <= run.truth <= one.high
+            found.append((one.value / run.truth - 1, (one.high - one.low) / 2 / one.value, held, run.truth))
+    *parts, truths = np.transpose(found)
+    return 100 * np.array(parts), truths.mean()
 
 
-def print_count(n_runs):
-    columns = ["program", "truth", "mean error", "spread", "half-width", "holds"]
-    print(f"| {' | '.join(columns)} |\n{'| --- ' * 6}|")
+def burst_cases(n_runs):
+    for name, (job, _) in CASES.items():
+        yield name, *measured(job, n_runs)
+
+
+def count_cases(n_runs):
     for name, (program, *_) in (test_count.CASES | test_count.FAILURES).items():
-        truth = np.mean([simulate_loops(np.random.default_rng(seed), program).truth for seed in range(8)])
-        errors, halves, held = 100 * test_count.measured(program, n_runs)
-        quality = f"{errors.mean():+.1f} % | {errors.std():.1f} % | {halves.mean():.1f} %"
-        print(f"| {name} | {truth:.2f} | {quality} | {held.mean():.0f} % |", flush=True)
+        truths = [simulate_loops(np.random.default_rng(seed), program).truth for seed in range(8)]
+        yield name, 100 * np.array(test_count.measured(program, n_runs)), np.mean(truths)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--meter", choices=("burst", "count"), default="burst")
-    arguments = parser.parse_args()
-    n_runs = arguments.runs
-    if arguments.meter == "count":
-        print_count(n_runs)
-        return
-    print("| job | truth | mean error | spread | half-width | holds |\n| --- | --- | --- | --- | --- | --- |")
-    for name, (job, _) in CASES.items():
-        truths, errors, halves, held = measure(job, n_runs)
-        mean, spread = 100 * np.mean(errors), 100 * np.std(errors)
-        half, hits = 100 * np.mean(halves), 100 * np.mean(held)
-        quality = f"{mean:+.1f} % | {spread:.1f} % | {half:.0f} % | {hits:.0f} %"
-        print(f"| {name} | {np.mean(truths):.2f} | {quality} |")
+    args = parser.parse_args()
+    found = (count_cases if args.meter == "count" else burst_cases)(args.runs)
+    print_table(COLUMNS, ((name, f"{truth:.2f}", f"{errors.mean():+.1f} %", f"{errors.std():.1f} %",
+                           f"{halves.mean():.1f} %", f"{held.mean():.0f} %")
+                          for name, (errors, halves, held), truth in found))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ link, over what the profile says of it, among links with at least 1 % of their l
 MPI library adds to each message too (headers of some ten bytes, and those of its protocols).
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -29,6 +28,7 @@ from pathlib import Path
 import inputs
 import numpy as np
 import programs
+from tables import print_table
 
 from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control
@@ -157,10 +157,8 @@ def worst(found, told):
     return float(np.max(np.abs(found[noted] / told[noted] - 1)))
 
 
-def print_table(rows):
-    print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
-    for row in rows:
-        print(f"| {' | '.join(row.cells())} |")
+def show(rows):
+    print_table(COLUMNS, [row.cells() for row in rows])
     ratios = [abs(row.ratio - 1) for row in rows]
     print(f"\nlevels: {sum(row.is_level_near for row in rows)} of {len(rows)} within {LEVEL_LIMIT:.0%}, "
           f"median {statistics.median(ratios):.2%}, worst {max(ratios):.2%}; links: "
@@ -174,15 +172,9 @@ def as_json(row):
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     add = parser.add_argument
-    add(
-        "--programs",
-        default="heat2d,lmp,hpcc,alltoall",
-        help="with commas (default heat2d,lmp,hpcc,alltoall)",
-    )
+    add("--programs", default=PROGRAMS, help=f"with commas (default {PROGRAMS})")
     add("--placements", default="F4,F2,RF", help="with commas (default F4,F2,RF)")
     add("--topology", default="XGFT(3;4,2,2;1,2,2)", help="of the lab (default XGFT(3;4,2,2;1,2,2))")
     add("--ranks", type=int, default=8, help="ranks of a job, one on a host (default 8)")
@@ -208,7 +200,7 @@ def main(argv=None):
     if args.json:
         print(json.dumps([as_json(row) for row in rows], indent=1))
     else:
-        print_table(rows)
+        show(rows)
     return 0 if all(row.is_level_near and row.is_link_near for row in rows) else 1
 
 

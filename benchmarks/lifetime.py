@@ -9,7 +9,6 @@ longer for the first line of the program. *processor* is the time of all process
 outlive the launcher included. The second table has one run for each length.
 """
 
-import argparse
 import ctypes
 import os
 import random
@@ -112,9 +111,7 @@ def print_lengths(launcher, binary, args, folder):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     parser.add_argument("--mpirun", default="mpirun.openmpi,mpirun.mpich", help="launchers, two tables each")
     parser.add_argument("--rounds", type=int, default=9, help="runs of each way (default 9)")
     parser.add_argument("--calls", default="10000,1000000,10000000", help="calls of each rank")

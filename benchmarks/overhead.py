@@ -8,7 +8,6 @@ is the programs' own timing of their main part, where they have one (HPCC: its M
 ``count`` and ``clock`` are not mpicoloc but the least that any shim costs (`calls/floor.c`).
 """
 
-import argparse
 import random
 import statistics
 import subprocess
@@ -84,9 +83,7 @@ def measure(launcher, program, way, args, folder):
 
 
 def arguments(argv):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     parser.add_argument("--programs", default="lmp,heat2d", help=f"of {', '.join(programs.PREPARE)}")
     parser.add_argument("--ways", default="preload,wrap", help=f"of {', '.join(WAYS)} (default preload,wrap)")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of runs (default 5)")

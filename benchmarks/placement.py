@@ -32,6 +32,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support" / "simulated"))
 import placements
 import propagations
+from tables import print_table
 
 from mpicoloc.bubble import propagation
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
@@ -55,27 +56,19 @@ def main():
     if args.what == "picture":
         draw(args.file or "placements.png")
         return
-    tables = {
-        "propagation": propagation_table,
-        "policies": policies_table,
-        "mixes": mixes_table,
-        "large": large_table,
-    }
-    columns, rows = tables[args.what](args)
+    columns, rows = TABLES[args.what](args)
     if args.json:
         json.dump([dict(zip(columns, row, strict=True)) for row in rows], sys.stdout, indent=1)
         print()
     else:
-        print(f"| {' | '.join(columns)} |\n{'| --- ' * len(columns)}|")
-        for row in rows:
-            print(f"| {' | '.join(cell(value) for value in row)} |")
+        print_table(columns, [map(cell, row) for row in rows])
 
 
 def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("propagation", "policies", "mixes", "large", "picture"))
+    parser.add_argument("what", choices=(*TABLES, "picture"))
     parser.add_argument("file", nargs="?", help="of the picture")
     parser.add_argument("--range", default=f"0:{len(MIXES)}:1", help="of the mixes, as FIRST:LAST:EVERY")
     parser.add_argument("--times", type=float, nargs="+", default=[1], help="of the usual sweeps")
@@ -90,14 +83,8 @@ def cell(value):
 
 def propagation_table(args):
     """Each algorithm on invented programs, and on replayed ones."""
-    columns = (
-        "algorithm",
-        "programs",
-        "cost, %",
-        "error, %",
-        "cost in the paper, %",
-        "error in the paper, %",
-    )
+    columns = ("algorithm", "programs", "cost, %", "error, %", "cost in the paper, %",
+               "error in the paper, %")  # fmt: skip
     rows = []
     for name, matrices in {"invented": invented(args.seed), "replayed": replayed()}.items():
         for algorithm, (cost, error) in PAPER.items():
@@ -132,27 +119,16 @@ def replayed():
 
 def policies_table(args):
     """The policy of each replayed program, from as few runs with uneven pressures as are stable."""
-    columns = (
-        "program",
-        "slowdown at level 8",
-        "policy",
-        "mean error, %",
-        "its sd, %",
-        "worst policy's error, %",
-        "runs",
-    )
+    columns = ("program", "slowdown at level 8", "policy", "mean error, %", "its sd, %",
+               "worst policy's error, %", "runs")  # fmt: skip
     rows = []
     for kind, top in propagations.REPLAYED:
         times = propagations.replayed_times(kind, top, n_nodes=4)
         matrix = PropagationMatrix(times, np.ones(times.shape, bool))
         slowdown = propagations.replayed_uneven_of(kind, top, n_nodes=4)
         found = propagation.choose_by_runs(matrix, slowdown, np.random.default_rng(args.seed))
-        errors = (
-            100 * found.error[found.policy],
-            100 * found.sd[found.policy],
-            100 * max(found.error.values()),
-        )
-        rows.append((kind, times[-1, -1], found.policy, *errors, float(found.n_samples)))
+        errors = found.error[found.policy], found.sd[found.policy], max(found.error.values())
+        rows.append((kind, times[-1, -1], found.policy, *(100 * each for each in errors), found.n_samples))
     return columns, rows
 
 
@@ -170,15 +146,9 @@ def mixes_table(args):
     above = np.array(above)
     columns = ("mixes", "within 0.5 % of the best, %", "the best itself, %", "farthest, %", "time, ms",
                "longest time, ms")  # fmt: skip
-    row = (
-        float(len(chosen)),
-        100 * (above <= 0.005).mean(),
-        100 * (above <= 1e-9).mean(),
-        100 * above.max(),
-        1e3 * np.median(times_s),
-        1e3 * max(times_s),
-    )
-    return columns, [row]
+    shares = (above <= 0.005).mean(), (above <= 1e-9).mean(), above.max()
+    times_ms = 1e3 * np.median(times_s), 1e3 * max(times_s)
+    return columns, [(float(len(chosen)), *(100 * share for share in shares), *times_ms)]
 
 
 def problem_of(known, mix):
@@ -236,6 +206,10 @@ def gains_of(one, rng):
     drawn = np.array([random_placement(one, rng) for _ in range(5)])
     random = Replicas(one, drawn, "sum").slowdown[:-1].reshape(5, 4)
     return (worst / slowdowns[total.argmin()]).mean() - 1, (worst / random).mean() - 1
+
+
+TABLES = {"propagation": propagation_table, "policies": policies_table, "mixes": mixes_table,
+          "large": large_table}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -146,17 +146,11 @@ def setup():
     return {"machine": machine, "date": datetime.date.today().isoformat(), "mpicoloc": mpicoloc.__version__}
 
 
-def repeats_parser(description, seconds):
-    """Options of a benchmark that runs jobs of its own, several times each."""
-    parser = argparse.ArgumentParser(
+def parser(description):
+    """A parser whose help has the lines of a module's docstring."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument(
-        "--seconds", type=float, default=seconds, help=f"time of a job alone (default {seconds:g})"
-    )
-    parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
-    return parser
 
 
 def environment(extra=None):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tables import print_table
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
@@ -22,6 +23,7 @@ from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BOOKSIM = Path(__file__).resolve().parent.parent / "tests/unit/replay/data/booksim.csv"
 FLIT_BYTES, CYCLE_PS, N_LANES, BUFFER_FLITS = 64, 1000, 4, 16
+COLUMNS = ("tree", "flits", "load", "BookSim 2 latency", "FIFO", "VOQ", "BookSim 2 accepted", "FIFO", "VOQ")
 TREES = {"4-ary 2-tree": 2, "4-ary 3-tree": 3}
 
 
@@ -111,23 +113,21 @@ def booksim():
         return list(csv.DictReader(file))
 
 
+def cells(row, n_cycles):
+    """A row of BookSim's beside ours."""
+    flits, load = int(row["packet_flits"]), float(row["offered_flits_per_cycle"])
+    ours = [measure(TREES[row["topology"]], flits, load, n_cycles, is_voq=is_voq) for is_voq in (False, True)]
+    latencies = float(row["packet_latency_cycles"]), *(point.latency_cycles for point in ours)
+    accepted = float(row["accepted_flits_per_cycle"]), *(point.accepted_flits for point in ours)
+    numbers = [f"{cycles:.1f}" for cycles in latencies] + [f"{rate:.3f}" for rate in accepted]
+    return row["topology"], flits, load, *numbers
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cycles", type=int, default=20_000)
     n_cycles = parser.parse_args().cycles
-    print("| tree | flits | load | BookSim 2 latency | FIFO | VOQ | BookSim 2 accepted | FIFO | VOQ |")
-    print("| --- " * 9 + "|")
-    for row in booksim():
-        levels, flits, load = (
-            TREES[row["topology"]],
-            int(row["packet_flits"]),
-            float(row["offered_flits_per_cycle"]),
-        )
-        fifo, voq = (measure(levels, flits, load, n_cycles, is_voq=is_voq) for is_voq in (False, True))
-        latencies = (float(row["packet_latency_cycles"]), fifo.latency_cycles, voq.latency_cycles)
-        accepted = (float(row["accepted_flits_per_cycle"]), fifo.accepted_flits, voq.accepted_flits)
-        cells = [f"{cycles:.1f}" for cycles in latencies] + [f"{flits:.3f}" for flits in accepted]
-        print(f"| {row['topology']} | {row['packet_flits']} | {load} | {' | '.join(cells)} |", flush=True)
+    print_table(COLUMNS, (cells(row, n_cycles) for row in booksim()))
 
 
 if __name__ == "__main__":

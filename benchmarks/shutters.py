@@ -104,9 +104,7 @@ def run_pair(pair, args, folder):
     try:
         for i, (program, launcher) in enumerate(zip(made, launchers, strict=True)):
             place = folder / f"{i}-{pair[i]}"
-            place.mkdir()
-            for name, text in program.files:
-                (place / name).write_text(text)
+            programs.place(program, place)
             profiles.append(place / "profile.h5")
             env = programs.preload(program.argv[0], profiles[i]) | {"MPICOLOC_METER": args.meter}
             jobs.append(programs.start(launcher.command(program), place, launcher.cores, env))
@@ -129,7 +127,10 @@ def pair_rows(pair, args, folder):
 
 
 def arguments(argv):
-    parser = programs.repeats_parser(__doc__, seconds=10.0)
+    parser = programs.parser(__doc__)
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind (default 3)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time of a job alone (default 10)")
+    parser.add_argument("--mpirun", default="mpirun.openmpi", help="an Open MPI (default mpirun.openmpi)")
     parser.add_argument("--pairs", default="", help="programs of benchmarks/toggled, as lmp+lmp,heat2d+nbody")
     parser.add_argument("--layout", choices=LAYOUTS, default="shared", help="of the pairs (default shared)")
     parser.add_argument("--meter", default="auto", help="of the pairs (default auto)")

@@ -106,7 +106,7 @@ typedef struct {
 
 static kind kinds[] = {
     NAMED(line, 0), NAMED(rank, 0), NAMED(iprobe, 0), NAMED(test, 1),     NAMED(testany, 1),   NAMED(flush, 0),
-    NAMED(put, 0),  NAMED(get, 0),  NAMED(self, 0),   NAMED(pingpong, 0), NAMED(allreduce, 0), NAMED(window, 0),
+    NAMED(put, 0),  NAMED(get, 0),  NAMED(window, 0), NAMED(pingpong, 0), NAMED(allreduce, 0), NAMED(self, 0),
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

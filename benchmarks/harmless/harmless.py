@@ -16,7 +16,6 @@ that are there. ``--publish`` writes results/harmless.json. Debian packages:
     {packages}
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -236,7 +235,7 @@ def add(row, mode, counted):
 
 def arguments():
     text = __doc__.format(N_MORE=N_MORE, packages=toggled_programs.PACKAGES)
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = programs.parser(text)
     parser.add_argument("--runs", type=int, default=1000, help="of all programs together, with those resumed")
     parser.add_argument("--seconds", type=float, default=200, help="begin no run after that (default 200)")
     parser.add_argument("--only", default=",".join(harmless_programs.SUBJECTS), help="programs, with commas")

@@ -4,17 +4,8 @@ import tables
 
 NAME = "harmless"
 COMMAND = "python benchmarks/harmless/harmless.py --runs 1000 --seconds 10000 --publish"
-COLUMNS = [
-    "program",
-    "what",
-    "ranks",
-    "threads",
-    "runs",
-    "changes of code",
-    "passes",
-    "lines masked",
-    "differ",
-]
+COLUMNS = ["program", "what", "ranks", "threads", "runs", "changes of code", "passes", "lines masked",
+           "differ"]  # fmt: skip
 FORMATS = [None, None, "{:d}", "{:d}", "{:d}", "{:,d}", "{:.1e}", None, "{:d}"]
 TEXT = """Programs with short inputs, under `--meter count` with `MPICOLOC_COUNT_ALWAYS`, which is for this
 and needs no co-runner: from the first tenths of a second on, jumps to counters are put into up to 64 places

@@ -12,7 +12,6 @@ are left out, and told.
 The last line names the training set: `python benchmarks/schedule/scores.py` tells what models learn from it.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -58,9 +57,7 @@ def mpicoloc(*words):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for programs, runs and profiles")
     parser.add_argument("--layout", choices=("apart", "shared"), default="apart")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each program alone (default 8)")

@@ -136,20 +136,8 @@ def is_asked(peer, n, name, which):
 
 
 def show(rows):
-    heads = [
-        "jobs",
-        "costs",
-        "trees",
-        "predict",
-        "match",
-        "plan",
-        "of processor",
-        "limit",
-        "gap",
-        "above",
-        "greedy",
-    ]
-    heads += ["networkx", "rustworkx", "LEMON"]
+    heads = ["jobs", "costs", "trees", "predict", "match", "plan", "of processor", "limit", "gap", "above",
+             "greedy", "networkx", "rustworkx", "LEMON"]  # fmt: skip
     print("| " + " | ".join(heads) + " |")
     print("|" + " ---: |" * len(heads))
     for row in rows:

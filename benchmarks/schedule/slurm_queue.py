@@ -18,7 +18,6 @@ Every job is measured by the SPANK plugin; its signed profile is charged to a le
 that of examples/slurm-day/makespans.py; `pairs` runs first, the way that is named first is compared with.
 """
 
-import argparse
 import collections
 import contextlib
 import getpass
@@ -189,9 +188,7 @@ def main():
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = programs.parser(__doc__)
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each program alone (default 8)")
     parser.add_argument("--programs", default=PROGRAMS, help="names, each with :RANKS if it has several")
