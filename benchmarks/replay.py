@@ -22,8 +22,10 @@ from tables import print_table
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics, native
+from mpicoloc.replay import fabrics
 from mpicoloc.replay.network import equal_lanes
+from mpicoloc.replay.native import Operation
+from mpicoloc.replay.programs.builder import ProgramBuilder, shift_fields
 from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BPS, N_LANES = 1.25e9, 4
@@ -43,30 +45,15 @@ def network(m, w):
     return fabrics.of_fabric(Fabric(Topology(m, w, (BPS,) * len(m))), "random", hardware)
 
 
-def operations(*rows):
-    ops = np.zeros(len(rows), native.OP)
-    for i, (kind, fields) in enumerate(rows):
-        ops["kind"][i] = kind
-        for name, value in fields.items():
-            ops[name][i] = value
-    return ops
-
-
 def exchange(phases):
-    """Rank r sends to r + 1 + step i in turn i, and receives from r - 1 - step i."""
-    return np.concatenate([phase(*each) for each in phases])
-
-
-def phase(n_bytes, n_turns, step):
-    """The operations of one phase."""
-    shift = {"peer_mode": native.RP_SHIFT}
-    return operations(
-        (native.RP_LOOP, {"n": n_turns}),
-        (native.RP_IRECV, {**shift, "peer": -1, "n": -step, "request": 0}),
-        (native.RP_ISEND, {**shift, "peer": 1, "n": step, "value": n_bytes, "request": 1}),
-        (native.RP_WAITALL, {"request": 0, "n": 2}),
-        (native.RP_END, {}),
-    )
+    """In turn i of a phase rank r sends to r + 1 + step i, and receives from r - 1 - step i."""
+    builder = ProgramBuilder()
+    for n_bytes, n_turns, step in phases:
+        with builder.loop(n_turns):
+            builder.raw(Operation.IRECV, request=0, **shift_fields(-1, -step))
+            builder.raw(Operation.ISEND, request=1, value=n_bytes, **shift_fields(1, step))
+            builder.raw(Operation.WAITALL, request=0, n=2)
+    return builder.build()
 
 
 def job(name, hosts, program, lane):
@@ -108,10 +95,8 @@ def run_case(case):
 def fastest(case, repeats):
     """The fastest of some runs, each in a process of its own."""
     command = [sys.executable, str(Path(__file__).resolve()), "--case", case]
-    texts = [
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(repeats)
-    ]
-    return min((json.loads(text) for text in texts), key=lambda row: row["wall_s"])
+    rows = [json.loads(subprocess.check_output(command)) for _ in range(repeats)]
+    return min(rows, key=lambda row: row["wall_s"])
 
 
 def shown(row):

@@ -224,7 +224,7 @@ def main():
     arguments = parser.parse_args()
     rows, end = Rows(arguments.rows), time.monotonic() + arguments.seconds
     if arguments.tables:
-        print(tables.text(rows))
+        tables.show(rows)
         return
     i_share, n_shares = map(int, arguments.share.split("/"))
     missing = [case for case in tables.cases()[i_share::n_shares] if case.key not in rows.found]

@@ -3,7 +3,8 @@
 from itertools import combinations_with_replacement
 from statistics import fmean
 
-from replay_thesis import CUT, SHORT, Case
+from replay_thesis import CUT, SCALE, SHORT, Case
+from tables import print_table
 
 KIB = 1024
 BIG, BIG_W = (16, 16, 8), (16, 8, 4, 2, 1)
@@ -70,12 +71,8 @@ def cases():
     made += [own_lanes(THREE, weights) for weights in TRIPLES]
     made += [grouped(lanes) for lanes in GROUPS.values()]
     made += [large([name], w, "RF", seed) for seed in range(N_DRAWS) for name in SHORT for w in SHARED_W]
-    made += [
-        large(names, w, "RF", seed)
-        for names in reversed(WORKLOADS.values())
-        for seed in range(N_DRAWS)
-        for w in SHARED_W
-    ]
+    made += [large(names, w, "RF", seed) for names in reversed(WORKLOADS.values()) for seed in range(N_DRAWS)
+             for w in SHARED_W]  # fmt: skip
     made += [large([name], w, "RF") for w in (1, 16) for name in reversed(SHORT)]
     made += [own_lanes(pair, weights) for pair in WEIGHTED_PAIRS for weights in weights_of_pair()]
     made += [grouped(GROUPS["FT, CG+BT"], weights) for weights in GROUP_RATIOS]
@@ -96,21 +93,14 @@ def change(before, after):
 
 def own_lane_rows(rows):
     """Figures 5.8 to 5.11: contention in one lane and in lanes of their own, and times over T_alone."""
-    theirs = {
-        ("FT", "FT"): "-7 %",
-        ("FT", "BT"): "-59 %",
-        ("CG", "BT"): "more",
-        THREE: "-22 %",
-        FOUR: "-32 %",
-    }
+    theirs = {("FT", "FT"): "-7 %", ("FT", "BT"): "-59 %", ("CG", "BT"): "more", THREE: "-22 %",
+              FOUR: "-32 %"}  # fmt: skip
     for names in (*PAIRS, THREE, FOUR):
         one, own = one_lane(names), own_lanes(names)
         ms = [1e3 * contention_s(rows, case) for case in (one, own)]
         alone_s = [rows(small_alone(name, len(names) == 2))[0] for name in names]
-        times = [
-            ", ".join(f"{end_s / alone:.3f}" for end_s, alone in zip(rows(case), alone_s, strict=True))
-            for case in (one, own)
-        ]
+        times = [", ".join(f"{end_s / alone:.3f}" for end_s, alone in zip(rows(case), alone_s, strict=True))
+                 for case in (one, own)]  # fmt: skip
         yield "+".join(names), *(f"{each:.2f}" for each in ms), change(*ms), theirs.get(names, "less"), *times
 
 
@@ -148,11 +138,8 @@ def slimming_rows(rows):
         base_s = rows(large([name], 16, "RF", is_base=True))[0]
         for placement in PLACEMENTS:
             made = [large([name], w, placement) for w in BIG_W]
-            yield (
-                name,
-                placement,
-                *(f"{rows(case)[0] / base_s:.3f}" if case.key in rows.found else "-" for case in made),
-            )
+            ratios = (f"{rows(case)[0] / base_s:.3f}" if case.key in rows.found else "-" for case in made)
+            yield name, placement, *ratios
 
 
 def workload_rows(rows):
@@ -163,12 +150,9 @@ def workload_rows(rows):
             cells = []
             for w in SHARED_W:
                 alone = fmean(rows(large([name], w, "RF", seed))[0] for seed in range(N_DRAWS))
-                ends_s = [
-                    end_s
-                    for seed in range(N_DRAWS)
-                    for other, end_s in zip(names, rows(large(names, w, "RF", seed)), strict=True)
-                    if other == name
-                ]
+                ends_s = [end_s for seed in range(N_DRAWS)
+                          for other, end_s in zip(names, rows(large(names, w, "RF", seed)), strict=True)
+                          if other == name]  # fmt: skip
                 cells += [f"{alone / base_s:.3f}", f"{fmean(ends_s) / base_s:.3f}"]
             yield title, name, *cells
 
@@ -181,19 +165,12 @@ TABLE_5_3_S = {
 
 def alone_rows(rows):
     """Table 5.3: time of an iteration alone; ours times SCALE."""
-    from replay_thesis import SCALE
-
     for is_pair, theirs in TABLE_5_3_S.items():
         for name, (all_s, n) in theirs.items():
             ours_ms = 1e3 * SCALE * rows(small_alone(name, is_pair))[0] / CUT[name]
             their_ms = None if all_s is None else 1e3 * all_s / n
             cells = ("-", "-") if their_ms is None else (f"{their_ms:.1f}", change(their_ms, ours_ms))
             yield name, "F8" if is_pair else "F4", cells[0], f"{ours_ms:.1f}", cells[1]
-
-
-def markdown(columns, lines):
-    rows = [columns, ["---"] * len(columns), *lines]
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
 TABLES = (
@@ -211,12 +188,11 @@ TABLES = (
 )  # fmt: skip
 
 
-def text(rows):
-    """Tables of what there is."""
-    made = []
+def show(rows):
+    """Print the tables of what there is."""
     for columns, lines in TABLES:
         try:
-            made.append(markdown(columns, list(lines(rows))))
+            print_table(columns, list(lines(rows)))
         except KeyError:
-            made.append(f"Not yet simulated: {lines.__doc__}")
-    return "\n\n".join(made)
+            print(f"Not yet simulated: {lines.__doc__}")
+        print()

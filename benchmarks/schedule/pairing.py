@@ -19,7 +19,6 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -31,18 +30,13 @@ from mpicoloc.pairing.queue import Queue, Room
 LIMITS_S = {50: 0.1, 250: 0.5, 1000: 5.0}
 PEER_S = 5.0
 """After that many seconds a peer is not run again."""
-MOST_JOBS = {"networkx": 250, "rustworkx": 1000, "lemon": 1000}
+MOST_JOBS = {"networkx": 250, "rustworkx": 1000}
 
 
 def main():
     args = arguments()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    with tempfile.TemporaryDirectory() as folder:
-        lemon = args.peers != "none" and peers.Lemon(folder)
-        known = {"networkx": peers.networkx, "rustworkx": peers.rustworkx} | (
-            {"lemon": lemon} if lemon else {}
-        )
-        rows = [row(*case, args, known) for case in cases(args.jobs)]
+    rows = [row(*case, args) for case in cases(args.jobs)]
     if args.json:
         json.dump(rows, sys.stdout, indent=1)
         print()
@@ -74,14 +68,14 @@ def cases(sizes):
             yield n, name, None, lambda made=(runtime_s, slowdown): made, None
 
 
-def row(n, name, n_trees, predict, threshold_frac, args, known):
+def row(n, name, n_trees, predict, threshold_frac, args):
     """Measure one case; the graph that the peers get has pairs that are parted at what they take apart."""
     rules = Rules(threshold_frac=threshold_frac)
     queue = Queue(*predict())
     graph = degradation_graph(queue, [(i,) for i in range(n)], Room(), 2, threshold_frac)
     weights = np.where(np.isfinite(graph.weights), graph.weights, graph.alone[:, None] + graph.alone)
     np.fill_diagonal(weights, 0)
-    chosen = {peer: run for peer, run in known.items() if is_asked(peer, n, name, args.peers)}
+    chosen = {peer: getattr(peers, peer) for peer in MOST_JOBS if is_asked(peer, n, name, args.peers)}
     made, times, exact = runs_in_turns(args.runs, predict, rules, chosen, weights)
     median = {what: statistics.median(taken) for what, taken in times.items()}
     whole = statistics.median(map(sum, zip(times["predict"], times["match"], strict=True)))
@@ -131,13 +125,13 @@ def runs_in_turns(n_runs, predict, rules, chosen, weights):
 def is_asked(peer, n, name, which):
     if which == "none" or n > MOST_JOBS[peer] or n % 2:
         return False
-    is_slow = n > {"networkx": 50, "rustworkx": 250, "lemon": 1000}[peer]
+    is_slow = n > {"networkx": 50, "rustworkx": 250}[peer]
     return which == "all" or not is_slow or name == "independent"
 
 
 def show(rows):
     heads = ["jobs", "costs", "trees", "predict", "match", "plan", "of processor", "limit", "gap", "above",
-             "greedy", "networkx", "rustworkx", "LEMON"]  # fmt: skip
+             "greedy", "networkx", "rustworkx"]  # fmt: skip
     print("| " + " | ".join(heads) + " |")
     print("|" + " ---: |" * len(heads))
     for row in rows:
