@@ -15,7 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import log_files
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -89,6 +88,13 @@ def draw(seed, n_jobs=N_JOBS, big_frac=BIG_FRAC, n_days=N_DAYS):
     return submit_s, run_s, np.ceil(limit_s), n_nodes
 
 
+def write_log(path, number, submit_s, run_s, limit_s, n_nodes):
+    """Write jobs in Standard Workload Format, one processor a node; each argument is a column."""
+    with open(path, "w") as file:
+        for i, submit, run, limit, n in zip(number, submit_s, run_s, limit_s, n_nodes, strict=True):
+            file.write(f"{i} {submit:.0f} -1 {run:.0f} {n} -1 -1 {n} {limit:.0f} -1 1 1 1 1 1 1 -1 -1\n")
+
+
 def simulated(log, policy):
     """What `mpicoloc batch` says of it on MareNostrum."""
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", "MareNostrum",
@@ -121,7 +127,7 @@ def main(argv=None):
         parser.error(f"--jobs must be at least {MIN_JOBS:,}, some days of jobs, got {args.jobs:,}")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "thesis.swf"
-        log_files.write(log, range(1, args.jobs + 1), *draw(args.seed, args.jobs, args.big))
+        write_log(log, range(1, args.jobs + 1), *draw(args.seed, args.jobs, args.big))
         rows = [simulated(log, policy) for policy in args.policies.split(",")]
     print(f"seed {args.seed}, {args.big:.0%} big jobs:\n")
     print_table(COLUMNS, [cells(row, rows[0]) for row in rows])

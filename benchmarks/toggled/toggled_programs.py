@@ -54,59 +54,41 @@ def run_tool(command, folder, stdin=""):
         raise LookupError(f"{command[0]}: {(done.stdout + done.stderr)[-1500:]}")
 
 
-def lammps(launcher, folder):
-    lmp = need("lmp", "lammps")
-
-    def make(n):
-        text = re.sub(r"(?m)^variable every index \d+$", "variable every index 1", inputs.lammps(20, n))
-        return programs.Program("lmp", (lmp, "-in", "in.lj", "-log", "none"), (("in.lj", text),))
-
-    return Watched(make, r"^ +\d+ +[-\d.]+ +[-\d.]+ ")
-
-
-def lammps_metal(launcher, folder):
-    lmp, potential = need("lmp", "lammps"), Path("/usr/share/lammps/potentials/Cu_u3.eam")
-
-    def make(n):
-        text = inputs.LAMMPS_METAL_INPUT.format(box=8, n_steps=n, potential=potential)
-        files = (("in.eam", text.replace("thermo 100", "thermo 5")),)
-        return programs.Program("lmp_eam", (lmp, "-in", "in.eam", "-log", "none"), files)
-
-    mark = r"^ +\d+ +[-\d.]+ +[-\d.]+ "
-    return Watched(lambda n: make(5 * n), mark)
-
-
-def pw(launcher, folder):
-    binary = need("pw.x", "quantum-espresso")
-    pseudo = sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
-    if not pseudo:
+def pseudopotential():
+    found = sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
+    if not found:
         raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
-
-    def make(n):
-        text = texts.PW.format(pseudo_dir=pseudo[0].parent, pseudo=pseudo[0].name, n_steps=min(n, 20000))
-        return programs.Program("pw", (binary, "-in", "si.in"), (("si.in", text),))
-
-    return Watched(make, r"^ +iteration #")
+    return found[0]
 
 
-def nwchem(launcher, folder):
-    binary = need("nwchem.openmpi", "nwchem-openmpi")
+def with_input(name, binary, package, argv, text, marks):
+    """A program whose one input file is named in its arguments; `text(n)` is that of n units."""
 
-    def make(n):
-        text = texts.NWCHEM + texts.NWCHEM_TASK * min(n, 3000)
-        return programs.Program("nwchem", (binary, "in.nw"), (("in.nw", text),))
+    def prepare(launcher, folder):
+        path = need(binary, package)
+        file = next(word for word in argv if "." in word)
+        return Watched(lambda n: programs.Program(name, (path, *argv), ((file, text(n)),)), marks)
 
-    return Watched(make, r"^ d= ?\d+,ls")
+    return prepare
 
 
-def cp2k(launcher, folder):
-    binary = need("cp2k.psmp", "cp2k")
+def lammps_text(n):
+    return re.sub(r"(?m)^variable every index \d+$", "variable every index 1", inputs.lammps(20, n))
 
-    def make(n):
-        files = (("si.inp", texts.CP2K.format(n_steps=n)),)
-        return programs.Program("cp2k", (binary, "-i", "si.inp"), files)
 
-    return Watched(make, r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)")
+def lammps_metal_text(n):
+    potential = "/usr/share/lammps/potentials/Cu_u3.eam"
+    text = inputs.LAMMPS_METAL_INPUT.format(box=8, n_steps=5 * n, potential=potential)
+    return text.replace("thermo 100", "thermo 5")
+
+
+def pw_text(n):
+    pseudo = pseudopotential()
+    return texts.PW.format(pseudo_dir=pseudo.parent, pseudo=pseudo.name, n_steps=min(n, 20000))
+
+
+def abinit_text(n):
+    return texts.ABINIT.format(folder="/usr/share/abinit/psp", pseudo="14si.pspnc", n_steps=min(n, 20000))
 
 
 def gromacs(launcher, folder):
@@ -127,35 +109,6 @@ def gromacs(launcher, folder):
     if launcher.n_ranks > 1:  # mpirun passes 300 lines a second on late where it waits for a processor
         return Watched(make, calls="MPI_Sendrecv")
     return Watched(lambda n: replace(make(n), argv=(*make(n).argv, "-v", "-stepout", "1")), r"^step \d+")
-
-
-def abinit(launcher, folder):
-    binary, pseudo = need("abinit", "abinit"), Path("/usr/share/abinit/psp/14si.pspnc")
-
-    def make(n):
-        text = texts.ABINIT.format(folder=pseudo.parent, pseudo=pseudo.name, n_steps=min(n, 20000))
-        return programs.Program("abinit", (binary, "si.abi"), (("si.abi", text),))
-
-    return Watched(make, r"^ ETOT +\d+")
-
-
-def meep(launcher, folder):
-    binary = need("meep", "meep-mpi-default")
-
-    def make(n):
-        return programs.Program("meep", (binary, "box.ctl"), (("box.ctl", texts.MEEP.format(n_steps=n)),))
-
-    return Watched(make, r"^step")
-
-
-def liggghts(launcher, folder):
-    binary = need("liggghts", "liggghts")
-
-    def make(n):
-        files = (("in.grains", texts.LIGGGHTS.format(n_steps=10 * n)),)
-        return programs.Program("liggghts", (binary, "-in", "in.grains", "-log", "none"), files)
-
-    return Watched(make, r"^ +\d+ +\d+ +[-\d.e+]+")
 
 
 def hpcc_parts(launcher, folder):
@@ -213,22 +166,28 @@ def synthetic(name):
     return prepare
 
 
+LAMMPS_MARKS = r"^ +\d+ +[-\d.]+ +[-\d.]+ "
 PREPARE = {
-    "lmp": lammps,
-    "lmp_eam": lammps_metal,
-    "pw": pw,
-    "nwchem": nwchem,
-    "cp2k": cp2k,
+    "lmp": with_input("lmp", "lmp", "lammps", ("-in", "in.lj", "-log", "none"), lammps_text, LAMMPS_MARKS),
+    "lmp_eam": with_input("lmp_eam", "lmp", "lammps", ("-in", "in.eam", "-log", "none"), lammps_metal_text,
+                          LAMMPS_MARKS),
+    "pw": with_input("pw", "pw.x", "quantum-espresso", ("-in", "si.in"), pw_text, r"^ +iteration #"),
+    "nwchem": with_input("nwchem", "nwchem.openmpi", "nwchem-openmpi", ("in.nw",),
+                         lambda n: texts.NWCHEM + texts.NWCHEM_TASK * min(n, 3000), r"^ d= ?\d+,ls"),
+    "cp2k": with_input("cp2k", "cp2k.psmp", "cp2k", ("-i", "si.inp"),
+                       lambda n: texts.CP2K.format(n_steps=n), r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)"),
     "gromacs": gromacs,
-    "abinit": abinit,
-    "meep": meep,
-    "liggghts": liggghts,
+    "abinit": with_input("abinit", "abinit", "abinit", ("si.abi",), abinit_text, r"^ ETOT +\d+"),
+    "meep": with_input("meep", "meep", "meep-mpi-default", ("box.ctl",),
+                       lambda n: texts.MEEP.format(n_steps=n), r"^step"),
+    "liggghts": with_input("liggghts", "liggghts", "liggghts", ("-in", "in.grains", "-log", "none"),
+                           lambda n: texts.LIGGGHTS.format(n_steps=10 * n), r"^ +\d+ +\d+ +[-\d.e+]+"),
     **{f"hpcc_{part}": hpcc(part) for part in HPCC_SIZES},
     "heat2d": own("heat2d", "MPI_Waitall", 1400),
     "nbody": own("nbody", "MPI_Allgatherv", 800),
     "hog": synthetic("hog"),
     "spinner": synthetic("spinner"),
-}
+}  # fmt: skip
 
 
 def prepare(name, launcher, work):

@@ -14,7 +14,6 @@ from mpicoloc.core.topology import Topology
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 
 import easy_of_accasim
-import log_files
 import thesis_log
 
 N_NODES = 10
@@ -96,7 +95,7 @@ def test_the_drawn_log_has_what_the_thesis_tells_of_its_own():
 def test_the_same_seed_draws_the_same_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         columns = thesis_log.draw(seed, n_jobs=thesis_log.MIN_JOBS)
-        log_files.write(tmp_path / name, range(1, thesis_log.MIN_JOBS + 1), *columns)
+        thesis_log.write_log(tmp_path / name, range(1, thesis_log.MIN_JOBS + 1), *columns)
     texts = [(tmp_path / name).read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
     assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS
