@@ -252,13 +252,20 @@ def prepare(name, launcher, folder, seconds, size=None):
     return dataclasses.replace(make(size), size=size)
 
 
-def _need(binary):
+def need(binary, package):
+    """Path of an installed program."""
     path = shutil.which(binary)
     if path is None:
-        raise LookupError(
-            f"{binary} is not installed (Debian: apt-get install lammps hpcc nwchem-openmpi quantum-espresso)"
-        )
+        raise LookupError(f"{binary} is not installed (Debian: apt-get install {package})")
     return path
+
+
+def pseudopotential():
+    """File of silicon's."""
+    found = sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
+    if not found:
+        raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
+    return found[0]
 
 
 def _by_steps(n_trial_steps):
@@ -284,61 +291,32 @@ def _by_power(n_trial, exponent):
     return trial
 
 
-def _lammps(launcher, folder):
-    lmp = _need("lmp")
+def _installed(name, binary, package, argv, file, text, trial, *timing):
+    """A program of Debian with one input file: `text(n, n_ranks)`."""
 
-    def make(n_steps):
-        text = inputs.lammps(20, n_steps)
-        return Program("lmp", (lmp, "-in", "in.lj", "-log", "none"), (("in.lj", text),))
+    def prepare_installed(launcher, folder):
+        words = (need(binary, package), *argv)
+        return lambda n: Program(name, words, ((file, text(n, launcher.n_ranks)),), *timing), trial
 
-    return make, _by_steps(100)
+    return prepare_installed
 
 
-def _lammps_metal(launcher, folder):
+def _lammps_metal(n, n_ranks):
     """Copper by the embedded atom method, in a box that fits into a cache."""
-    lmp, potential = _need("lmp"), Path("/usr/share/lammps/potentials/Cu_u3.eam")
+    potential = Path("/usr/share/lammps/potentials/Cu_u3.eam")
     if not potential.exists():
         raise LookupError("no potential of copper (Debian: lammps-data)")
-
-    def make(n_steps):
-        text = inputs.LAMMPS_METAL_INPUT.format(box=8, n_steps=n_steps, potential=potential)
-        return Program("lmp_eam", (lmp, "-in", "in.eam", "-log", "none"), (("in.eam", text),))
-
-    return make, _by_steps(100)
+    return inputs.LAMMPS_METAL_INPUT.format(box=8, n_steps=n, potential=potential)
 
 
-def _hpcc(launcher, folder):
-    hpcc = _need("hpcc")
-
-    def make(n):
-        files = (("hpccinf.txt", inputs.hpcc(n, launcher.n_ranks)),)
-        return Program("hpcc", (hpcc,), files, r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt")
-
-    # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.
-    return make, _by_power(2000, 2.6)
+def _waters(n, n_ranks):
+    waters = "".join(inputs.NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
+    return inputs.NWCHEM_INPUT.format(waters=waters)
 
 
-def _nwchem(launcher, folder):
-    nwchem = _need("nwchem.openmpi")
-
-    def make(n):
-        waters = "".join(inputs.NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
-        files = (("in.nw", inputs.NWCHEM_INPUT.format(waters=waters)),)
-        return Program("nwchem", (nwchem, "in.nw"), files, r"Total times.*wall:\s+([\d.]+)s")
-
-    return make, _by_power(2, 2.5)
-
-
-def _pw(launcher, folder):
-    pw, pseudos = _need("pw.x"), sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
-    if not pseudos:
-        raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
-
-    def make(n_steps):
-        text = inputs.PW_INPUT.format(pseudo_dir=pseudos[0].parent, pseudo=pseudos[0].name, n_steps=n_steps)
-        return Program("pw", (pw, "-in", "si.in"), (("si.in", text),), r"PWSCF .* CPU +([\d.]+)s WALL")
-
-    return make, _by_steps(10)
+def _silicon(n, n_ranks):
+    pseudo = pseudopotential()
+    return inputs.PW_INPUT.format(pseudo_dir=pseudo.parent, pseudo=pseudo.name, n_steps=n)
 
 
 def _own(source, name, n_trial_steps, *size, called=None):
@@ -353,15 +331,21 @@ def _own(source, name, n_trial_steps, *size, called=None):
 
 
 PREPARE = {
-    "lmp": _lammps,
-    "lmp_eam": _lammps_metal,
-    "hpcc": _hpcc,
-    "nwchem": _nwchem,
-    "pw": _pw,
+    "lmp": _installed("lmp", "lmp", "lammps", ("-in", "in.lj", "-log", "none"), "in.lj",
+                      lambda n, n_ranks: inputs.lammps(20, n), _by_steps(100)),
+    "lmp_eam": _installed("lmp_eam", "lmp", "lammps", ("-in", "in.eam", "-log", "none"), "in.eam",
+                          _lammps_metal, _by_steps(100)),
+    # Between N^2 and N^3: some of HPCC's tests use N^2 memory, HPL and DGEMM do N^3 work.
+    "hpcc": _installed("hpcc", "hpcc", "hpcc", (), "hpccinf.txt", inputs.hpcc, _by_power(2000, 2.6),
+                       r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt"),
+    "nwchem": _installed("nwchem", "nwchem.openmpi", "nwchem-openmpi", ("in.nw",), "in.nw", _waters,
+                         _by_power(2, 2.5), r"Total times.*wall:\s+([\d.]+)s"),
+    "pw": _installed("pw", "pw.x", "quantum-espresso", ("-in", "si.in"), "si.in", _silicon, _by_steps(10),
+                     r"PWSCF .* CPU +([\d.]+)s WALL"),
     "ranks": _own(CALLS, "ranks", 300),
     "updates": _own(CALLS, "updates", 2000000),
     "heat2d": _own(EXAMPLES, "heat2d", 150, 1400),
     "heat2d_small": _own(EXAMPLES, "heat2d", 10000, 150, called="heat2d_small"),
     "nbody": _own(EXAMPLES, "nbody", 300, 800),
-}
+}  # fmt: skip
 """By name: what gives a program of a size, and what finds the size for a time."""

@@ -53,7 +53,7 @@ def _toggled(name, n, what, n_ranks=1, n_threads=1, times=""):
 
 
 def _hpcc(launcher, folder):
-    binary = toggled_programs.need("hpcc", "hpcc")
+    binary = programs.need("hpcc", "hpcc")
     files = (("hpccinf.txt", inputs.hpcc(400, 1)),)
     return Subject(programs.Program("hpcc", (binary,), files), "C, all eight parts", times=HPCC_TIMES)
 
@@ -124,7 +124,7 @@ def _unload(launcher, folder):
 def mpirun_of(family):
     """The launcher of that MPI; mpi4py's is the one that is installed beside it."""
     if family == "openmpi":
-        return toggled_programs.need("mpirun.openmpi", "openmpi-bin")
+        return programs.need("mpirun.openmpi", "openmpi-bin")
     own = Path(sysconfig.get_path("scripts")) / "mpiexec"
     return str(own) if own.exists() else shutil.which("mpirun.mpich")
 

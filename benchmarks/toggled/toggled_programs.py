@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import inputs
 import programs
@@ -38,34 +37,20 @@ class Watched:
         return self.make(ENDLESS)
 
 
-def need(name, package):
-    found = shutil.which(name)
-    if found is None:
-        raise LookupError(f"{name} is not installed (Debian: apt-get install {package})")
-    return found
-
-
-def run_tool(command, folder, stdin=""):
+def run_tool(command, folder):
     """A program that makes input; its output stands in the error."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, cwd=folder, input=stdin, text=True, capture_output=True,
+    done = subprocess.run(command, cwd=folder, text=True, capture_output=True,
                           env=programs.environment({"OMP_NUM_THREADS": "1"}))  # fmt: skip
     if done.returncode != 0:
         raise LookupError(f"{command[0]}: {(done.stdout + done.stderr)[-1500:]}")
-
-
-def pseudopotential():
-    found = sorted(Path("/usr/share/espresso/pseudo").glob("Si*.UPF"))
-    if not found:
-        raise LookupError("no pseudopotential of silicon (Debian: quantum-espresso-data)")
-    return found[0]
 
 
 def with_input(name, binary, package, argv, text, marks):
     """A program whose one input file is named in its arguments; `text(n)` is that of n units."""
 
     def prepare(launcher, folder):
-        path = need(binary, package)
+        path = programs.need(binary, package)
         file = next(word for word in argv if "." in word)
         return Watched(lambda n: programs.Program(name, (path, *argv), ((file, text(n)),)), marks)
 
@@ -83,7 +68,7 @@ def lammps_metal_text(n):
 
 
 def pw_text(n):
-    pseudo = pseudopotential()
+    pseudo = programs.pseudopotential()
     return texts.PW.format(pseudo_dir=pseudo.parent, pseudo=pseudo.name, n_steps=min(n, 20000))
 
 
@@ -92,7 +77,7 @@ def abinit_text(n):
 
 
 def gromacs(launcher, folder):
-    binary, box = need("gmx_mpi", "gromacs"), folder / "box"
+    binary, box = programs.need("gmx_mpi", "gromacs"), folder / "box"
     box.mkdir(parents=True, exist_ok=True)
     (box / "topol.top").write_text(texts.GROMACS_TOPOLOGY)
     (box / "md.mdp").write_text(texts.GROMACS_RUN)
