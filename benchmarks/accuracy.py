@@ -131,7 +131,7 @@ def arguments(argv):
     parser.add_argument("--beside", default="hog", help="hog, spinner, programs; next: another one for each")
     parser.add_argument("--layout", default="apart", choices=LAYOUTS)
     parser.add_argument("--ranks", type=int, default=1, help="of each job, apart only (default 1)")
-    parser.add_argument("--meters", default="default", help="as default,burst,loop")
+    parser.add_argument("--meters", default="default", help="as default,burst,count")
     parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
     parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
     parser.add_argument("--mpirun", default="mpirun.openmpi")

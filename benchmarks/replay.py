@@ -23,8 +23,8 @@ from tables import print_table
 from mpicoloc.core.topology import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import fabrics
-from mpicoloc.replay.network import equal_lanes
 from mpicoloc.replay.native import Operation
+from mpicoloc.replay.network import equal_lanes
 from mpicoloc.replay.programs.builder import ProgramBuilder, shift_fields
 from mpicoloc.replay.simulate import Job, Settings, simulate
 
