@@ -102,8 +102,7 @@ def find(name: str) -> RateFunction:
         raise UsageError(f"pricing {name!r} cannot be loaded ({_error_text(error)})") from error
     if not callable(function):
         raise UsageError(f"pricing {name!r} is no function but {type(function).__name__}")
-    checked: RateFunction = function
-    return checked
+    return function
 
 
 def _load(name: str) -> Any:

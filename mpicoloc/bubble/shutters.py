@@ -60,8 +60,7 @@ def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurv
 def _prior(level: Floats, bend: float) -> Floats:
     """Covariance of log(slowdown) at these levels: a slope, and the integral of a random walk."""
     least, most = np.minimum.outer(level, level), np.maximum.outer(level, level)
-    result: Floats = SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
-    return result
+    return SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
 
 
 def _posterior(prior: Floats, noise: Floats, value: Floats) -> tuple[Floats, Floats, float]:
@@ -152,8 +151,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
 def _on_all_nodes(shutters: Table, column: str) -> Bools:
     """Rows of shutters in which this column is above 0 on all nodes."""
     instant = instants(shutters)
-    result: Bools = ~np.isin(instant, instant[~(shutters[column] > 0)])
-    return result
+    return ~np.isin(instant, instant[~(shutters[column] > 0)])
 
 
 def _has_run_on_all(shutters: Table) -> Bools:
@@ -170,8 +168,7 @@ def level_on_all_nodes(shutters: Table) -> Floats:
 def _means(values: Floats, groups: NDArray[np.intp]) -> Floats:
     """Of the values of each group."""
     _, group = np.unique(groups, return_inverse=True)
-    result: Floats = np.bincount(group, values) / np.bincount(group)
-    return result
+    return np.bincount(group, values) / np.bincount(group)
 
 
 def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
@@ -221,15 +218,13 @@ def _without_shared_changes(found: Paces) -> Floats:
     beyond = np.zeros(len(found))
     beyond[has_before] = _from_means(log_before[has_before], company)
     follows = min(max(float(own @ shared) / variance, 0.0), 1.0)
-    result: Floats = found.during * np.exp(-follows * beyond)
-    return result
+    return found.during * np.exp(-follows * beyond)
 
 
 def _from_means(values: Floats, groups: NDArray[np.intp]) -> Floats:
     """How far each value is from the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
-    result: Floats = values - _means(values, groups)[group]
-    return result
+    return values - _means(values, groups)[group]
 
 
 def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_taken: int) -> Bubbled:

@@ -264,8 +264,7 @@ def _rates(
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])
     lost[i] = 0.0
-    rates: NDArray[np.float64] = 1 / (1 + crowding(lost).sum(axis=0))
-    return rates
+    return 1 / (1 + crowding(lost).sum(axis=0))
 
 
 def crowding(lost: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -142,8 +142,7 @@ class Linear:
     def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
         n = targets.shape[1]
-        result: Floats = np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
-        return result
+        return np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
 
     def trouble(self, n_inputs: int) -> str:
         """Why arrays from a file are no such model; empty: they are."""

@@ -68,8 +68,7 @@ def _event_values(counters: Table, event: Event, n_ranks: int) -> Floats | None:
     well = is_whole & is_enough & (rows["running_s"] > 0) & np.isfinite(rows["value"])
     if not well.all() or len(np.unique(rows["rank"])) != n_ranks:
         return None
-    values: Floats = rows["value"].astype(float)
-    return values
+    return rows["value"].astype(float)
 
 
 def _of_whole_job(known: Mapping[str, Floats], core_s: float) -> dict[str, Floats | float]:
@@ -270,8 +269,7 @@ def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
 def _keys(table: Table, site: str) -> Ints:
     """One number for rank, lane and site."""
     rank, lane = table["rank"].astype(np.int64), table["lane"].astype(np.int64)
-    keys: Ints = (rank << 32) | (lane << 16) | table[site].astype(np.int64)
-    return keys
+    return (rank << 32) | (lane << 16) | table[site].astype(np.int64)
 
 
 def _class(call: str) -> str:

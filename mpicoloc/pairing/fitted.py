@@ -33,8 +33,7 @@ class Preparation:
 
     def apply(self, features: Floats) -> Floats:
         """Features of jobs (n, F), NaN where missing, as (n, F + K)."""
-        result: Floats = (_filled(features, self.scale, self.fill, self.flagged) - self.mean) / self.sd
-        return result
+        return (_filled(features, self.scale, self.fill, self.flagged) - self.mean) / self.sd
 
 
 def prepare(features: Floats) -> Preparation:

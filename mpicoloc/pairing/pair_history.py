@@ -93,8 +93,7 @@ def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimat
         total[pair] = count[pair] * min(max(log, 0.0) - math.log(assumed), most)
     # What the pair itself did is not of others: it counts for itself, by `expected`.
     log, weight = (each.sum(axis=1, keepdims=True) + each.sum(axis=0) - 2 * each for each in (total, count))
-    typical: Floats = np.maximum(assumed * np.exp(log / (1 + weight)), 1.0)
-    return typical
+    return np.maximum(assumed * np.exp(log / (1 + weight)), 1.0)
 
 
 def guess(slowdown: float) -> Estimate:

@@ -419,8 +419,7 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
 def _cpus(ranks: Sequence[_Rank]) -> list[int]:
     """Processors that any of the ranks may run on."""
     mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
-    found: list[int] = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
-    return found
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
 def _threads_per_rank() -> int:

@@ -60,7 +60,7 @@ class Shell:
         self.folder, self.exported = folder, {}
         self.file = Path(folder, ".exported")
 
-    def run(self, block, limit_s=60):
+    def run(self, block, limit_s=240):
         """What one block says; its exit code must be 0 unless the mark says that any will do."""
         env = {**os.environ, **self.exported}
         if "needs slurm" in block["mark"]:

@@ -149,8 +149,7 @@ class SimilarRegressor:
         n = x.shape[1] // 2
         mine = np.exp(-self.gamma_ * squares(x[:, :n], self.vectors_[:, :n]))
         others = np.exp(-self.gamma_ * squares(x[:, n:], self.vectors_[:, n:]))
-        found: Floats = self.apart_[0] * mine + self.apart_[1] * others + self.joint * mine * others
-        return found
+        return self.apart_[0] * mine + self.apart_[1] * others + self.joint * mine * others
 
     def predict(self, x: Floats) -> Floats:
         """Slowdowns for rows."""

@@ -77,7 +77,7 @@ def test_every_block_says_whether_it_is_marked():
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page for page in PAGES if marked(page) and page not in RUN_ELSEWHERE],
                          ids=lambda page: str(page.relative_to(ROOT)))  # fmt: skip
 def test_commands_of_a_page(page, sandbox):
