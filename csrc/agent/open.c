@@ -63,8 +63,7 @@ void mc_agent_lose_board(mc_agent *agent, int status)
                       : status == MC_E_VERSION ? "the board of another version of mpicoloc has jobs on it"
                       : status == MC_E_FULL    ? "the board has no free slot"
                                                : "the board cannot be made or opened";
-    mc_meter_lose_places(&agent->meter);
-    node->meter = MC_METER_NONE;
+    mc_meter_lose(&agent->meter);
     snprintf(node->meter_reason, sizeof node->meter_reason, "%s (status %d)", why, status);
 }
 

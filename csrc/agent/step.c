@@ -13,9 +13,13 @@ static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator m
 
 static uint64_t around_ns(const mc_agent *agent)
 {
-    if (!mc_meter_has_windows(&agent->meter))
-        return 0;
     return mc_meter_around_ns(&agent->meter, agent->planned_ns, agent->lengths.period_ns);
+}
+
+/* The meter counts in windows beside the shutter too. */
+static int has_windows(const mc_agent *agent)
+{
+    return around_ns(agent) > 0;
 }
 
 static uint64_t lead_ns(const mc_agent *agent)
@@ -154,9 +158,10 @@ static void adapt(mc_agent *agent, uint64_t now)
     mc_duty_update(&agent->pause.duty, &agent->ranks, agent->node, now);
     lengths->own_frac = mc_duty_own_frac(&agent->pause.duty, now);
     int is_for_bubbles = agent->view.n_others == 0 && agent->node->meter != MC_METER_COUNT;
-    int fits = agent->node->meter != MC_METER_NONE && !mc_meter_is_searching(&agent->meter) && !is_for_bubbles;
+    int fits =
+        agent->node->meter != MC_METER_NONE && mc_meter_search(&agent->meter) != MC_SEARCH_RUNNING && !is_for_bubbles;
     if (fits && mc_lengths_is_due(lengths, &agent->view, now))
-        mc_lengths_adapt(lengths, mc_meter_cycle_ns(&agent->meter, &agent->ranks), now);
+        mc_lengths_adapt(lengths, mc_meter_cycle_ns(&agent->meter), now);
     mc_lengths_tell(lengths, &agent->view);
 }
 
@@ -166,7 +171,7 @@ static void want_bubbles(mc_agent *agent)
     const mc_common *common = &agent->node->common;
     int has_coordinators =
         !agent->ranks.is_multi_node || __atomic_load_n(&common->state, __ATOMIC_ACQUIRE) == MC_COMMON_ON;
-    int can_have = agent->bubbling && has_coordinators && mc_meter_may_count(&agent->meter);
+    int can_have = agent->bubbling && has_coordinators && mc_meter_search(&agent->meter) != MC_SEARCH_IMPOSSIBLE;
     mc_bubbling_lacks_coordinators(agent->bubbling, !has_coordinators);
     /* Coordinators take shutters for nothing else then. */
     int is_only_for_bubbles = agent->ranks.is_multi_node && common->n_jobs <= 1 && !is_shared_elsewhere(agent);
@@ -184,8 +189,8 @@ static int may_be_alone(const mc_agent *agent, uint64_t now)
 static int may_have_bubble(const mc_agent *agent, uint64_t now)
 {
     int is_shared = agent->view.n_others > 0 || is_shared_elsewhere(agent);
-    return agent->node->meter == MC_METER_COUNT && mc_meter_has_windows(&agent->meter) &&
-           agent->view.bubble_frac > 0.0 && (is_shared || may_be_alone(agent, now));
+    return agent->node->meter == MC_METER_COUNT && has_windows(agent) && agent->view.bubble_frac > 0.0 &&
+           (is_shared || may_be_alone(agent, now));
 }
 
 static void search(mc_agent *agent, uint64_t now)
@@ -235,7 +240,7 @@ static void begin_own(mc_agent *agent, uint64_t now)
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = t0 - lead_ns(agent) + mc_schedule_notice_ns();
-    if (!mc_meter_has_windows(&agent->meter))
+    if (!has_windows(agent))
         mc_agent_plan(agent, now);
     else if (agent->is_bubbled && agent->own.is_open)
         mc_bubbling_begin(agent->bubbling, &agent->own.reservation);
@@ -277,7 +282,7 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
 /* A meter that counts costs the job something too. */
 static int may_take(mc_agent *agent, uint64_t now)
 {
-    int is_affordable = !mc_meter_has_windows(&agent->meter) || mc_duty_allows(&agent->pause.duty, 0, now);
+    int is_affordable = !has_windows(agent) || mc_duty_allows(&agent->pause.duty, 0, now);
     return is_affordable && (agent->view.n_others > 0 || agent->is_bubbled) && mc_lengths_takes(&agent->lengths, now);
 }
 
@@ -355,7 +360,7 @@ int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns)
     if (agent->duty == MC_DUTY_PAUSE)
         pause_ranks(agent);
     else
-        mc_meter_measure(&agent->meter, &agent->own, &agent->ranks, agent->node, around_ns(agent), &agent->wake);
+        mc_meter_measure(&agent->meter, &agent->own, around_ns(agent), &agent->wake);
     mc_agent_plan(agent, mc_now_ns());
     return MC_OK;
 }

@@ -58,34 +58,7 @@ typedef struct mc_count_meter {
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 
-/* NULL, and the node file says why: this meter cannot be. It keeps the pointers. */
-mc_count_meter *mc_count_open(mc_node *node, mc_job_ranks *ranks, uint64_t t_open);
-void mc_count_close(mc_count_meter *count);
-
-/* Go on with the search. t_free: the agent has nothing else to do until then. */
-void mc_count_step(mc_count_meter *count, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
 /* Make what a search needs. 0: not possible here. */
 int mc_count_can_search(mc_count_meter *count);
-/* 1: it has something to do as soon as there is time. */
-int mc_count_is_due(const mc_count_meter *count, int has_shutters, uint64_t now);
-/* A shutter is taken without counting. */
-void mc_count_skip(mc_count_meter *count);
-/* The present set is not counted any more. */
-void mc_count_drop_set(mc_count_meter *count);
-/* 1: it has places to count. */
-int mc_count_is_ready(const mc_count_meter *count);
-
-/* Count in this shutter, and for around_ns before it. Waits until they are over, or *wake is not 0. */
-void mc_count_measure(mc_count_meter *count, mc_own_shutter *own, uint64_t around_ns, int *wake);
-
-mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
-/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
-   the same. */
-void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
-
-/* Change the ranks' code; 1: it was done in time. */
-int mc_count_change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake);
-/* Threads that passed a place between two snapshots; at least 1. */
-size_t mc_count_n_active(const mc_snapshot *begin, const mc_snapshot *end);
 
 #endif

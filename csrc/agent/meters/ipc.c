@@ -1,10 +1,13 @@
+/* The meter ipc: instructions and cycles of all threads, in windows before, in and after each shutter of this job. */
 #define _GNU_SOURCE
-#include "agent/meters/ipc.h"
-
+#include "agent/meters/meter.h"
+#include "agent/meters/thread_counts.h"
 #include "agent/shutter/intervals.h"
+#include "common/counters/perf.h"
 #include "common/proc.h"
 #include "common/table.h"
 
+#include <string.h>
 #include <unistd.h>
 
 enum { N_TIDS = 512 };
@@ -79,20 +82,52 @@ static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *wind
 }
 
 /* POPPA's Algorithm 3, lines 3 to 9, for one target. */
-void mc_ipc_measure(mc_thread_counts *counts, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node, int *wake)
+static void measure_shutter(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
+    (void)around_ns; /* windows are as long as the shutter */
+    mc_thread_counts *counts = meter->state;
     mc_shutter *record = &own->record;
     uint64_t duration_ns = record->t1 - record->t0, t_before = own->reservation.t0 - MC_APART_NS;
     uint64_t t_after = own->reservation.t1 + MC_APART_NS, span = t_after + 2 * duration_ns;
     window before = {counts, t_before - duration_ns, t_before, span, wake};
     window during = {counts, record->t0, record->t1, span, wake};
     window after = {counts, t_after, t_after + duration_ns, span, wake};
-    follow_threads(counts, ranks, node);
-    let_threads_count(ranks, span);
+    follow_threads(counts, meter->ranks, meter->node);
+    let_threads_count(meter->ranks, span);
     int is_known = measure(&before, &record->before, &record->outside_before, &record->before_ns);
     is_known &= measure(&during, &record->during, &record->outside_during, &record->during_ns);
     is_known &= measure(&after, &record->after, &record->outside_after, &record->after_ns);
-    let_threads_count(ranks, 0);
+    let_threads_count(meter->ranks, 0);
     if (!is_known)
         record->outside_before = record->outside_during = record->outside_after = (mc_ipc){0, 0};
 }
+
+static int open_counts(mc_meter *meter, uint64_t t_open)
+{
+    char why_not[MC_TEXT_LEN];
+    (void)t_open;
+    int status = mc_perf_available(why_not, sizeof why_not);
+    if (status != MC_OK)
+        memcpy(meter->node->meter_reason, why_not, sizeof why_not);
+    meter->state = status == MC_OK ? mc_thread_counts_open() : NULL;
+    return meter->state != NULL;
+}
+
+static void close_counts(mc_meter *meter)
+{
+    mc_thread_counts_close(meter->state);
+}
+
+static uint64_t around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
+{
+    (void)meter;
+    (void)period_ns;
+    return planned_ns;
+}
+
+const mc_meter_ops mc_meter_ipc = {.name = "ipc",
+                                   .recorded_as = MC_METER_IPC,
+                                   .open = open_counts,
+                                   .close = close_counts,
+                                   .around_ns = around_ns,
+                                   .measure = measure_shutter};

@@ -1,113 +1,84 @@
 #define _GNU_SOURCE
 #include "agent/meters/meter.h"
 
-#include "agent/meters/always.h"
-#include "agent/shutter/intervals.h"
-#include "common/counters/perf.h"
 #include "common/options.h"
 #include "common/table.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Windows without a pause are so many times as long as a shutter. What counting costs in them leaves less for shutters. */
-enum { COUNT_WINDOWS = 4, COUNT_WINDOWS_IN_TURNS = 24 };
+/* The ranks record their bursts themselves. */
+const mc_meter_ops mc_meter_burst = {.name = "burst", .recorded_as = MC_METER_BURST};
 
-/* Shutters of some 25 ms, whatever the program's cycle: what a program and its host do varies over tenths of a second,
-   so many short shutters say more than few long ones. In shorter ones caches would hardly refill. */
-static const double COUNTED_CYCLE_NS = 4.2e6;
+/* In order of preference. */
+static const mc_meter_ops *const METERS[] = {&mc_meter_ipc, &mc_meter_count, &mc_meter_burst, &mc_meter_null};
+enum { N_METERS = sizeof METERS / sizeof *METERS };
 
-static int is_word(const char *wanted, const char *word)
+static int find(const char *name)
 {
-    return wanted && strcmp(wanted, word) == 0;
+    int i = 0;
+    while (i < N_METERS && strcmp(METERS[i]->name, name) != 0)
+        i++;
+    return i;
 }
 
-static void say_chosen(mc_node *node, const char *word)
+static void use(mc_meter *meter, const mc_meter_ops *ops)
 {
-    snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is %s", word);
+    meter->ops = ops;
+    meter->node->meter = ops->recorded_as;
 }
 
 void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open)
 {
     const char *wanted = mc_option_text(MC_OPT_METER);
-    node->meter = MC_METER_BURST;
-    if (is_word(wanted, "none") || is_word(wanted, "burst") || is_word(wanted, "count")) {
-        say_chosen(node, wanted);
-        if (is_word(wanted, "none"))
-            node->meter = MC_METER_NONE;
-        else if (is_word(wanted, "count"))
-            meter->count = mc_count_open(node, ranks, t_open);
-    } else if (mc_perf_available(node->meter_reason, sizeof node->meter_reason) == MC_OK) {
-        meter->thread_counts = mc_thread_counts_open();
-        node->meter = meter->thread_counts ? MC_METER_IPC : MC_METER_BURST;
-        if (meter->thread_counts && is_word(wanted, "ipc"))
-            say_chosen(node, wanted);
-    } else {
-        meter->count = mc_count_open(node, ranks, t_open);
-    }
-}
-
-void mc_meter_lose_places(mc_meter *meter)
-{
-    mc_count_close(meter->count);
-    meter->count = NULL;
+    int i = find(wanted ? wanted : "");
+    *meter = (mc_meter){.node = node, .ranks = ranks};
+    if (i < N_METERS)
+        snprintf(node->meter_reason, sizeof node->meter_reason, "option meter is %s", wanted);
+    else
+        i = 0;
+    while (METERS[i]->open && !METERS[i]->open(meter, t_open))
+        i++;
+    use(meter, METERS[i]);
 }
 
 void mc_meter_close(mc_meter *meter)
 {
-    mc_thread_counts_close(meter->thread_counts);
-    mc_meter_lose_places(meter);
-    meter->thread_counts = NULL;
+    if (meter->ops && meter->ops->close)
+        meter->ops->close(meter);
+    meter->ops = NULL;
 }
 
-static int is_counting_places(const mc_meter *meter)
+void mc_meter_lose(mc_meter *meter)
 {
-    return meter->count && mc_count_is_ready(meter->count);
+    mc_meter_close(meter);
+    use(meter, &mc_meter_null);
 }
 
 int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake)
 {
-    int was_ready = is_counting_places(meter);
-    if (!meter->count)
-        return 0;
-    if (mc_always_is_wanted()) {
-        mc_always_step(meter->count, t_free, wake);
-        return 0;
-    }
-    mc_count_step(meter->count, has_shutters, t_free, now, wake);
-    return is_counting_places(meter) && !was_ready;
-}
-
-int mc_meter_has_windows(const mc_meter *meter)
-{
-    return meter->thread_counts || is_counting_places(meter);
-}
-
-/* Where the operating system lets co-runners and this job take turns on a processor, each has it for milliseconds at a
-   time. Windows without a pause must be longer than that, and cost nobody anything. */
-uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
-{
-    if (meter->thread_counts)
-        return planned_ns;
-    uint64_t least_ns = COUNT_WINDOWS * planned_ns + MC_QUIET_NS;
-    if (!meter->count->takes_turns)
-        return least_ns;
-    return mc_max(least_ns, mc_min(COUNT_WINDOWS_IN_TURNS * planned_ns, period_ns / 4));
+    return meter->ops->step ? meter->ops->step(meter, has_shutters, t_free, now, wake) : 0;
 }
 
 int mc_meter_is_due(const mc_meter *meter, int has_shutters, uint64_t now)
 {
-    return meter->count && mc_count_is_due(meter->count, has_shutters, now);
+    return meter->ops->is_due ? meter->ops->is_due(meter, has_shutters, now) : 0;
 }
 
-int mc_meter_may_count(const mc_meter *meter)
+int mc_meter_search(const mc_meter *meter)
 {
-    return meter->count && !meter->count->is_impossible;
+    return meter->ops->search ? meter->ops->search(meter) : MC_SEARCH_IMPOSSIBLE;
 }
 
-int mc_meter_is_searching(const mc_meter *meter)
+uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
-    return meter->count && meter->count->stage != MC_COUNT_IDLE;
+    return meter->ops->around_ns ? meter->ops->around_ns(meter, planned_ns, period_ns) : 0;
+}
+
+void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake)
+{
+    if (own->is_open && meter->ops->measure)
+        meter->ops->measure(meter, own, around_ns, wake);
 }
 
 MC_READS_TORN static mc_cell total(const mc_cycle_row *row)
@@ -145,23 +116,9 @@ static const mc_lane *first_lane(const mc_job_ranks *ranks)
     return NULL;
 }
 
-double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks)
+double mc_meter_cycle_ns(const mc_meter *meter)
 {
-    if (is_counting_places(meter))
-        return COUNTED_CYCLE_NS;
-    const mc_lane *lane = first_lane(ranks);
-    return lane ? mean_of_lane(lane) : -1.0;
-}
-
-void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node,
-                      uint64_t around_ns, int *wake)
-{
-    if (!own->is_open)
-        return;
-    if (meter->thread_counts)
-        mc_ipc_measure(meter->thread_counts, own, ranks, node, wake);
-    else if (is_counting_places(meter))
-        mc_count_measure(meter->count, own, around_ns, wake);
-    else if (meter->count)
-        mc_count_skip(meter->count);
+    double cycle_ns = meter->ops->cycle_ns ? meter->ops->cycle_ns(meter) : 0.0;
+    const mc_lane *lane = cycle_ns == 0.0 ? first_lane(meter->ranks) : NULL;
+    return cycle_ns != 0.0 ? cycle_ns : lane ? mean_of_lane(lane) : -1.0;
 }

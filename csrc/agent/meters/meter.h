@@ -1,42 +1,56 @@
-/* How the progress of this job is measured in its shutters: by ipc, by count, or by the bursts that its ranks record
-   themselves. */
+/* How the progress of this job is measured in its shutters. A meter is a row of functions; null.c has the one that
+   measures nothing. */
 #ifndef MPICOLOC_METER_H
 #define MPICOLOC_METER_H
 
-#include "agent/meters/count.h"
-#include "agent/meters/ipc.h"
+#include "agent/shutter/own_shutter.h"
 
 typedef struct mc_meter {
-    mc_thread_counts *thread_counts; /* NULL: the meter is not ipc */
-    mc_count_meter *count;           /* NULL: it is not count, and cannot become that */
+    const struct mc_meter_ops *ops;
+    void *state; /* what its functions keep */
+    mc_node *node;
+    mc_job_ranks *ranks;
 } mc_meter;
 
-/* The best one that works here, or the one that the option names; the node file says which and why. */
+/* Whether the meter searches for places to count. */
+enum { MC_SEARCH_IMPOSSIBLE, MC_SEARCH_IDLE, MC_SEARCH_RUNNING };
+
+/* The functions below of the same names say what these do; NULL: nothing. */
+typedef struct mc_meter_ops {
+    const char *name;                              /* in the option meter */
+    uint64_t recorded_as;                          /* MC_METER_*, in the node file */
+    int (*open)(mc_meter *meter, uint64_t t_open); /* 0: it cannot work here, and the node file says why */
+    void (*close)(mc_meter *meter);
+    int (*step)(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
+    int (*is_due)(const mc_meter *meter, int has_shutters, uint64_t now);
+    int (*search)(const mc_meter *meter);
+    uint64_t (*around_ns)(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
+    double (*cycle_ns)(const mc_meter *meter); /* NULL or 0: of what the ranks record */
+    void (*measure)(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);
+} mc_meter_ops;
+
+extern const mc_meter_ops mc_meter_ipc, mc_meter_count, mc_meter_burst, mc_meter_null;
+
+/* The best one that works here, from the one on that the option names; the node file says which and why. */
 void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open);
 void mc_meter_close(mc_meter *meter);
-/* Without a board nothing is counted, and nothing is searched for. */
-void mc_meter_lose_places(mc_meter *meter);
+/* From now on nothing is measured. */
+void mc_meter_lose(mc_meter *meter);
 
-/* Go on with the search for what is counted. t_free: the agent has nothing else to do until then. 1: something was found
-   just now. */
+/* Go on with the search for places to count. t_free: the agent has nothing else to do until then. 1: some were found just
+   now. */
 int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
-
-/* 1: it counts in windows beside the shutter too. */
-int mc_meter_has_windows(const mc_meter *meter);
-/* Length of such a window, where there are any; planned_ns: of the shutter. */
-uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
 /* 1: it has something to do between shutters. */
 int mc_meter_is_due(const mc_meter *meter, int has_shutters, uint64_t now);
-/* 1: places are counted, or may be found yet. */
-int mc_meter_may_count(const mc_meter *meter);
-/* 1: it still searches for what it counts. */
-int mc_meter_is_searching(const mc_meter *meter);
+/* MC_SEARCH_* */
+int mc_meter_search(const mc_meter *meter);
+
+/* Length of a window beside the shutter, which itself is planned to last planned_ns; 0: it counts in none. */
+uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
 /* Length of the cycle that a random instant falls into, for which shutters are made long enough; 0: none is recorded,
    -1: not known. */
-double mc_meter_cycle_ns(const mc_meter *meter, const mc_job_ranks *ranks);
-
-/* Waits until the windows are over, or *wake is not 0. */
-void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, const mc_job_ranks *ranks, mc_node *node,
-                      uint64_t around_ns, int *wake);
+double mc_meter_cycle_ns(const mc_meter *meter);
+/* Measure in this shutter, if it is open. Waits until the windows are over, or *wake is not 0. */
+void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);
 
 #endif
