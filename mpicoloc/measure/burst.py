@@ -223,8 +223,7 @@ def edge_correction(cells: Cells, mean_corun_s: Array, window_s: float) -> Array
         short_s = cells.solo_s / (cells.n_solo + surplus / 2)
         solo_s = np.where(long_s >= window_s, window_s, np.minimum(short_s, window_s))
     solo_s = np.where(cells.n_solo > 0, solo_s, np.minimum(mean_corun_s, window_s))
-    result: Array = surplus * solo_s / 2
-    return result
+    return surplus * solo_s / 2
 
 
 def _interval(
@@ -243,8 +242,7 @@ def _interval(
 
     def logarithms(weights: Array, length_s: float = window_s) -> Array:
         cells = groups.weighted_sums(weights)
-        result: Array = np.log(pooled_slowdowns(cells, strata, length_s, cut_weight).slowdown[:, 0])
-        return result
+        return np.log(pooled_slowdowns(cells, strata, length_s, cut_weight).slowdown[:, 0])
 
     all_once = np.ones((1, n_groups))
     value = float(logarithms(all_once)[0])
@@ -290,8 +288,7 @@ def _jackknife(left_out: Array) -> Array:
     """Half the 95 % interval, from estimates that leave out one group each (first axis)."""
     n_groups = len(left_out)
     variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
-    result: Array = t_quantile(n_groups - 1) * np.sqrt(variance)
-    return result
+    return t_quantile(n_groups - 1) * np.sqrt(variance)
 
 
 def _used_groups(cells: Cells) -> Cells:

@@ -70,8 +70,7 @@ def _steadied(found: Paces) -> Array:
     slope = covariance / variance
     # The line took a degree of freedom from what is left of the spread.
     more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off_rate)
-    result: Array = found.before + slope * (usual - rate) + np.where(is_used, more_spread, 0.0)
-    return result
+    return found.before + slope * (usual - rate) + np.where(is_used, more_spread, 0.0)
 
 
 METHOD = "count"
@@ -234,15 +233,13 @@ def _stratum_errors(error: Array, member: Array) -> Array:
     """Standard error of each stratum from what each shutter adds, larger where it has few."""
     n = np.maximum(member.sum(axis=0), 2.0)
     few = np.array([t_quantile(one - 1) for one in n]) / t_quantile(1e6)
-    result: Array = np.sqrt(error**2 @ member * n / (n - 1)) * few
-    return result
+    return np.sqrt(error**2 @ member * n / (n - 1)) * few
 
 
 def _weights(weight: Array, is_good: NDArray[np.bool_], member: Array) -> Array:
     """Weights of good windows only; of all windows in strata without a good one."""
     good = np.where(is_good, weight, 0.0)
-    result: Array = np.where(member @ (good @ member) > 0, good, weight)
-    return result
+    return np.where(member @ (good @ member) > 0, good, weight)
 
 
 def _means(values: Array, weight: Array, member: Array) -> tuple[Array, Array]:

@@ -66,14 +66,12 @@ class Counts:
     @property
     def is_near(self) -> Flags:
         """Whether enough of each window is near counted places."""
-        result: Flags = self.near_ns >= MIN_NEAR_FRAC * self.length_ns
-        return result
+        return self.near_ns >= MIN_NEAR_FRAC * self.length_ns
 
     @property
     def is_free(self) -> Flags:
         """All windows but those inside crowded shutters."""
-        result: Flags = ~(self.is_crowded[:, None] & IS_DURING)
-        return result
+        return ~(self.is_crowded[:, None] & IS_DURING)
 
     def select(self, chosen: Flags) -> Counts:
         """Some of the shutters."""
@@ -165,8 +163,7 @@ def _unit_paces(counts: Counts, rate: Array) -> Array:
     is_watched = np.repeat(counts.is_watched, len(COUNT_WINDOWS), axis=0)
     pace = over(passes, time_ns[:, None] * rate)
     mean = over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
-    result: Array = np.where(is_watched, pace, mean[:, None])
-    return result
+    return np.where(is_watched, pace, mean[:, None])
 
 
 def steadiest(covariance: Array) -> Array:
@@ -303,15 +300,13 @@ def instants(rows: Table) -> Indices:
     """A number for each shutter, in the order of time; those that several nodes have in common share it."""
     names = np.where(rows["common"] > 0, rows["common"].astype(np.int64), -1 - np.arange(len(rows)))
     _, first, number = np.unique(names, return_index=True, return_inverse=True)
-    result: Indices = np.argsort(np.argsort(first))[number.ravel()]
-    return result
+    return np.argsort(np.argsort(first))[number.ravel()]
 
 
 def _alone(rows: Table, shutters: Table) -> Flags:
     """Which rows are of shutters in which no node of the job had a co-runner, by all `shutters`."""
     common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
-    result: Flags = (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
-    return result
+    return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
 
 
 def _shares_s(rows: Table) -> Array:
@@ -421,5 +416,4 @@ def _is_credible(found: Array, counts: Counts) -> Flags:
     if len(alone) < MIN_STRATUM:
         return np.ones(found.shape, bool)
     other_side = np.where(IS_DURING, np.median(found[:, ~IS_DURING], axis=1)[:, None], found[:, [DURING]])
-    result: Flags = found <= MAX_PACE * np.maximum(other_side, np.median(alone))
-    return result
+    return found <= MAX_PACE * np.maximum(other_side, np.median(alone))

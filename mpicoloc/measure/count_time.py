@@ -30,8 +30,7 @@ def near_frac(rows: Table) -> Array:
     )
     is_known = n_all.sum(axis=1, keepdims=True) > 0
     mean = n_near.sum() / n_all.sum() if is_known.any() else 1.0
-    result: Array = np.where(is_known, (n_near + 0.5) / (n_all + 1.0), mean)
-    return result
+    return np.where(is_known, (n_near + 0.5) / (n_all + 1.0), mean)
 
 
 def far_with_passes(
@@ -87,5 +86,4 @@ def _least_squares(columns: Array, values: Array, weight: Array) -> tuple[Array,
 def over(a: Array, b: Array | float) -> Array:
     """A / b, and 0 where b is 0."""
     b = np.asarray(b, float)
-    result: Array = np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
-    return result
+    return np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)

@@ -43,8 +43,7 @@ class ThreadWaits:
     @property
     def had_co_runner(self) -> NDArray[np.bool_]:
         """Whether each thread ever had a co-runner."""
-        result: NDArray[np.bool_] = self.spent_s[:, PHASES.index("corun")] > 0
-        return result
+        return self.spent_s[:, PHASES.index("corun")] > 0
 
     @property
     def is_critical(self) -> NDArray[np.bool_]:

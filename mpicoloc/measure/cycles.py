@@ -73,8 +73,7 @@ def kind_keys(cycles: Table) -> NDArray[np.uint64]:
 
 def threads_of(rows: Table) -> NDArray[np.int64]:
     """The thread of each row, as a number."""
-    result: NDArray[np.int64] = rows["rank"].astype(np.int64) * _LANES + rows["lane"]
-    return result
+    return rows["rank"].astype(np.int64) * _LANES + rows["lane"]
 
 
 def cells_of(cycles: Table, n_windows: int) -> Cells:
@@ -147,20 +146,17 @@ class Strata:
 
     def by_stratum(self, values: Array) -> Array:
         """Sums over the kinds of each stratum: the last axis."""
-        result: Array = np.add.reduceat(values[..., self.order], self.starts, axis=-1)
-        return result
+        return np.add.reduceat(values[..., self.order], self.starts, axis=-1)
 
     def by_scope(self, values: Array) -> Array:
         """Sums over the strata of each scope: the last axis."""
-        result: Array = np.add.reduceat(values, self.scope_starts, axis=-1)
-        return result
+        return np.add.reduceat(values, self.scope_starts, axis=-1)
 
     @property
     def scope_of(self) -> NDArray[np.intp]:
         """The scope of each stratum, as an index into `scopes`."""
         n_strata = np.diff(np.append(self.scope_starts, len(self.starts)))
-        result: NDArray[np.intp] = np.repeat(np.arange(len(self.scopes)), n_strata)
-        return result
+        return np.repeat(np.arange(len(self.scopes)), n_strata)
 
 
 def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:

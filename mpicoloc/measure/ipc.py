@@ -34,8 +34,7 @@ def blocks(shutters: Table, *, outside: bool = False) -> Array:
     valid = valid_shutters(shutters)
     instructions, cycles = (_counts(valid, f"outside_{what}" if outside else what) for what in EVENTS)
     ipc = np.divide(instructions, cycles, out=np.zeros_like(cycles), where=cycles > 0)
-    kept: Array = ipc[(ipc > 0).all(axis=1)]
-    return kept
+    return ipc[(ipc > 0).all(axis=1)]
 
 
 def work(shutters: Table) -> Array:
@@ -43,8 +42,7 @@ def work(shutters: Table) -> Array:
     valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
     # A window of length 0 was missed. One without counts was spent inside MPI, or without a processor.
-    kept: Array = outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
-    return kept
+    return outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
 
 
 def _counts(shutters: Table, what: str) -> Array:
@@ -155,8 +153,7 @@ def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> E
 def passes(ipc: Array, delta: float = DELTA) -> NDArray[np.bool_]:
     """Whether each block passes the filter of Algorithm 4, line 3."""
     before, during, after = ipc[:, 0], ipc[:, 1], ipc[:, 2]
-    result: NDArray[np.bool_] = (np.abs(before - after) < delta) & (before < during) & (after < during)
-    return result
+    return (np.abs(before - after) < delta) & (before < during) & (after < during)
 
 
 def _ratio(ipc: Array, method: str, rng: np.random.Generator) -> Estimate | None:

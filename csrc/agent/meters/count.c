@@ -488,7 +488,7 @@ static uint64_t alone_ns(const mc_node *node)
     return watched_ns > node->shared_ns ? watched_ns - node->shared_ns : 0;
 }
 
-static mc_moved moved_until_now(const mc_job_ranks *ranks, const mc_node *node)
+mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node)
 {
     mc_moved moved = {.paused_ns = node->paused_ns + node->counts.stopped_ns, .alone_ns = alone_ns(node)};
     for (int i = 0; i < ranks->n && !moved.t; i++) {
@@ -502,9 +502,7 @@ static mc_moved moved_until_now(const mc_job_ranks *ranks, const mc_node *node)
     return moved;
 }
 
-/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
-   the same. */
-static void moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes)
+void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes)
 {
     int is_same = from->t && to->t > from->t && from->pid == to->pid && to->bytes >= from->bytes;
     uint64_t whole_ns = is_same ? to->t - from->t : 0, paused_ns = to->paused_ns - from->paused_ns;
@@ -522,7 +520,7 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     int is_taken = mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
     mc_window_samples_edge(count->samples, i_edge);
     if (i_edge == 0 || i_edge == BEFORE_END || i_edge == DURING_END)
-        count->moved[i_edge] = moved_until_now(count->ranks, count->node);
+        count->moved[i_edge] = mc_moved_until_now(count->ranks, count->node);
     return is_taken;
 }
 
@@ -611,8 +609,8 @@ static void note_moved(mc_count_meter *count, const mc_moved *before, mc_shutter
 {
     const mc_moved *edges = count->moved;
     uint64_t ns;
-    moved_between(before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
-    moved_between(&edges[0], &edges[BEFORE_END], &ns, &shutter->before_bytes);
+    mc_moved_between(before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
+    mc_moved_between(&edges[0], &edges[BEFORE_END], &ns, &shutter->before_bytes);
     shutter->since_ns = ns ? shutter->since_ns : 0;
     count->moved_before = edges[MC_N_COUNT_EDGES - 1];
 }

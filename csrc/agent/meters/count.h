@@ -61,4 +61,9 @@ typedef struct mc_count_meter {
 /* Make what a search needs. 0: not possible here. */
 int mc_count_can_search(mc_count_meter *count);
 
+mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
+/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
+   the same. */
+void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
+
 #endif

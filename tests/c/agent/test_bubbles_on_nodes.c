@@ -2,6 +2,7 @@
    a folder of its own. Exit code: number of failed checks. */
 #include "agent/step.c"
 
+#include "agent/meters/count.h"
 #include "../support/bubbling.h"
 
 #include <stdlib.h>
@@ -13,7 +14,8 @@ static mc_agent *start(mc_board *board)
 {
     mc_agent *agent = calloc(1, sizeof *agent);
     agent->node = calloc(1, sizeof *agent->node);
-    agent->meter.count = calloc(1, sizeof *agent->meter.count); /* counts its first set of places */
+    /* It counts its first set of places. */
+    agent->meter = (mc_meter){.ops = &mc_meter_count, .state = calloc(1, sizeof(mc_count_meter))};
     agent->node->meter = MC_METER_COUNT;
     agent->view = view_alone(board, 0);
     agent->ranks.is_multi_node = agent->ranks.n_alive = 1;
@@ -29,7 +31,7 @@ static mc_agent *start(mc_board *board)
 static void stop(mc_agent *agent)
 {
     mc_bubbling_close(agent->bubbling);
-    free(agent->meter.count);
+    free(agent->meter.state);
     free(agent->node);
     free(agent);
 }

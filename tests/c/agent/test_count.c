@@ -5,6 +5,7 @@ static unsigned pass_many(unsigned n);
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
 #include "agent/meters/count.h"
+#include "agent/meters/meter.h"
 #include "agent/relocation/relocate.h"
 #include "../support/count_lab.h"
 

@@ -12,6 +12,7 @@
         mc_leave(&frame, 8, 0); \
     } while (0)
 
+#include "agent/meters/thread_counts.h"
 #include "common/counters/perf.h"
 #include "../support/node.h"
 

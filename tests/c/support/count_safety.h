@@ -141,38 +141,46 @@ static void test_reader_taken(void)
     close_lab(&a);
 }
 
+static mc_meter meter;
+
 static mc_count_meter *open_meter(lab *a)
 {
     mc_node *node = calloc(1, sizeof *node);
     node->counts.n_paths = 1;
     snprintf(node->counts.paths[0], MC_TEXT_LEN, "%s", a->counts->paths[0]);
-    mc_count_meter *count = mc_count_open(node, &a->ranks, mc_now_ns());
+    meter = (mc_meter){.ops = &mc_meter_count, .node = node, .ranks = &a->ranks};
+    CHECK(mc_meter_count.open(&meter, mc_now_ns()));
+    mc_count_meter *count = meter.state;
     count->decoder = mc_decoder_new();
     count->places = calloc(1, sizeof *count->places);
     count->spots = mc_spots_new();
     return count;
 }
 
-static void close_meter(mc_count_meter *count)
+static void close_meter(void)
 {
-    mc_node *node = count->node;
-    mc_count_close(count);
-    free(node);
+    mc_meter_close(&meter);
+    free(meter.node);
 }
 
-static void step(mc_count_meter *count, uint64_t free_ns)
+static void step(uint64_t free_ns)
 {
     int wake = 0;
     uint64_t now = mc_now_ns();
-    mc_count_step(count, 1, now + free_ns, now, &wake);
+    mc_meter_step(&meter, 1, now + free_ns, now, &wake);
 }
 
 enum { SHORT_NS = 1000000, LONG_NS = 2000000000 };
 
-static void step_and_rest(mc_count_meter *count, uint64_t free_ns)
+static void step_and_rest(uint64_t free_ns)
 {
-    step(count, free_ns);
+    step(free_ns);
     nap_ms(10);
+}
+
+static int is_ready(void)
+{
+    return mc_meter_around_ns(&meter, 1, 1) > 0;
 }
 
 /* Another job's pause may be near. */
@@ -183,18 +191,18 @@ static void test_no_time(void)
     mc_count_meter *count = open_meter(&a);
     CHECK(insist(&a, MC_PATCH_INSTALL));
     for (int i = 0; i < 20; i++)
-        step_and_rest(count, SHORT_NS);
+        step_and_rest(SHORT_NS);
     CHECK(is_patched(&a));
     for (int i = 0; i < 50 && is_patched(&a); i++)
-        step_and_rest(count, LONG_NS);
+        step_and_rest(LONG_NS);
     CHECK(!is_patched(&a));
     count->stage = MC_COUNT_SAMPLING;
     count->t_stage = mc_now_ns() - 4000000000u;
-    step(count, SHORT_NS);
+    step(SHORT_NS);
     CHECK(count->stage == MC_COUNT_SAMPLING);
-    step(count, LONG_NS);
+    step(LONG_NS);
     CHECK(count->stage == MC_COUNT_TRYING);
-    close_meter(count);
+    close_meter();
     close_lab(&a);
 }
 
@@ -209,13 +217,13 @@ static void test_busy(void)
     count->places->n = 1;
     count->places->rows[0] = (mc_candidate_place){.place = a.set.places[0], .n_passes = 1e5, .thread_s = 1.0};
     *request = MC_PATCH_BUSY;
-    step(count, LONG_NS);
-    step(count, LONG_NS);
+    step(LONG_NS);
+    step(LONG_NS);
     CHECK(count->stage == MC_COUNT_TRYING && count->i_set < 0);
     *request = MC_PATCH_NONE;
-    step(count, LONG_NS);
-    CHECK(count->i_set == 0 && count->node->counts.n_sets == 1 && mc_count_is_ready(count));
-    close_meter(count);
+    step(LONG_NS);
+    CHECK(count->i_set == 0 && count->node->counts.n_sets == 1 && is_ready());
+    close_meter();
     close_lab(&a);
 }
 
@@ -223,7 +231,7 @@ static void test_busy(void)
    machine needs long ones. */
 enum { WINDOW_NS = 100000000, BEFORE_NS = MC_N_BEFORE_WINDOWS * WINDOW_NS };
 
-static void measure(mc_count_meter *count)
+static void measure(void)
 {
     int wake = 0;
     mc_own_shutter *own = calloc(1, sizeof *own);
@@ -232,7 +240,8 @@ static void measure(mc_count_meter *count)
     own->reservation.t1 = t1;
     own->record.t0 = t0;
     own->record.t1 = t1;
-    mc_count_measure(count, own, BEFORE_NS, &wake);
+    own->is_open = 1;
+    mc_meter_measure(&meter, own, BEFORE_NS, &wake);
     free(own);
 }
 
@@ -249,18 +258,18 @@ static void test_hot(void)
     told->n_runs = 1 << 30;  /* it does nothing else */
     counts->pass_ns *= 20.0; /* hot as well where others leave its thread a part of a processor */
     for (int i = 0; i < 40 && !count->has_thinned; i++)
-        measure(count);
-    CHECK(count->has_thinned && count->is_dropped[0] && !mc_count_is_ready(count));
+        measure();
+    CHECK(count->has_thinned && count->is_dropped[0] && !is_ready());
     CHECK(counts->n_rows && counts->rows[counts->n_rows - 1].i_set == 0);
     for (int i = 0; i < 50 && count->has_thinned; i++)
-        step_and_rest(count, LONG_NS);
+        step_and_rest(LONG_NS);
     CHECK(counts->n_sets == 1 && count->i_set < 0); /* nothing is left of it */
     count->has_thinned = 1;
     count->thinned = a.set;
     for (int i = 0; i < 50 && count->has_thinned; i++)
-        step_and_rest(count, LONG_NS);
+        step_and_rest(LONG_NS);
     CHECK(counts->n_sets == 2 && count->i_set == 1);
-    close_meter(count);
+    close_meter();
     close_lab(&a);
 }
 
