@@ -6,6 +6,7 @@ become loads of levels and links.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -173,7 +174,7 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
         notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
     cases: list[Case] = []
     for job in jobs:
-        free = _free_hosts(network.fabric, cases if together else [])
+        free = free_hosts(network.fabric, [case.placement for case in cases] if together else [])
         own, own_notes = _cases_of_job(job, network, free, len(jobs) > 1)
         if together:
             _check_apart(network.fabric, cases, own[0])
@@ -199,10 +200,10 @@ def shared_links(cases: Sequence[Case]) -> Shared:
     return Shared(counts, links, slowdowns)
 
 
-def _free_hosts(fabric: Fabric, cases: Sequence[Case]) -> Hosts:
-    """Hosts on which none of these jobs runs."""
-    taken = [case.placement.hosts for case in cases]
-    return np.setdiff1d(fabric.hosts(), np.concatenate(taken)) if taken else fabric.hosts()
+def free_hosts(fabric: Fabric, taken: Sequence[Placement]) -> Hosts:
+    """Hosts that none of these placements takes."""
+    hosts = fabric.hosts()
+    return np.setdiff1d(hosts, np.concatenate([placement.hosts for placement in taken])) if taken else hosts
 
 
 def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
@@ -226,7 +227,15 @@ def _cases_of_job(
     notes: tuple[str, ...] = ()
     name = f"job {job.profile.job.id}"
     for choice in job.placements:
-        placement = _place(choice, job.profile, network, free)
+        placement = placed_on(
+            network.fabric,
+            choice,
+            job.profile.job.n_ranks,
+            functools.partial(recorded.hostnames, job.profile),
+            free,
+            np.random.default_rng(network.seed),
+            network.ranks_per_host,
+        )
         with progress.stage(f"messages of {name}, {choice.name}"):
             traffic = _traffic(job, placement)
         notes = notes or traffic.notes
@@ -277,14 +286,23 @@ def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
     return job_traffic(job.profile.tables, facts.n_ranks, facts.mpi_library, placement.hosts)
 
 
-def _place(choice: PlacementChoice, profile: Profile, network: NetworkInput, free: Hosts) -> Placement:
-    """The placement that a choice means; Fk and RF are on free hosts."""
-    fabric, n_ranks = network.fabric, profile.job.n_ranks
+def placed_on(
+    fabric: Fabric,
+    choice: PlacementChoice,
+    n_ranks: int,
+    hostnames: Callable[[], list[str]],
+    free: Hosts,
+    rng: np.random.Generator,
+    ranks_per_host: int = 1,
+) -> Placement:
+    """The placement that a choice means; Fk and RF are on free hosts.
+
+    Raises `UsageError` if it is unknown. Raises `DataError` if the job does not fit.
+    """
     if choice.name == AS_RUN:
-        return placement_of(fabric, recorded.hostnames(profile))
-    rng = np.random.default_rng(network.seed)
+        return placement_of(fabric, hostnames())
     try:
-        return placements.by_name(choice.name, fabric.topology, n_ranks, rng, network.ranks_per_host, free)
+        return placements.by_name(choice.name, fabric.topology, n_ranks, rng, ranks_per_host, free)
     except UsageError:
         if choice.contents is None:
             raise

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.core import progress
+from mpicoloc.core.arrays import Array
 from mpicoloc.errors import DataError
 from mpicoloc.replay.fabrics import Hardware, crossbar
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.simulate import Job, Settings, SimulatedRun, simulate
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
@@ -64,7 +64,6 @@ def _colour(i: int) -> dict[str, Any]:
     return {"color": drawing.colour(i)["color"]}
 
 
-Array = NDArray[Any]
 N_WINDOWS = 256
 _MOST_LINKS = 64
 """Rows of a level in the picture of links; more links are joined, and the busiest of each is shown."""

@@ -12,18 +12,14 @@ import numpy as np
 
 from mpicoloc import config
 from mpicoloc.core import units
-from mpicoloc.core.topology import Hosts, Placement
+from mpicoloc.core.topology import Placement
 from mpicoloc.errors import UsageError
-from mpicoloc.network.characterise import AS_RUN, PlacementChoice
+from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
 from mpicoloc.network.flags import add_ranks_per_host
 from mpicoloc.network.topology import placements
-from mpicoloc.network.topology.fabric import Fabric, placement_of
+from mpicoloc.network.topology.fabric import Fabric
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from mpicoloc.network.characterise import PlacementChoice
-    from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.experiment import PlacedJob
     from mpicoloc.replay.programs.builder import RankPrograms
     from mpicoloc.replay.programs.sources import Choices, Source
@@ -31,49 +27,10 @@ if TYPE_CHECKING:
     Read = Callable[[str, Choices], Source]
 
 
-def place(
-    fabric: Fabric,
-    jobs: Sequence[tuple[int, PlacementChoice, Callable[[], list[str]]]],
-    rng: np.random.Generator,
-    ranks_per_host: int = 1,
-) -> list[Placement]:
-    """Placements of jobs, one after the other: F and RF take hosts that are still free.
-
-    Raises `UsageError` if a placement is unknown. Raises `DataError` if a job does not fit.
-    """
-    placed: list[Placement] = []
-    for job in jobs:
-        placed.append(_place(fabric, job, _free(fabric, placed), rng, ranks_per_host))
-    return placed
-
-
 def check_placement(fabric: Fabric, choice: PlacementChoice) -> None:
     """Refuse a placement that is wrong for a job of any size."""
     if choice.name != AS_RUN and choice.contents is None:
         placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
-
-
-def _free(fabric: Fabric, taken: Sequence[Placement]) -> Hosts:
-    hosts = fabric.hosts()
-    return np.setdiff1d(hosts, np.concatenate([placement.hosts for placement in taken])) if taken else hosts
-
-
-def _place(
-    fabric: Fabric,
-    job: tuple[int, PlacementChoice, Callable[[], list[str]]],
-    free: Hosts,
-    rng: np.random.Generator,
-    ranks_per_host: int,
-) -> Placement:
-    n_ranks, choice, hostnames = job
-    if choice.name == AS_RUN:
-        return placement_of(fabric, hostnames())
-    try:
-        return placements.by_name(choice.name, fabric.topology, n_ranks, rng, ranks_per_host, free)
-    except UsageError:
-        if choice.contents is None:
-            raise
-    return placements.from_text(choice.contents, choice.name, fabric, n_ranks)
 
 
 _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
@@ -183,8 +140,6 @@ def placed(
     args: argparse.Namespace, fabric: Fabric, lanes: tuple[int, ...], read: Read | None = None
 ) -> list[PlacedJob]:
     """The jobs on their hosts; `read` reads a trace, as `sources.read` does if it is not given."""
-    import numpy as np
-
     from mpicoloc.replay import experiment
     from mpicoloc.replay.programs import sources
 
@@ -196,15 +151,14 @@ def placed(
     _check_obeyed(args, job_sources)
     job_sources = job_sources or [_PatternSource(args, link_bps, rng)]
     choices = _placement_choices(args, fabric, len(job_sources))
-    to_place = [
-        (source.n_ranks, choice, source.hostnames)
-        for source, choice in zip(job_sources, choices, strict=True)
-    ]
     per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
-    placements = place(fabric, to_place, rng, per_host)
+    placed_jobs: list[Placement] = []
+    for source, choice in zip(job_sources, choices, strict=True):
+        free = free_hosts(fabric, placed_jobs)
+        placed_jobs.append(placed_on(fabric, choice, source.n_ranks, source.hostnames, free, rng, per_host))
     jobs = [
         experiment.PlacedJob(source.programs(placement.hosts), placement.hosts, lane)
-        for source, placement, lane in zip(job_sources, placements, lanes, strict=True)
+        for source, placement, lane in zip(job_sources, placed_jobs, lanes, strict=True)
     ]
     return _stretched(args, _with_names_apart(jobs))
 
@@ -275,7 +229,6 @@ class _PatternSource:
 
 def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list[PlacementChoice]:
     from mpicoloc.network import files
-    from mpicoloc.network.characterise import AS_RUN, PlacementChoice
 
     given = args.placement or []
     if len(given) not in (0, 1, n):

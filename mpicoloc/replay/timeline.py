@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
 from mpicoloc.core.tables import COLUMNS, table
 from mpicoloc.errors import DataError
@@ -18,7 +17,6 @@ from mpicoloc.replay.programs.builder import Program, RankPrograms
 from mpicoloc.replay.simulate import SimulatedRun
 from mpicoloc.trace.export.calls import Calls, Recording, Side
 
-Array = NDArray[Any]
 _CALLS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
 NAMES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
 """What the calls of a timeline are called, in the order of their numbers."""

@@ -8,11 +8,11 @@ from functools import wraps
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.traffic import Traffic
 
-Array = NDArray[Any]
 DENSE_PAIRS_MAX = 4096
 """Ranks up to which messages between all pairs are kept pair by pair; above, all are taken as equal."""
 

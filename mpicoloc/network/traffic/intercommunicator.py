@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.traffic import Traffic, total
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
 
-Array = NDArray[Any]
 _DIRECT_MIN_BYTES = 2048
 """Bytes from which MPICH gathers directly to the root, and scatters directly from it."""
 

@@ -7,11 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import N_SIZE_CLASSES, Table, text
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum, total
 from mpicoloc.errors import DataError
@@ -20,7 +20,6 @@ from mpicoloc.network.traffic.collective import Collective, Library
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
 
-Array = NDArray[Any]
 Numbers = tuple[Array, Array]
 _NAME = re.compile(r"(?:P?MPIX?_)?(I?)([a-zA-Z]\w*?)(_init)?(?:_c)?")
 _OTHER_MPICH = re.compile(r"version:\s*(?!4\.0)\d")

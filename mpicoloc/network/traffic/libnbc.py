@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic import algorithms
+from mpicoloc.network.traffic.algorithms import down, up
 from mpicoloc.network.traffic.collective import (
     Algorithm,
     Collective,
@@ -16,7 +17,6 @@ from mpicoloc.network.traffic.collective import (
     algorithm,
     power_of_two_within,
 )
-from mpicoloc.network.traffic.rooted import down, up
 
 LONG_BYTES = 65536
 _SEGMENT_BYTES = 8192
@@ -34,7 +34,7 @@ def _with_swapped_root(of_root_0: Algorithm) -> Algorithm:
 
 
 def _bcast(call: Collective, library: Library) -> Messages:
-    return (down(trees.flat) if call.n_ranks <= 4 else _with_swapped_root(down(trees.binomial)))(
+    return (down(algorithms.flat) if call.n_ranks <= 4 else _with_swapped_root(down(algorithms.binomial)))(
         call, library
     )
 
@@ -42,10 +42,10 @@ def _bcast(call: Collective, library: Library) -> Messages:
 def _reduce(call: Collective, library: Library) -> Messages:
     p = call.n_ranks
     if call.commutes and p > 2 and call.n_items >= power_of_two_within(p):
-        return reductions.reduce_rabenseifner(call, library)
+        return algorithms.reduce_rabenseifner(call, library)
     if p > 4 or call.n_bytes < LONG_BYTES or not call.commutes:
-        return _with_swapped_root(up(trees.in_order_binomial))(call, library)
-    messages = _with_swapped_root(up(trees.chain))(call, library)
+        return _with_swapped_root(up(algorithms.in_order_binomial))(call, library)
+    messages = _with_swapped_root(up(algorithms.chain))(call, library)
     n_segments = -(-call.n_bytes // _SEGMENT_BYTES)
     messages.rows = [(src, dst, n_bytes, n * n_segments) for src, dst, n_bytes, n in messages.rows]
     return messages
@@ -53,11 +53,11 @@ def _reduce(call: Collective, library: Library) -> Messages:
 
 def _allreduce(call: Collective, library: Library) -> Messages:
     if call.n_ranks < 4 or call.n_bytes < LONG_BYTES or not call.commutes:
-        messages = up(trees.in_order_binomial)(call.with_("reduce", root=0), library)
-        return messages.include(down(trees.binomial)(call.with_("bcast", root=0), library))
+        messages = up(algorithms.in_order_binomial)(call.with_("reduce", root=0), library)
+        return messages.include(down(algorithms.binomial)(call.with_("bcast", root=0), library))
     if call.n_items >= power_of_two_within(call.n_ranks):
-        return reductions.allreduce_rabenseifner(call, library)
-    return reductions.allreduce_ring(call, library)
+        return algorithms.allreduce_rabenseifner(call, library)
+    return algorithms.allreduce_ring(call, library)
 
 
 @algorithm
@@ -71,7 +71,7 @@ def _own_part_to_all(call: Collective, library: Library) -> Rounds:
 def _reduce_scatter(call: Collective, library: Library) -> Rounds:
     """Binomial reduction to rank 0, which sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
-    yield up(trees.in_order_binomial)(whole, library)
+    yield up(algorithms.in_order_binomial)(whole, library)
     v = np.arange(1, call.n_ranks)
     yield 0, v, call.parts[v]
 
@@ -80,16 +80,16 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast": _bcast,
     "reduce": _reduce,
     "allreduce": _allreduce,
-    "gather": rooted.gather_linear,
-    "scatter": rooted.scatter_linear,
-    "gatherv": rooted.gather_linear,
-    "scatterv": rooted.scatter_linear,
+    "gather": algorithms.gather_linear,
+    "scatter": algorithms.scatter_linear,
+    "gatherv": algorithms.gather_linear,
+    "scatterv": algorithms.scatter_linear,
     "allgather": _own_part_to_all,
     "allgatherv": _own_part_to_all,
-    "alltoall": unrooted.alltoall_pairs,
-    "barrier": unrooted.barrier_dissemination,
-    "scan": unrooted.scan_linear,
-    "exscan": unrooted.scan_linear,
+    "alltoall": algorithms.alltoall_pairs,
+    "barrier": algorithms.barrier_dissemination,
+    "scan": algorithms.scan_linear,
+    "exscan": algorithms.scan_linear,
     "reduce_scatter": _reduce_scatter,
     "reduce_scatter_block": _reduce_scatter,
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic import algorithms
+from mpicoloc.network.traffic.algorithms import down, up
 from mpicoloc.network.traffic.collective import (
     DENSE_PAIRS_MAX,
     Algorithm,
@@ -19,34 +19,32 @@ from mpicoloc.network.traffic.collective import (
     collected,
     power_of_two_within,
 )
-from mpicoloc.network.traffic.rooted import down, up
 
-Array = NDArray[Any]
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
 """Bytes up to which a broadcast is short, and from which it and other collectives are long."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    "bcast binomial": down(trees.in_order_binomial),
-    "bcast scatter, doubling": rooted.bcast_scatter_doubling,
-    "bcast scatter, ring": rooted.bcast_scatter_ring,
-    "reduce binomial": up(trees.in_order_binomial),
-    "reduce halving": reductions.reduce_halving_blocks,
-    "allreduce doubling": reductions.allreduce_doubling,
-    "allreduce halving": reductions.allreduce_halving_blocks,
-    "allgather doubling": unrooted.allgather_doubling,
-    "allgather bruck": unrooted.allgather_bruck,
-    "allgather ring": unrooted.allgather_ring,
-    "alltoall bruck": unrooted.alltoall_bruck,
-    "alltoall pairs": unrooted.alltoall_pairs,
-    "reduce_scatter halving": reductions.reduce_scatter_halving,
-    "reduce_scatter pairs": reductions.reduce_scatter_pairs,
-    "gather": rooted.gather_binomial,
-    "scatter": rooted.scatter_binomial,
-    "gatherv": rooted.gather_without_empty,
-    "scatterv": rooted.scatter_without_empty,
-    "scan": unrooted.scan_doubling,
-    "exscan": unrooted.scan_doubling,
-    "barrier": unrooted.barrier_dissemination,
+    "bcast binomial": down(algorithms.in_order_binomial),
+    "bcast scatter, doubling": algorithms.bcast_scatter_doubling,
+    "bcast scatter, ring": algorithms.bcast_scatter_ring,
+    "reduce binomial": up(algorithms.in_order_binomial),
+    "reduce halving": algorithms.reduce_halving_blocks,
+    "allreduce doubling": algorithms.allreduce_doubling,
+    "allreduce halving": algorithms.allreduce_halving_blocks,
+    "allgather doubling": algorithms.allgather_doubling,
+    "allgather bruck": algorithms.allgather_bruck,
+    "allgather ring": algorithms.allgather_ring,
+    "alltoall bruck": algorithms.alltoall_bruck,
+    "alltoall pairs": algorithms.alltoall_pairs,
+    "reduce_scatter halving": algorithms.reduce_scatter_halving,
+    "reduce_scatter pairs": algorithms.reduce_scatter_pairs,
+    "gather": algorithms.gather_binomial,
+    "scatter": algorithms.scatter_binomial,
+    "gatherv": algorithms.gather_without_empty,
+    "scatterv": algorithms.scatter_without_empty,
+    "scan": algorithms.scan_doubling,
+    "exscan": algorithms.scan_doubling,
+    "barrier": algorithms.barrier_dissemination,
 }
 
 

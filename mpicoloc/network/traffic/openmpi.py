@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import libnbc, reductions, rooted, trees, unrooted
+from mpicoloc.network.traffic import algorithms, libnbc
+from mpicoloc.network.traffic.algorithms import down, up
 from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Algorithm, Collective, Library, Messages
-from mpicoloc.network.traffic.rooted import down, up
 
 # Collectives of Open MPI 5 on several nodes: its component ``coll/han`` over ``tuned`` and ``libnbc``.
 #
@@ -27,7 +26,6 @@ from mpicoloc.network.traffic.rooted import down, up
 # the same local number). Long buffers are sent in segments, of which the first may use another algorithm.
 
 
-Array = NDArray[Any]
 _SEGMENT_BYTES = 65536
 
 
@@ -302,80 +300,80 @@ _TABLES = {
 
 ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
     "bcast": {
-        1: down(trees.flat),
-        2: down(trees.chain),
-        3: down(trees.chain),
-        4: rooted.bcast_split_binary,
-        5: down(trees.binary),
-        6: down(trees.binomial),
-        7: rooted.bcast_k_nomial(4),
-        8: rooted.unless_short(rooted.bcast_scatter_doubling),
-        9: rooted.unless_short(rooted.bcast_scatter_ring),
+        1: down(algorithms.flat),
+        2: down(algorithms.chain),
+        3: down(algorithms.chain),
+        4: algorithms.bcast_split_binary,
+        5: down(algorithms.binary),
+        6: down(algorithms.binomial),
+        7: algorithms.bcast_k_nomial(4),
+        8: algorithms.unless_short(algorithms.bcast_scatter_doubling),
+        9: algorithms.unless_short(algorithms.bcast_scatter_ring),
     },
     "reduce": {
-        1: up(trees.flat),
-        2: up(trees.chain),
-        3: up(trees.chain),
-        4: up(trees.binary),
-        5: up(trees.in_order_binomial),
-        6: rooted.reduce_in_order_binary,
-        7: reductions.reduce_rabenseifner,
+        1: up(algorithms.flat),
+        2: up(algorithms.chain),
+        3: up(algorithms.chain),
+        4: up(algorithms.binary),
+        5: up(algorithms.in_order_binomial),
+        6: algorithms.reduce_in_order_binary,
+        7: algorithms.reduce_rabenseifner,
     },
-    "gather": {1: rooted.gather_linear, 2: rooted.gather_binomial, 3: rooted.gather_linear_sync},
-    "scatter": {1: rooted.scatter_linear, 2: rooted.scatter_binomial, 3: rooted.scatter_linear},
+    "gather": {1: algorithms.gather_linear, 2: algorithms.gather_binomial, 3: algorithms.gather_linear_sync},
+    "scatter": {1: algorithms.scatter_linear, 2: algorithms.scatter_binomial, 3: algorithms.scatter_linear},
     "allreduce": {
-        1: reductions.allreduce_linear,
-        2: reductions.allreduce_reduce_bcast,
-        3: reductions.allreduce_doubling,
-        4: reductions.allreduce_ring,
-        5: reductions.allreduce_ring,
-        6: reductions.allreduce_rabenseifner,
+        1: algorithms.allreduce_linear,
+        2: algorithms.allreduce_reduce_bcast,
+        3: algorithms.allreduce_doubling,
+        4: algorithms.allreduce_ring,
+        5: algorithms.allreduce_ring,
+        6: algorithms.allreduce_rabenseifner,
     },
     "reduce_scatter": {
-        1: reductions.reduce_scatter_by_reduce,
-        2: reductions.reduce_scatter_halving,
-        3: reductions.reduce_scatter_ring,
-        4: reductions.reduce_scatter_butterfly,
+        1: algorithms.reduce_scatter_by_reduce,
+        2: algorithms.reduce_scatter_halving,
+        3: algorithms.reduce_scatter_ring,
+        4: algorithms.reduce_scatter_butterfly,
     },
     "reduce_scatter_block": {
-        1: reductions.reduce_scatter_by_reduce,
-        2: reductions.reduce_scatter_block_doubling,
-        3: reductions.reduce_scatter_halving,
-        4: reductions.reduce_scatter_block_butterfly,
+        1: algorithms.reduce_scatter_by_reduce,
+        2: algorithms.reduce_scatter_block_doubling,
+        3: algorithms.reduce_scatter_halving,
+        4: algorithms.reduce_scatter_block_butterfly,
     },
     "allgather": {
-        1: unrooted.allgather_gather_bcast,
-        2: unrooted.allgather_bruck,
-        3: unrooted.allgather_doubling,
-        4: unrooted.allgather_ring,
-        5: unrooted.allgather_neighbours,
-        6: unrooted.allgather_ring,
+        1: algorithms.allgather_gather_bcast,
+        2: algorithms.allgather_bruck,
+        3: algorithms.allgather_doubling,
+        4: algorithms.allgather_ring,
+        5: algorithms.allgather_neighbours,
+        6: algorithms.allgather_ring,
     },
     "allgatherv": {
-        1: unrooted.allgatherv_gather_bcast,
-        2: unrooted.allgather_bruck,
-        3: unrooted.allgather_ring,
-        4: unrooted.allgather_neighbours,
-        5: unrooted.allgather_ring,
+        1: algorithms.allgatherv_gather_bcast,
+        2: algorithms.allgather_bruck,
+        3: algorithms.allgather_ring,
+        4: algorithms.allgather_neighbours,
+        5: algorithms.allgather_ring,
     },
     "alltoall": {
-        1: unrooted.alltoall_pairs,
-        2: unrooted.alltoall_pairs,
-        3: unrooted.alltoall_bruck,
-        4: unrooted.alltoall_pairs,
-        5: unrooted.alltoall_pairs,
+        1: algorithms.alltoall_pairs,
+        2: algorithms.alltoall_pairs,
+        3: algorithms.alltoall_bruck,
+        4: algorithms.alltoall_pairs,
+        5: algorithms.alltoall_pairs,
     },
     "barrier": {
-        1: unrooted.barrier_linear,
-        3: unrooted.barrier_doubling,
-        4: unrooted.barrier_dissemination,
-        6: unrooted.barrier_tree,
+        1: algorithms.barrier_linear,
+        3: algorithms.barrier_doubling,
+        4: algorithms.barrier_dissemination,
+        6: algorithms.barrier_tree,
     },
     # not in `tuned`: of `coll/basic`
-    "gatherv": {1: rooted.gather_without_empty},
-    "scatterv": {1: rooted.scatter_without_empty},
-    "scan": {1: unrooted.scan_linear},
-    "exscan": {1: unrooted.scan_linear},
+    "gatherv": {1: algorithms.gather_without_empty},
+    "scatterv": {1: algorithms.scatter_without_empty},
+    "scan": {1: algorithms.scan_linear},
+    "exscan": {1: algorithms.scan_linear},
 }
 
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.errors import UsageError
 from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 
-Array = NDArray[Any]
 _Row = tuple[Array, Array, Array, Array]
 
 

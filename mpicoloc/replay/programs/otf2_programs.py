@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import otf2
-from numpy.typing import NDArray
 from otf2.enums import CollectiveOp, GroupType, Paradigm
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.collective import Collective, Messages
@@ -27,7 +27,6 @@ from mpicoloc.replay.programs.recorded_collectives import NAME
 from mpicoloc.replay.programs.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
 from mpicoloc.trace.export.functions import is_communication
 
-Array = NDArray[Any]
 _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"
 """What every file of an archive begins with."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError
@@ -48,7 +47,6 @@ from mpicoloc.trace.export import calls as recordings
 from mpicoloc.trace.export.calls import FullTrace, Recording
 from mpicoloc.trace.export.functions import is_communication
 
-Array = NDArray[Any]
 _N_TAGS = 1 << 30
 _LEFT_OUT_MAX_FRAC = 0.01
 """Part of a job's bytes that may lack in its replay with a note."""

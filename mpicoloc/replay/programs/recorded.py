@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 
-Array = NDArray[Any]
 LEAST_DELAY_FRAC = 0.02
 """A rank that stood without processor for less of its time counts as never interrupted."""
 TURN_NS = 2_000_000

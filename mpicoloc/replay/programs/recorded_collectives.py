@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import intercommunicator
@@ -24,7 +24,6 @@ from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.replay.programs.collectives import blocks
 
-Array = NDArray[Any]
 Pair = tuple[int, int]
 
 

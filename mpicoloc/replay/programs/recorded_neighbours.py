@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import Table
 from mpicoloc.errors import DataError
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.replay.programs.recorded import PlacedCollective
 from mpicoloc.replay.programs.recorded_collectives import CollectiveCalls
 
-Array = NDArray[Any]
 NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)?", re.IGNORECASE)
 SHARES_PARTS = re.compile(
     r"MPI_I?(alltoall[vw]|gatherv|scatterv)(_init)?(_c)?|MPI_neighbor_.*_init(_c)?", re.IGNORECASE

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
-from numpy.typing import NDArray
-
+from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.traffic.collective import Library
@@ -17,7 +16,6 @@ from mpicoloc.replay.programs import goal, simgrid_ti
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.programs.collectives import Chosen
 
-Array = NDArray[Any]
 _LIST = "trace.txt"
 """File of a SimGrid trace that names the files of all ranks."""
 _OTF2 = "traces.otf2"

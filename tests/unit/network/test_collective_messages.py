@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import openmpi, trees
+from mpicoloc.network.traffic import algorithms, openmpi
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
 
@@ -105,8 +105,8 @@ def test_another_root_only_turns_the_ranks(name, number, p, n_items, root):
 
 @pytest.mark.parametrize(
     "tree",
-    [trees.flat, trees.chain, trees.binomial, trees.in_order_binomial, trees.binary,
-     lambda p: trees.k_nomial(p, 4)],
+    [algorithms.flat, algorithms.chain, algorithms.binomial, algorithms.in_order_binomial, algorithms.binary,
+     lambda p: algorithms.k_nomial(p, 4)],
 )  # fmt: skip
 @given(p=st.integers(1, 300))
 def test_trees_reach_every_rank_from_the_root(tree, p):
@@ -119,7 +119,7 @@ def test_trees_reach_every_rank_from_the_root(tree, p):
 
 @given(p=st.integers(1, 300))
 def test_the_in_order_tree_keeps_the_order_of_ranks(p):
-    parent = trees.in_order_binary(p)
+    parent = algorithms.in_order_binary(p)
     assert parent[-1] == -1 and np.all(parent[:-1] > np.arange(p - 1))
     assert np.bincount(parent[:-1], minlength=p).max(initial=0) <= 2
 
