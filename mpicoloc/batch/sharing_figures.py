@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from mpicoloc.batch import metrics
 from mpicoloc.batch.comparison import Centre, SharedRun
@@ -101,6 +100,8 @@ def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf) -> Es
     if len(array) < 2:
         return Estimate(mean, mean, mean, 1, unit, "one seed")
     error = float(array.std(ddof=1)) / np.sqrt(len(array))
+    from scipy import stats  # half a second, which a log without sharing need not wait
+
     half = float(stats.t.ppf(0.5 + _CONFIDENCE_FRAC / 2, len(array) - 1)) * error
     return Estimate(mean, max(mean - half, least), mean + half, len(array), unit, "over seeds")
 

@@ -18,7 +18,6 @@ from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan, Rules, plan_parts
 from mpicoloc.pairing.queue import Queue
-from mpicoloc.pairing.training_sets import read_runs
 
 Ends: TypeAlias = tuple[float, float, float]
 """Value, low, high."""
@@ -114,6 +113,8 @@ def features(paths: Iterable[str], model: StoredModel | None = None) -> dict[str
     Raises `DataError` if a profile cannot be read, tells of no whole run, or is of another machine than the
     model.
     """
+    from mpicoloc.pairing.training_sets import read_runs  # imports SciPy and pandas, which take a second
+
     runs, troubles = read_runs(list(dict.fromkeys(paths)))
     if troubles:
         raise DataError(troubles[0])

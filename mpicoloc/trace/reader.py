@@ -9,10 +9,9 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
@@ -31,6 +30,9 @@ from mpicoloc.trace.node_file import (
     TraceFile,
     folder_of,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Arrays = dict[str, NDArray[Any]]
 MESSAGES = ("", "sent", "received", "put", "got")
@@ -343,6 +345,8 @@ class Trace:
 
     @functools.cached_property
     def _categories(self) -> dict[str, pd.CategoricalDtype[str]]:
+        import pandas as pd
+
         return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
 
     def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
@@ -362,6 +366,8 @@ class Trace:
         return self._framed({name: array[:n] for name, array in arrays.items()})
 
     def _framed(self, arrays: Arrays) -> pd.DataFrame:
+        import pandas as pd
+
         columns: dict[str, Any] = dict(arrays)
         for name, kind in self._categories.items():
             columns[name] = pd.Categorical.from_codes(columns[name], dtype=kind, validate=False)

@@ -7,6 +7,7 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.profile.frames import Frames
 from mpicoloc.trace.export.functions import is_one_sided
 from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace
+
+if TYPE_CHECKING:  # pandas takes long, and the packet simulator needs none
+    from mpicoloc.profile.frames import Frames
 
 _LONGEST_NS = 1 << 61
 
