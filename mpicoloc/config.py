@@ -181,46 +181,6 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-def parse_positive(flag: str, text: str) -> float:
-    """The value of a verb's flag, which must be a number above 0.
-
-    Raises `UsageError` if it is no such number.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{flag} must be a number above 0, got {text!r}")
-    return value
-
-
-def parse_seconds(flag: str, text: str) -> float:
-    """The value of a verb's flag, which must be a number of seconds, 0 or more.
-
-    Raises `UsageError` if it is no such number.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{flag} must be a number of seconds, got {text!r}")
-    return value
-
-
-def parse_whole(flag: str, text: str, least: int = 1, most: int = 10**18) -> int:
-    """The value of a verb's flag, which must be a whole number in [least, most].
-
-    Raises `UsageError` if it is no such number.
-    """
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else least - 1
-    if not least <= number <= most:
-        bound = f"least {least}" if number < least else f"most {most}"
-        raise UsageError(f"{flag} must be a whole number of at {bound}, got {text!r}")
-    return number
-
-
 def parse(option: Option, text: str, source: str | None = None) -> Value:
     """Value of an option from its text.
 

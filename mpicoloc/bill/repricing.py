@@ -10,6 +10,7 @@ from rich.markup import escape
 from mpicoloc import config
 from mpicoloc.bill import pricings
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
+from mpicoloc.cli import numbers
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import printable
@@ -164,7 +165,7 @@ def solo_s(text: str, profile: Profile) -> float:
     except ValueError:
         solo = profiles.read(text)
     else:
-        return config.parse_positive("--solo", text)
+        return numbers.parse("--solo", text, numbers.positive)
     if solo.interference.shared_s:
         raise DataError(
             f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mpicoloc import config, messages
-from mpicoloc.cli import helping
+from mpicoloc import messages
+from mpicoloc.cli import helping, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.cli.numbers import count, positive, whole
 from mpicoloc.core import progress
@@ -181,7 +181,7 @@ def run_replay(args: argparse.Namespace) -> int:
     curve = curves_file.curve_of(args.curves, name)
     profile = propagation_runs.replayed_profile(scene.network, job, curve, scene.settings)
     uneven = propagation_runs.replayed_uneven(scene.network, job, curve, scene.settings)
-    rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
+    rng = np.random.default_rng(numbers.parse("--random-state", args.random_state, numbers.whole(0)))
     return fill_matrix(args, name, job.n_hosts, profile, uneven, rng)
 
 

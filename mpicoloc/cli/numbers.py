@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from typing import TypeVar
+
+from mpicoloc.errors import UsageError
+
+Number = TypeVar("Number", int, float)
 
 
-def number(text: str, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number in [least, most]."""
+def parse(flag: str, text: str, parsed: Callable[[str], Number]) -> Number:
+    """The number in a part of a flag's value, by one of the types below. Raises `UsageError`."""
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and least <= value <= most):
-        bounds = "" if math.isinf(least) else f" of at least {least:g}"
-        bounds = bounds if math.isinf(most) else f" in [{least:g}, {most:g}]"
-        raise argparse.ArgumentTypeError(f"must be a number{bounds}, got {text!r}")
-    return value
+        return parsed(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{flag} {error}") from None
 
 
 def positive(text: str) -> float:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config, messages
+from mpicoloc.cli import numbers
 from mpicoloc.cli.numbers import count
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -260,7 +261,7 @@ def _option_words(args: argparse.Namespace) -> list[str]:
 def _number_of_ranks(text: str | None) -> int:
     if text is None:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
-    return config.parse_whole("-n", text)
+    return numbers.parse("-n", text, numbers.count)
 
 
 def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from mpicoloc import config, messages
+from mpicoloc import messages
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.errors import UsageError
 
@@ -144,7 +144,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
         name, equals, most = text.rpartition("=")
         if not (name and equals):
             raise UsageError(f"--at-most {text!r} is no JOB=X, for example a=1.2")
-        at_most[name] = config.parse_positive("--at-most", most)
+        at_most[name] = numbers.parse("--at-most", most, numbers.positive)
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpicoloc import config
+from mpicoloc.cli import numbers
 from mpicoloc.core import units
 from mpicoloc.core.topology import Placement
 from mpicoloc.errors import UsageError
@@ -143,7 +143,7 @@ def placed(
     from mpicoloc.replay import experiment
     from mpicoloc.replay.programs import sources
 
-    rng = np.random.default_rng(config.parse_whole("--random-state", args.random_state, 0))
+    rng = np.random.default_rng(numbers.parse("--random-state", args.random_state, numbers.whole(0)))
     link_bps = fabric.topology.capacity_bps[0]
     trace_choices = _choices(args)
     read = sources.read if read is None else read
@@ -151,7 +151,7 @@ def placed(
     _check_obeyed(args, job_sources)
     job_sources = job_sources or [_PatternSource(args, link_bps, rng)]
     choices = _placement_choices(args, fabric, len(job_sources))
-    per_host = config.parse_whole("--ranks-per-host", args.ranks_per_host)
+    per_host = numbers.parse("--ranks-per-host", args.ranks_per_host, numbers.count)
     placed_jobs: list[Placement] = []
     for source, choice in zip(job_sources, choices, strict=True):
         free = free_hosts(fabric, placed_jobs)
@@ -174,7 +174,7 @@ def check(args: argparse.Namespace, fabric: Fabric) -> None:
     _choices(args)
     for choice in _placement_choices(args, fabric, n):
         check_placement(fabric, choice)
-    config.parse_whole("--ranks-per-host", args.ranks_per_host)
+    numbers.parse("--ranks-per-host", args.ranks_per_host, numbers.count)
     _stretches(args, n)
     for path in args.files:
         sources.check_readable(path)
@@ -211,7 +211,7 @@ class _PatternSource:
 
     def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
         self._args, self._link_bps, self._rng = args, link_bps, rng
-        self.n_ranks = config.parse_whole("--hosts", args.hosts, most=_MAX_RANKS)
+        self.n_ranks = numbers.parse("--hosts", args.hosts, numbers.whole(most=_MAX_RANKS))
 
     def hostnames(self) -> list[str]:
         """A pattern ran nowhere."""
@@ -223,7 +223,11 @@ class _PatternSource:
 
         args = self._args
         n_bytes = units.parse_bytes("--bytes", args.bytes, 1, _MAX_MESSAGE_BYTES)
-        n_times = None if args.times is None else config.parse_whole("--times", args.times, most=_MAX_TIMES)
+        n_times = (
+            None
+            if args.times is None
+            else numbers.parse("--times", args.times, numbers.whole(most=_MAX_TIMES))
+        )
         return patterns.by_name(args.pattern, self.n_ranks, n_bytes, self._link_bps, self._rng, n_times)
 
 
@@ -256,9 +260,9 @@ def _choices(args: argparse.Namespace) -> Choices:
             raise UsageError(f"--algorithm {text}: give it as NAME=A, like allreduce=doubling")
         algorithms[name.strip().lower()] = algorithm.strip()
     choices = Choices(
-        config.parse_positive("--cpu-speed", "1" if args.cpu_speed is None else args.cpu_speed),
+        numbers.parse("--cpu-speed", "1" if args.cpu_speed is None else args.cpu_speed, numbers.positive),
         algorithms,
-        flops_per_s=config.parse_positive("--flops", "1e9" if args.flops is None else args.flops),
+        flops_per_s=numbers.parse("--flops", "1e9" if args.flops is None else args.flops, numbers.positive),
         is_unmatched_left_out=args.allow_unmatched,
         is_wall_time=args.wall_time,
     )
@@ -297,4 +301,6 @@ def _stretch(text: str) -> tuple[int, float]:
     n_hosts, colon, factor = text.partition(":")
     if not colon:
         raise UsageError(f"--stretch {text}: give it as J:X, like 2:1.5")
-    return config.parse_whole("--stretch", n_hosts, 0), config.parse_positive("--stretch", factor)
+    return numbers.parse("--stretch", n_hosts, numbers.whole(0)), numbers.parse(
+        "--stretch", factor, numbers.positive
+    )

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mpicoloc import config
+from mpicoloc.cli import numbers
 from mpicoloc.core import units
 from mpicoloc.errors import UsageError
 from mpicoloc.network.flags import LINK_RATE, add_links, add_topology
@@ -105,7 +105,7 @@ def fabric_of(args: argparse.Namespace) -> Fabric:
     if args.slimming is None:
         return fabric
     try:
-        tree = slimmed(fabric.topology, config.parse_whole("--slimming", args.slimming))
+        tree = slimmed(fabric.topology, numbers.parse("--slimming", args.slimming, numbers.count))
     except DataError as error:
         raise UsageError(f"--slimming {args.slimming}: {error}") from None
     # Names of switches are those of the tree that is there.
@@ -128,7 +128,7 @@ def hardware_of(args: argparse.Namespace, n_jobs: int) -> Hardware:
 
 
 def _speedup(text: str | None) -> float:
-    speedup = math.inf if text is None else config.parse_positive("--input-speedup", text)
+    speedup = math.inf if text is None else numbers.parse("--input-speedup", text, numbers.positive)
     if speedup < 1:
         raise UsageError(f"--input-speedup must be at least 1, the rate of a link, got {text}")
     return speedup
@@ -142,7 +142,7 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
     weights = _numbers("--weights", args.weights, 1)
     n = max([*used, *high, len(weights) - 1]) + 1
     if args.lanes is not None:
-        n = config.parse_whole("--lanes", args.lanes, most=native.RP_MAX_VL)
+        n = numbers.parse("--lanes", args.lanes, numbers.whole(most=native.RP_MAX_VL))
     for flag, named in (("--lane", used), ("--high", high)):
         if max(named, default=0) >= n:
             raise UsageError(
@@ -166,7 +166,11 @@ def _with_high(args: argparse.Namespace, lanes: Lanes, high: tuple[int, ...]) ->
         raise UsageError(
             f"--high-limit {args.high_limit} is of lanes of high priority: give --high LANES too"
         )
-    limit = 255 if args.high_limit is None else config.parse_whole("--high-limit", args.high_limit, 0, 255)
+    limit = (
+        255
+        if args.high_limit is None
+        else numbers.parse("--high-limit", args.high_limit, numbers.whole(0, 255))
+    )
     rows = [tuple(row for row in lanes.low if (row[0] in high) == is_high) for is_high in (True, False)]
     return replace(lanes, high=rows[0], low=rows[1], high_limit=limit if high else 0)
 
@@ -181,11 +185,11 @@ def lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
 
 def _numbers(flag: str, text: str | None, least: int = 0) -> tuple[int, ...]:
     words = () if text is None else text.split(",")
-    return tuple(config.parse_whole(flag, word.strip(), least, 255) for word in words)
+    return tuple(numbers.parse(flag, word.strip(), numbers.whole(least, 255)) for word in words)
 
 
 def _latency_s(flag: str, text: str) -> float:
-    latency_s = config.parse_seconds(flag, text)
+    latency_s = numbers.parse(flag, text, numbers.seconds)
     if latency_s > 1:
         raise UsageError(f"{flag} must be at most 1 s, got {text}")
     return latency_s
@@ -203,7 +207,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         eager_bytes=units.parse_bytes("--eager", args.eager, most=_MAX_EAGER_BYTES),
         mpi_latency_s=_latency_s("--mpi-latency-s", args.mpi_latency_s),
         local_bps=readers.rate_bps(args.local_rate),
-        seed=config.parse_whole("--random-state", args.random_state, 0),
+        seed=numbers.parse("--random-state", args.random_state, numbers.whole(0)),
     )
 
 
@@ -232,7 +236,10 @@ def _failed(text: str | None, tree: Topology) -> list[tuple[int, int]]:
         level, colon, link = word.strip().partition(":")
         if not colon:
             raise UsageError(f"--failed {word}: give it as LEVEL:LINK, like 1:0")
-        number = (config.parse_whole("--failed", level, 0), config.parse_whole("--failed", link, 0))
+        number = (
+            numbers.parse("--failed", level, numbers.whole(0)),
+            numbers.parse("--failed", link, numbers.whole(0)),
+        )
         if number[0] >= tree.height:
             raise UsageError(f"--failed {word}: {tree} has links on levels 0 to {tree.height - 1}")
         if number[1] >= (n_links := tree.n_links(number[0])):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from mpicoloc import config, messages
+from mpicoloc import messages
+from mpicoloc.cli import numbers
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace, rules: Rules) -> int:
     """Look until it is ended; with --once, 0 or an error that `main` reports."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
-    interval_s = config.parse_positive("--interval-s", args.interval_s)
+    interval_s = numbers.parse("--interval-s", args.interval_s, numbers.positive)
     from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import apply
     from mpicoloc.slurm import service as service_loop

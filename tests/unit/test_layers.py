@@ -79,7 +79,7 @@ ROOMS = {
     "lab": Room(f"{_DECIDE} batch bill", libraries="numpy"),
     # What several verbs share.
     "cli/helping": Room(BASE),
-    "cli/numbers": Room(),
+    "cli/numbers": Room("errors"),
     "cli/memory": Room(f"{BASE} profile"),
     "cli/drawn": Room(f"{BASE} show"),
 }

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mpicoloc import config, messages
+from mpicoloc import messages
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.core import progress, units
@@ -238,7 +238,11 @@ def _ports(args: argparse.Namespace) -> Ports:
 
 def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
     """Whole numbers of 0 or more with commas between; what they mean is checked where they are used."""
-    return None if text is None else [config.parse_whole(flag, word, 0, 10**6) for word in text.split(",")]
+    return (
+        None
+        if text is None
+        else [numbers.parse(flag, word, numbers.whole(0, 10**6)) for word in text.split(",")]
+    )
 
 
 def _files(

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import objects
 import pytest
 
 from mpicoloc import config
@@ -163,25 +164,12 @@ def test_a_wrong_call_is_refused(argv):
 
 
 def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
-    program = fake_program(tmp_path / "of", "libmpi.so.40")
+    program = objects.linked(tmp_path / "of", "libmpi.so.40")
     with pytest.raises(UsageError, match="start it with the mpirun of Open MPI"):
         target.find([str(program)], {}, "mpich")
     monkeypatch.setattr(target.pmpi_paths, "find_shim", lambda abi: None)
     with pytest.raises(EnvironmentFault, match="mpicoloc build --mpicc"):
         target.find([str(program)], {}, "openmpi")
-
-
-def fake_program(folder, soname):
-    """A program that links a library of this name and nothing else of MPI."""
-    folder.mkdir()
-    program, library = folder / "app", folder / soname
-    (folder / "m.c").write_text("int MPI_Init(void) { return 0; }")
-    (folder / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
-    made = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, folder / "m.c"]
-    subprocess.run(made, check=True, timeout=60)
-    made = ["cc", "-o", program, folder / "a.c", library, f"-Wl,-rpath,{folder}"]
-    subprocess.run(made, check=True, timeout=60)
-    return program
 
 
 SCRIPT = """#!/bin/sh
@@ -206,9 +194,9 @@ test -d results && $FOLDER/app 3
     ids=" ".join,
 )
 def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch, soname, argv):
-    library = fake_program(tmp_path / "mine", soname).parent / soname
+    library = objects.linked(tmp_path / "mine", soname).parent / soname
     other = {"libmpi.so.12": "libmpi.so.40", "libmpi.so.40": "libmpi.so.12"}[soname]
-    fake_program(tmp_path / "other", other)
+    objects.linked(tmp_path / "other", other)
     (tmp_path / "job.sh").write_text(SCRIPT)
     (tmp_path / "job.sh").chmod(0o700)
     monkeypatch.chdir(tmp_path)
@@ -223,7 +211,7 @@ def test_a_shell_has_the_mpi_of_the_program_that_it_starts(tmp_path, monkeypatch
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("argv", ["./job.sh", "sh job.sh", "sh -e job.sh", "env sh job.sh"])
 def test_an_argument_that_is_a_pipe_keeps_nobody_waiting_and_its_content(tmp_path, monkeypatch, argv):
-    library = fake_program(tmp_path / "mine", "libmpi.so.12").parent / "libmpi.so.12"
+    library = objects.linked(tmp_path / "mine", "libmpi.so.12").parent / "libmpi.so.12"
     (tmp_path / "job.sh").write_text(SCRIPT)
     (tmp_path / "job.sh").chmod(0o700)
     os.mkfifo(tmp_path / "fifo")
@@ -249,7 +237,7 @@ print(sys.stdin.read())
 
 
 def test_the_standard_input_is_left_to_the_application(tmp_path):
-    fake_program(tmp_path / "mine", "libmpi.so.12")
+    objects.linked(tmp_path / "mine", "libmpi.so.12")
     (tmp_path / "job.sh").write_text("mine/app\n")
     for argv in (["bash", "/dev/stdin"], ["bash", "job.sh", "/dev/stdin"], ["env", "bash", "/dev/fd/0"]):
         command = [sys.executable, "-c", FIND, *argv]
@@ -260,8 +248,8 @@ def test_the_standard_input_is_left_to_the_application(tmp_path):
 
 
 def test_of_a_shell_only_the_script_is_read(tmp_path, monkeypatch):
-    fake_program(tmp_path / "mine", "libmpi.so.12")
-    library = fake_program(tmp_path / "other", "libmpi.so.40").parent / "libmpi.so.40"
+    objects.linked(tmp_path / "mine", "libmpi.so.12")
+    library = objects.linked(tmp_path / "other", "libmpi.so.40").parent / "libmpi.so.40"
     (tmp_path / "job.sh").write_text("echo $1\n")
     (tmp_path / "input").write_text("mine/app\n")
     (tmp_path / "run.sh").write_text("set -e; other/app < $1\n")
