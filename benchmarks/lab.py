@@ -34,7 +34,7 @@ from mpicoloc.core.topology import Placement
 from mpicoloc.lab import control
 from mpicoloc.network import utilisation
 from mpicoloc.network.topology import xgft
-from mpicoloc.network.traffic import job_traffic, recorded
+from mpicoloc.network.traffic import job_traffic
 from mpicoloc.profile import hdf5
 
 PROGRAMS = "heat2d,lmp,hpcc,alltoall,mixed"
@@ -129,7 +129,7 @@ class Bench:
 
     def loads(self, profile):
         """Bytes on each link by the profile: all messages, and those of point-to-point calls alone."""
-        hosts = [int(name.removeprefix("h")) for name in recorded.hostnames(profile)]
+        hosts = [int(name.removeprefix("h")) for name in job_traffic.hostnames(profile)]
         placement, tables = Placement(hosts), profile.tables
         told = job_traffic.job_traffic(tables, len(hosts), profile.job.mpi_library)
         for note in told.notes:

@@ -10,12 +10,11 @@ import numpy as np
 
 from mpicoloc.batch import engine, metrics
 from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.joining import Joining
 from mpicoloc.batch.links import LinkSharing, SharedLinks
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.metrics import SharingCosts
-from mpicoloc.batch.service import Service
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
+from mpicoloc.batch.sharing_rules import Joining, Service
 from mpicoloc.batch.view import Allocation, Order
 from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.errors import UsageError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpicoloc import messages
-from mpicoloc.batch import study, tables, terminal
+from mpicoloc.batch import study, tables
 from mpicoloc.errors import UsageError
 from mpicoloc.job import sweep
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser],
         lambda: _cases(args, add_flags),
         row,
         tables.write_sweep,
-        terminal.show_sweep,
+        tables.show_sweep,
         several,
     )
     return code

@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
         return run_sweep(args, add_arguments)
     sweep.check_single(args)
-    from mpicoloc.batch import study, terminal
+    from mpicoloc.batch import study, tables
 
     (args.log,) = args.logs
     if args.page is not None:
@@ -114,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.as_json(), indent=2, allow_nan=False))
     elif found.study.is_comparison:
-        terminal.show_sharing(found.figures)
+        tables.show_sharing(found.figures)
     else:
-        terminal.show(found.runs[0].outcome, found.wall_s)
+        tables.show(found.runs[0].outcome, found.wall_s)
     sys.stdout.flush()
     if args.page is not None:
         study.write_page(args.page, args.log, found)

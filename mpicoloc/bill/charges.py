@@ -17,7 +17,7 @@ from mpicoloc import config, messages
 from mpicoloc.bill.db import claims, transactions
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp, is_given_back, turn_claims
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
-from mpicoloc.core import service_units
+from mpicoloc.core import units
 from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import StepRecord, step_record_of
@@ -178,7 +178,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
         "start_unix_s": job.start_unix_s or None,
         **facts_of(prices),
     }
-    usu = service_units.usu_of_su(prices.charged_su)
+    usu = units.usu_of_su(prices.charged_su)
     return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)
 
 
@@ -293,7 +293,7 @@ def entry(file: str, charge: Charge | None, status: str, posting: Posting | None
     }
     for name in ("amount", "balance"):
         usu = None if posting is None else getattr(posting, f"{name}_usu")
-        result |= {f"{name}_su": None if usu is None else usu / 10**service_units.PLACES, f"{name}_usu": usu}
+        result |= {f"{name}_su": None if usu is None else usu / 10**units.PLACES, f"{name}_usu": usu}
     return result
 
 
@@ -304,7 +304,7 @@ def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:
         if result["status"] == "refused":
             messages.trouble(f"{file} not charged: {result['reason']}")
         elif not quiet:
-            amount, balance = (service_units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
+            amount, balance = (units.su_text(result[name]) for name in ("amount_usu", "balance_usu"))
             why = f"; no discount, as {printable(result['reason'])}" if result["reason"] else ""
             print(
                 f"{file}: {result['status']}, {amount} SU, transaction {result['transaction']}; "

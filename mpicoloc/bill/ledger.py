@@ -30,7 +30,7 @@ from mpicoloc.bill.db import (
     entries,
     transactions,
 )
-from mpicoloc.core.service_units import su_text
+from mpicoloc.core.units import su_text
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
 
 if TYPE_CHECKING:

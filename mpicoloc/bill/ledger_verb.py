@@ -19,7 +19,7 @@ from mpicoloc import config
 from mpicoloc.bill.price_verb import add_tariff
 from mpicoloc.bill.verify import add_key_file
 from mpicoloc.cli import helping, numbers
-from mpicoloc.core.service_units import usu_of_text
+from mpicoloc.core.units import usu_of_text
 from mpicoloc.errors import UsageError
 
 _EXAMPLES = {

@@ -18,8 +18,7 @@ from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.show import table
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column
+from mpicoloc.show.table import Column, console
 
 Bills = Sequence[tuple[str, Job, Bill]]
 """File, job and prices of each profile."""

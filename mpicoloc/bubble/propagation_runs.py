@@ -25,8 +25,8 @@ from mpicoloc.bubble.model import monotone
 from mpicoloc.bubble.propagation import Profile
 from mpicoloc.core.bubbles import SensitivityCurve, check_level
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.job import host_files, row_log
-from mpicoloc.job.launcher import Launcher
+from mpicoloc.job import sweep
+from mpicoloc.job.launcher import Launcher, check_names, hydra, openmpi
 from mpicoloc.replay.experiment import PlacedJob, simulate_alone, stretched
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.simulate import Settings
@@ -144,7 +144,7 @@ class BubbledNodes:
     ) -> None:
         if not hosts or n_ranks < 1 or not app:
             raise UsageError(f"bubbled runs need hosts, ranks and a program, got {len(hosts)} and {n_ranks}")
-        host_files.check_names(hosts, "host")
+        check_names(hosts, "host")
         self._launcher, self._hosts, self._app = launcher, list(hosts), list(app)
         self._n_ranks, self._bubble, self._mpirun_args = n_ranks, bubble, list(mpirun_args)
         self._settle_s, self._limit_s = settle_s, limit_s
@@ -183,7 +183,7 @@ class BubbledNodes:
         path = os.path.join(folder, name)
         is_open = self._launcher.family == "openmpi"
         with open(path, "w", encoding="utf-8") as file:
-            file.write((host_files.openmpi if is_open else host_files.hydra)(hosts, n_ranks))
+            file.write((openmpi if is_open else hydra)(hosts, n_ranks))
         return [
             self._launcher.path,
             "--hostfile" if is_open else "-f",
@@ -266,7 +266,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
     Result: the n-th run with some levels has the n-th noted time of these. Raises `DataError` if the file has
     something else than such rows. Raises `EnvironmentFault` if it cannot be written.
     """
-    rows = row_log.recover(path)
+    rows = sweep.recover(path)
     try:
         with open(path, "a", encoding="utf-8"):
             pass
@@ -280,7 +280,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
         key = json.dumps([settings, own, n_runs[own]], sort_keys=True)
         if key not in rows:
             rows[key] = {"key": key, "seconds": time_s(levels)}
-            row_log.append(path, rows[key])
+            sweep.append(path, rows[key])
         seconds = rows[key].get("seconds")
         if not isinstance(seconds, float):
             raise DataError(f"{path}: no seconds in the row {key}: remove that line to make the run again")

@@ -160,8 +160,7 @@ def run_replay(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc.bubble import curves_file, propagation_runs
-    from mpicoloc.replay import job_flags as replay_flags
-    from mpicoloc.replay import scene as replay_scene
+    from mpicoloc.replay import flags as replay_flags
 
     for flag in _OF_REPLAY:
         if getattr(args, flag):
@@ -170,10 +169,10 @@ def run_replay(args: argparse.Namespace) -> int:
             )
     if args.curves is None:
         raise UsageError("--propagation needs the program's curve on one node: give --curves FILE")
-    if (n_jobs := replay_flags.n_jobs(args)) != 1:
+    if (n_jobs := replay_flags.count_jobs(args)) != 1:
         raise UsageError(f"--propagation is of one job, got {n_jobs}: give one trace")
     check_matrix_flags(args)
-    scene = replay_scene.of(args)
+    scene = replay_flags.scene_of(args)
     for note in scene.notes:
         messages.note(note)
     job = scene.jobs[0]
@@ -310,13 +309,14 @@ def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
 
 def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
     """The mpirun that was named, or that of the program's MPI."""
-    from mpicoloc.job import launcher, target
+    from mpicoloc.job import launcher as job_launcher
+    from mpicoloc.job import target
 
     if args.mpirun:
-        chosen = launcher.given(args.mpirun)
+        chosen = job_launcher.given(args.mpirun)
     else:
         found = target.find(app, os.environ)
-        chosen = launcher.find(found.abi, found.libmpi, found.file)
+        chosen = job_launcher.find(found.abi, found.libmpi, found.file)
     if chosen.family != "openmpi" and not args.mpirun_arg:
         messages.note(
             "this mpirun binds no ranks, so bubbles may take their processors: give "

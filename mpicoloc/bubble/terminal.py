@@ -13,7 +13,7 @@ from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, counted
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.output import console
+from mpicoloc.show.table import console
 
 if TYPE_CHECKING:
     from mpicoloc.bubble.sensitivity import Scored

@@ -20,8 +20,6 @@ from mpicoloc.messages import NORMAL, QUIET, VERBOSE
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
 
-    pass
-
 
 DELAY_S = 0.5
 """Work that is done earlier shows no bar: it would flicker."""

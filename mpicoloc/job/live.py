@@ -24,8 +24,7 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, interval, listing
+from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
     from mpicoloc.show.listing import Listing

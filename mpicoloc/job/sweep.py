@@ -6,7 +6,10 @@ Each combination is work by itself, whose row is noted in a folder; what is note
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
+import errno
+import fcntl
 import hashlib
 import itertools
 import json
@@ -21,9 +24,98 @@ import mpicoloc
 from mpicoloc import messages
 from mpicoloc.cli import numbers
 from mpicoloc.core import progress
-from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-from mpicoloc.job import row_log
-from mpicoloc.job.row_log import Row
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
+
+_LOCK = ".lock"
+
+Row = dict[str, Any]
+
+
+@contextlib.contextmanager
+def only_one(folder: str, what: str) -> Iterator[bool]:
+    """Keep other processes that note rows out of a folder, which is made if there is none.
+
+    Result: whether that is sure: some shared file systems know no locks. Raises `EnvironmentFault` if another
+    one is at work in it, or it cannot be made.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = open(os.path.join(folder, _LOCK), "a", encoding="utf-8")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"folder {folder} cannot be written: {error.strerror}; give another one with --out"
+        ) from None
+    with file:
+        is_sure = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EnvironmentFault(
+                f"another {what} is at work in {folder}: let it end, or give another folder with --out"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            is_sure = False
+        yield is_sure
+
+
+def append(path: str, row: Mapping[str, Any]) -> None:
+    """Note one row, on the disk when this returns."""
+    _drop_cut_line(path)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _drop_cut_line(path: str) -> None:
+    """A line that a killed process did not write to its end would spoil the one that follows."""
+    if not os.path.exists(path):
+        return
+    with open(path, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if file.read() not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def recover(path: str) -> dict[str, Row]:
+    """The noted rows by their ``key``; none if there is no such file.
+
+    A last row that is damaged, as a kill leaves it, is told and removed.
+
+    Raises `DataError` if another line is no row, or the only one does not even begin as one.
+    """
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    rows: dict[str, Row] = {}
+    for i, line in enumerate(lines, 1):
+        row = _row(line)
+        if row is not None:
+            rows[row["key"]] = row
+        elif i < len(lines) or not (rows or line.startswith(b"{")):
+            raise DataError(f"{path}, line {i}, is no row: remove that line, or name another file")
+        else:
+            messages.trouble(f"{path}: the last row, line {i}, is cut off or damaged: it is made again")
+            os.truncate(path, sum(map(len, lines[:-1])))
+    return rows
+
+
+def _row(line: bytes) -> Row | None:
+    """A line that is whole; None of another one."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("key"), str) else None
+
 
 ROWS = "rows.jsonl"
 """File in a sweep's folder with one row for each case that has ended."""
@@ -99,7 +191,7 @@ def run(
                 "--processes is of one machine, and under mpirun its ranks do the work: leave it out"
             )
         wanted = cases()
-        with row_log.only_one(args.out, "sweep") as is_sure:
+        with only_one(args.out, "sweep") as is_sure:
             if not is_sure:
                 messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
             failed: list[MpicolocError] = []
@@ -138,7 +230,7 @@ def complete(
     a process of the executor died. What has ended is noted.
     """
     path = os.path.join(folder, ROWS)
-    noted = row_log.recover(path)
+    noted = recover(path)
     rows = {case.key: noted[case.key]["row"] for case in cases if "row" in noted.get(case.key, ())}
     missing = {case.key: case for case in cases if case.key not in rows}
     try:
@@ -151,7 +243,7 @@ def complete(
                 except MpicolocError as error:
                     tell_failed(case, error)
                 else:
-                    row_log.append(path, {"key": case.key, "settings": case.settings, "row": rows[case.key]})
+                    append(path, {"key": case.key, "settings": case.settings, "row": rows[case.key]})
                 advance(1)
     except BrokenExecutor:
         raise EnvironmentFault(

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if not os.path.isdir(folder):
         raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
     from mpicoloc.job import live
-    from mpicoloc.show.output import console
+    from mpicoloc.show.table import console
 
     if args.json:
         print(json.dumps(live.as_json(live.jobs(), {}), indent=2, allow_nan=False))

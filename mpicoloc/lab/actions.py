@@ -18,8 +18,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
 from mpicoloc.lab import agent, control, plan, server
 from mpicoloc.network.topology import placements, xgft
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, listing
+from mpicoloc.show.table import Column, console, listing
 
 PLACEMENTS = ("block", "cyclic")
 SETTINGS = {

@@ -26,9 +26,8 @@ from mpicoloc.network.sharing import CommonLink, Sharing
 from mpicoloc.network.topology import placements
 from mpicoloc.network.topology.fabric import Fabric, placement_of
 from mpicoloc.network.topology.xgft import slimmed
-from mpicoloc.network.traffic import recorded
-from mpicoloc.network.traffic.job_traffic import JobTraffic, job_traffic
-from mpicoloc.network.windows import Windows, windows
+from mpicoloc.network.traffic.job_traffic import JobTraffic, hostnames, job_traffic
+from mpicoloc.network.utilisation import Windows, windows
 
 AS_RUN = "run"
 """Name of the placement where the job ran."""
@@ -231,7 +230,7 @@ def _cases_of_job(
             network.fabric,
             choice,
             job.profile.job.n_ranks,
-            functools.partial(recorded.hostnames, job.profile),
+            functools.partial(hostnames, job.profile),
             free,
             np.random.default_rng(network.seed),
             network.ranks_per_host,

@@ -15,10 +15,9 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.topology import xgft
-from mpicoloc.network.windows import Windows
+from mpicoloc.network.utilisation import Windows
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, interval, listing
+from mpicoloc.show.table import Column, console, interval, listing
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:

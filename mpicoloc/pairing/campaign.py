@@ -24,10 +24,10 @@ from mpicoloc.core.features import is_interpreter, kind_of, program_name
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
-from mpicoloc.job import init_barrier, launcher, row_log, target
+from mpicoloc.job import init_barrier, launcher, sweep, target
 from mpicoloc.pairing.campaign_file import Campaign, Experiment, Program
 from mpicoloc.pairing.corun import Slowdown, TimedRun, slowdowns
-from mpicoloc.profile import profiles
+from mpicoloc.profile import profiles as profile_profiles
 
 LOOK_EVERY_S = 0.02
 END_WITHIN_S = 60.0
@@ -362,7 +362,7 @@ def alone_in(folder: str) -> Iterator[list[int] | None]:
 
     Raises `EnvironmentFault` if another campaign is at work in it.
     """
-    with row_log.only_one(folder, "campaign") as is_alone:
+    with sweep.only_one(folder, "campaign") as is_alone:
         yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, "")) if is_alone else None
 
 
@@ -472,7 +472,7 @@ def kinds(folder: str, done: Iterable[Done]) -> dict[str, str]:
         for run in each.runs if each.experiment.kind == "solo" else ():
             if run.is_whole and run.program not in result:
                 with contextlib.suppress(MpicolocError):
-                    job = profiles.read(os.path.join(folder, run.profile)).job
+                    job = profile_profiles.read(os.path.join(folder, run.profile)).job
                     result[run.program] = kind_of(program_name(job.command), job.n_ranks)
     return result
 
@@ -544,7 +544,7 @@ def _one(
 def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
     """Times of a run by its profile; None of one that was ended before it had any."""
     try:
-        profile: Profile = profiles.read(run.profile)
+        profile: Profile = profile_profiles.read(run.profile)
     except MpicolocError as error:
         if run.code is None:
             return None
@@ -576,7 +576,7 @@ def _note(folder: str, done: Done) -> None:
     told: dict[str, Any] = {"round": done.experiment.i_round, "names": done.experiment.names}
     told |= {"digests": done.digests, "runs": [dataclasses.asdict(run) for run in done.runs]}
     told |= {"took_s": done.took_s, **done.how}
-    row_log.append(os.path.join(folder, RUNS), told)
+    sweep.append(os.path.join(folder, RUNS), told)
 
 
 def complete(

@@ -20,7 +20,7 @@ from mpicoloc.pairing.policies import Group, Plan
 from mpicoloc.pairing.scores import COVERAGE
 from mpicoloc.pairing.sharing_plan import Action, Commit
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.output import console
+from mpicoloc.show.table import console
 
 if TYPE_CHECKING:
     from mpicoloc.pairing.campaign_file import Experiment

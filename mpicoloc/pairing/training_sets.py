@@ -28,7 +28,7 @@ from mpicoloc.pairing.features import job_features, run_of
 from mpicoloc.pairing.production import rows_of
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.history import files_below
-from mpicoloc.profile.parallel import parallel_map
+from mpicoloc.profile.profiles import parallel_map
 
 FORMAT = "mpicoloc training set"
 VERSION = 1

@@ -10,8 +10,7 @@ from mpicoloc.core.estimate import estimate_json
 from mpicoloc.core.tables import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, interval, listing
+from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

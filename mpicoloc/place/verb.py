@@ -86,11 +86,11 @@ def _host_names(args: argparse.Namespace) -> list[str]:
         raise UsageError("give --nodes N, or --hosts with their names")
     if args.nodes is not None:
         return list(map(str, range(args.nodes)))
-    from mpicoloc.job import host_files
+    from mpicoloc.job import launcher
     from mpicoloc.network.topology import hostlist
 
     names = hostlist.expand(args.hosts, "--hosts")
-    host_files.check_names(names, "host")
+    launcher.check_names(names, "host")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"--hosts names {twice} twice")
@@ -104,13 +104,13 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     from mpicoloc.bubble import curves_file
     from mpicoloc.bubble.model import BubbleModel
     from mpicoloc.core.slowdown import measured_programs
-    from mpicoloc.job import host_files
+    from mpicoloc.job import launcher
     from mpicoloc.pairing import queue_files
     from mpicoloc.place import anneal, place, problem
 
     jobs = curves_file.jobs(args.jobs)
     if args.files is not None:
-        host_files.check_names([job.id for job in jobs], "job")
+        launcher.check_names([job.id for job in jobs], "job")
     size, constraints = (n_nodes, args.slots), _constraints(args)
     settings = anneal.Annealing(args.restarts, args.sweeps)
     if args.curves is not None:
@@ -150,7 +150,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
-    from mpicoloc.job import host_files
+    from mpicoloc.job import launcher
     from mpicoloc.replay.qos import opensm
 
     jobs = placed.problem.jobs
@@ -158,6 +158,6 @@ def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> 
     for i, job in enumerate(jobs):
         nodes = placed.nodes_of(i)
         slots = [placed.slot_of(i, node) for node in nodes]
-        contents |= host_files.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
+        contents |= launcher.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
     opensm.write_files(args.files, contents, "--files")
     messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.pmpi import declarations, generate, generate_fortran
+from mpicoloc.pmpi import generate, generate_fortran
 from mpicoloc.pmpi.sources import BUBBLE, CALLS, KEEPER, SHIM, c_files
 
 ABIS = ("mpich", "openmpi", "abi")
@@ -210,10 +210,10 @@ def _generate(
     header = "mpi_abi.h" if abi == "abi" else "mpi.h"
     calls = generate.load_calls(csrc / CALLS)
     try:
-        text = declarations.preprocess(cc, [str(path) for path in include_dirs], header)
+        text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
     except (RuntimeError, OSError) as error:
         raise EnvironmentFault(str(error)) from None
-    declared = declarations.parse_prototypes(text)
+    declared = generate.parse_prototypes(text)
     if "MPI_Send" not in {p.name for p in declared}:
         raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
     prototypes = generate.wrapped(declared, calls)

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpicoloc.pmpi.declarations import Param, Prototype, base_name
 from mpicoloc.pmpi.generate import (
     SITE,
     STACK,
     Calls,
+    Param,
+    Prototype,
     Row,
     Timing,
+    base_name,
     completion_lines,
     end_lines,
     finalize_lines,

@@ -18,8 +18,7 @@ from mpicoloc.core.units import amount, seconds
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.measure.statistics import Comparison, compare_all
 from mpicoloc.profile.frames import Frames, open_profile
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, listing
+from mpicoloc.show.table import Column, console, listing
 
 if TYPE_CHECKING:
     from mpicoloc.show.listing import Listing

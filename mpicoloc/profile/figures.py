@@ -19,8 +19,8 @@ from mpicoloc.measure import processor
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.job_scaling import split_wall
 from mpicoloc.network import utilisation
-from mpicoloc.network.traffic.recorded import CallRows
-from mpicoloc.network.windows import spread, windows
+from mpicoloc.network.traffic.job_traffic import CallRows
+from mpicoloc.network.utilisation import spread, windows
 from mpicoloc.profile.symbolize import site_words
 from mpicoloc.show.blocks import MOST, Blocks, hosts, of_ranks, short, short_place
 from mpicoloc.show.figures import WIDTH, Bars, Figure, Gap, plot

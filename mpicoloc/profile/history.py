@@ -22,9 +22,8 @@ from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
-from mpicoloc.profile.parallel import Answer, parallel_map
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, listing
+from mpicoloc.profile.profiles import Answer, parallel_map
+from mpicoloc.show.table import Column, console, listing
 
 _COMMAND_LETTERS = 40
 _RUN_DELAY = (

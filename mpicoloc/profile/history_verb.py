@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         messages.note(jobs.attrs["note"])
     jobs = jobs if args.last is None else jobs.tail(args.last)
     if args.csv:
-        from mpicoloc.show.output import write
+        from mpicoloc.show.table import write
 
         write(jobs.to_csv(index=False))
     elif args.json:

@@ -11,8 +11,7 @@ from mpicoloc.core.profile import Network, Profile
 from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.network import utilisation
 from mpicoloc.network.topology.fabric import Fabric, placement_of
-from mpicoloc.network.traffic import recorded
-from mpicoloc.network.traffic.job_traffic import job_traffic
+from mpicoloc.network.traffic.job_traffic import hostnames, job_traffic
 from mpicoloc.pmpi import elf
 
 TRAFFIC = "messages, one-sided and collectives"
@@ -31,7 +30,7 @@ def on_network(profile: Profile) -> Profile:
 
 
 def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
-    placement = placement_of(fabric, recorded.hostnames(profile))
+    placement = placement_of(fabric, hostnames(profile))
     duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
     job = profile.job
     told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)

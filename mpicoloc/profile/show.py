@@ -85,6 +85,6 @@ def _n_top(args: argparse.Namespace) -> int | None:
 def _show(file: str, n_top: int | None) -> None:
     from mpicoloc.profile import profiles, signature
     from mpicoloc.profile.terminal import show
-    from mpicoloc.show.output import console
+    from mpicoloc.show.table import console
 
     show(profiles.read(file), console(), signature.facts(file), n_top)

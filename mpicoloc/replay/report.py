@@ -16,8 +16,7 @@ from mpicoloc.replay import experiment
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show import outputs
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.output import console
-from mpicoloc.show.table import Column, listing, write_parquet
+from mpicoloc.show.table import Column, console, listing, write_parquet
 
 
 def signed(time_s: float) -> str:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc.cli import drawn
 from mpicoloc.cli.memory import bounded
 from mpicoloc.job import sweep
-from mpicoloc.replay import job_flags, network_flags
-from mpicoloc.replay import scene as replay_scene
+from mpicoloc.replay import flags as replay_flags
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,15 +77,15 @@ def _cases(args: argparse.Namespace) -> list[sweep.Case]:
         if JOBS in settings:
             own.files = settings[JOBS].split(",")
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    sweep.check_each(cases, bounded(replay_scene.check), "random_state", network_flags.settings_of)
+    sweep.check_each(cases, bounded(replay_flags.check), "random_state", replay_flags.settings_of)
     return cases
 
 
 def _actions() -> sweep.Actions:
     """Flags of jobs and network, by name."""
     parser = argparse.ArgumentParser(add_help=False)
-    job_flags.add_arguments(parser)
-    network_flags.add_arguments(parser)
+    replay_flags.add_job_flags(parser)
+    replay_flags.add_network_flags(parser)
     return sweep.flags_of(parser)
 
 
@@ -116,8 +115,8 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
     from mpicoloc.replay import report
 
-    scene = replay_scene.of(args, _read)
-    experiment, wall_s = replay_scene.simulate(args, scene)
+    scene = replay_flags.scene_of(args, _read)
+    experiment, wall_s = replay_flags.simulate(args, scene)
     return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
 
 

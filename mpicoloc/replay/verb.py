@@ -35,8 +35,7 @@ from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
 from mpicoloc.job.sweep import check_single
-from mpicoloc.replay import job_flags, network_flags, sweep
-from mpicoloc.replay import scene as replay_scene
+from mpicoloc.replay import flags, sweep
 
 if TYPE_CHECKING:
     from mpicoloc.replay.experiment import Experiment, PlacedJob
@@ -106,8 +105,8 @@ def _words(jobs: Sequence[tuple[str, int]]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    job_flags.add_arguments(parser)
-    network_flags.add_arguments(parser)
+    flags.add_job_flags(parser)
+    flags.add_network_flags(parser)
     parser.add_argument(
         "--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet"
     )
@@ -149,11 +148,11 @@ def _run_one(args: argparse.Namespace) -> int:
     formats = drawn.formats_of(args)
     _check_outputs(args)
     before = None if args.against is None else read(args.against)
-    scene = replay_scene.of(args)
+    scene = flags.scene_of(args)
     before_host_s = None if before is None else lost_host_s(before, scene.jobs)
     for note in scene.notes:
         messages.note(note)
-    experiment, wall_s = replay_scene.simulate(args, scene)
+    experiment, wall_s = flags.simulate(args, scene)
     _write(args, experiment, formats)
     if args.json:
         result = report.as_json(experiment, wall_s, before_host_s)

@@ -21,7 +21,7 @@ from mpicoloc.bill.charges import JobCharge, is_paid, is_same_run, is_within
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_name
 from mpicoloc.bill.ledger_actions import ledger_of
 from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
-from mpicoloc.core import service_units
+from mpicoloc.core import units
 from mpicoloc.core.estimate import Estimate, estimate_json
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
@@ -267,9 +267,7 @@ def _summary(results: list[Result], n_waiting: int, n_known: int, terms: Terms) 
     counts = []
     for name in _STATUS:
         found = [one for one in results if one["status"] == name]
-        amount = (
-            f", {service_units.su_text(sum(one['price_usu'] for one in found))} SU" if name in _NEW else ""
-        )
+        amount = f", {units.su_text(sum(one['price_usu'] for one in found))} SU" if name in _NEW else ""
         if found or name in ("charged", "refused"):
             counts.append(f"{len(found)} {name}{amount}")
     waits = (
@@ -448,7 +446,7 @@ def _charge_by(
         evidence["digest"],
         record.name,
         record.job_start_unix_s,
-        service_units.usu_of_su(prices.charged_su),
+        units.usu_of_su(prices.charged_su),
         facts,
         record.run,
         settles if names_run else "",
@@ -585,6 +583,6 @@ def _print_outcome(result: Result, *, quiet: bool) -> None:
     elif result["status"] == "late":
         messages.note(f"{file}: {reason}")
     else:
-        amount = service_units.su_text(result["price_usu"])
+        amount = units.su_text(result["price_usu"])
         why = f"; no discount, as {reason}" if reason else ""
         print(f"{file}: would be charged, {amount} SU to account {result['account']}{why}")

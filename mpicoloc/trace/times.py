@@ -13,7 +13,7 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import recorded
+from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic.job_traffic import collective_of
 from mpicoloc.trace.node_file import folder_of
 
@@ -49,7 +49,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
     Raises `DataError` if there is neither, or it is damaged.
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
-        return recorded.timed_messages(profile)
+        return job_traffic.timed_messages(profile)
     messages = _all_events(file, profile).messages()
     rows = messages[messages["message"].isin(["sent", "put", "got"]) & (messages["peer"] >= 0)]
     is_got = (rows["message"] == "got").to_numpy()
@@ -65,18 +65,18 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
     Raises `DataError` if the trace is damaged.
     """
     rows = all_calls(file, profile, lambda name: collective_of(name) in by_call)
-    return recorded.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
+    return job_traffic.timed_calls(rows, by_call, profile.tables["call_sites"], profile.job.n_ranks)
 
 
 def all_calls(
     file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
-) -> recorded.CallRows:
+) -> job_traffic.CallRows:
     """The calls of the same trace; of one of every call only those of functions that are wanted.
 
     Raises `DataError` if the trace is damaged.
     """
     if len(profile.tables["events"]) or not has_all_calls(file):
-        return recorded.call_rows(profile)
+        return job_traffic.call_rows(profile)
     found = _all_events(file, profile)
     is_kept = np.array([is_wanted(name) for name in found.names])
     columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
@@ -86,7 +86,7 @@ def all_calls(
         for name in _CALL_COLUMNS[1:]:
             columns[name].append(frame[name][kept].to_numpy("int64"))
     kind, rank, t_ns, duration_ns, n_bytes = (np.concatenate(columns[name]) for name in _CALL_COLUMNS)
-    return recorded.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
+    return job_traffic.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
 
 
 def _all_events(file: str, profile: Profile) -> Trace:

@@ -7,7 +7,7 @@ import pytest
 
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import TimedMessages
-from mpicoloc.network import sharing, utilisation, windows
+from mpicoloc.network import sharing, utilisation
 from mpicoloc.network.topology import placements, xgft
 
 GBIT_BPS = 1e9 / 8
@@ -34,9 +34,9 @@ def test_equation_2_1_mean_of_the_bytes_in_transit():
         begun[np.searchsorted(np.sort(made.start_s), steps)]
         - ended[np.searchsorted(np.sort(made.end_s), steps)]
     )
-    mean = windows.mean_bytes_in_transit(made, end_s)
+    mean = utilisation.mean_bytes_in_transit(made, end_s)
     assert mean == pytest.approx(in_transit.mean(), rel=1e-3)
-    found = windows.windows(tree(4), Placement([0, 1]), made, 0.01)
+    found = utilisation.windows(tree(4), Placement([0, 1]), made, 0.01)
     integral = found.in_transit_bytes.sum() * found.window_s
     assert mean == pytest.approx(integral / end_s)
 

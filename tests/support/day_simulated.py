@@ -12,8 +12,8 @@ import numpy as np
 
 from mpicoloc.batch import allocation, engine, machine, order
 from mpicoloc.batch.job_log import NO_JOB, JobLog, workload
-from mpicoloc.batch.joining import Joining
 from mpicoloc.batch.shared_simulation import Join, SharedSimulation, Slowdowns
+from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core.topology import Topology
 
 

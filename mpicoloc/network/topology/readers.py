@@ -9,6 +9,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import yaml
+
 from mpicoloc import errors
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
@@ -16,6 +18,35 @@ from mpicoloc.network.topology import infiniband, xgft
 from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.network.topology.xgft import shown
+
+
+class _Loader(yaml.BaseLoader):
+    """Refuses duplicate keys, of which PyYAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def load(text: str, source: str) -> Any:
+    """The data of a text, in which every scalar is a str.
+
+    Raises `DataError` if the text is no valid YAML.
+    """
+    try:
+        # BaseLoader leaves every scalar as text, and guesses no number, date or "no".
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{source}: no YAML ({shown(type(error).__name__)})") from None
+
 
 _PAIR = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
 _KEYS = {"switchname", "switches", "nodes", "linkspeed"}
@@ -211,11 +242,11 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
 
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     try:
-        from mpicoloc.network.topology import yaml_mapping
+        pass
     except ModuleNotFoundError as error:
         fault = errors.missing_extra(error, f"{source}, a topology in YAML,")
         raise fault or error from error
-    data = yaml_mapping.load(text, source)
+    data = load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
         raise DataError(f"{source}: needs a line like topology: {xgft.EXAMPLE}")
     unknown = [key for key in data if key not in _YAML_KEYS]

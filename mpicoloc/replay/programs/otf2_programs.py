@@ -25,7 +25,7 @@ from mpicoloc.replay.programs.collectives import blocks
 from mpicoloc.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
 from mpicoloc.replay.programs.recorded_collectives import NAME
 from mpicoloc.replay.programs.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
-from mpicoloc.trace.export.functions import is_communication
+from mpicoloc.trace.export.calls import is_communication
 
 _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"

@@ -13,7 +13,6 @@ from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import job_traffic
-from mpicoloc.network.traffic import recorded as recorded_traffic
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.replay.programs import recorded, recorded_neighbours
@@ -44,8 +43,7 @@ from mpicoloc.replay.programs.recorded_collectives import (
 )
 from mpicoloc.replay.programs.sources import RECORDED, Choices, check_matched
 from mpicoloc.trace.export import calls as recordings
-from mpicoloc.trace.export.calls import FullTrace, Recording
-from mpicoloc.trace.export.functions import is_communication
+from mpicoloc.trace.export.calls import FullTrace, Recording, is_communication
 
 _N_TAGS = 1 << 30
 _LEFT_OUT_MAX_FRAC = 0.01
@@ -88,7 +86,7 @@ class RecordedJob:
 
     def hostnames(self) -> list[str]:
         """Name of the host where each rank ran."""
-        return recorded_traffic.hostnames(self.profile)
+        return job_traffic.hostnames(self.profile)
 
     def programs(self, hosts: Array) -> RankPrograms:
         """What the ranks do where they run on these hosts.

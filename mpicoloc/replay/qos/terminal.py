@@ -16,7 +16,7 @@ from mpicoloc.replay.qos.search import SearchResult
 from mpicoloc.replay.report import signed
 from mpicoloc.show.figures import Figure, Row
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.output import console
+from mpicoloc.show.table import console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

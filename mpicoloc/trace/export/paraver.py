@@ -15,8 +15,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls
-from mpicoloc.trace.export.calls import Recording
-from mpicoloc.trace.export.functions import STATES, bare, event_of
+from mpicoloc.trace.export.calls import STATES, Recording, bare, event_of
 
 _IN_ORDER = """
     Send Recv Isend Irecv Wait Waitall Bcast Barrier Reduce Allreduce Alltoall Alltoallv Gather Gatherv

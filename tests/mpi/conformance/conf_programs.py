@@ -8,7 +8,7 @@ from pathlib import Path
 
 import conf_translate
 
-from mpicoloc.pmpi import build_shim, declarations, generate, sources
+from mpicoloc.pmpi import build_shim, generate, sources
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[2] / "csrc"
@@ -99,8 +99,8 @@ class Library:
 
 def prototypes_of(mpicc):
     """All functions that the mpi.h of a compiler declares, by name without `MPI_`."""
-    text = declarations.preprocess(["cc"], build_shim.include_dirs_of(mpicc), "mpi.h")
-    return {p.name.removeprefix("MPI_"): p for p in declarations.parse_prototypes(text)}
+    text = generate.preprocess(["cc"], build_shim.include_dirs_of(mpicc), "mpi.h")
+    return {p.name.removeprefix("MPI_"): p for p in generate.parse_prototypes(text)}
 
 
 def _find_library(name, folders):

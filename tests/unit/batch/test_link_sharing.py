@@ -10,9 +10,9 @@ from test_batch_simulation import log_of
 
 from mpicoloc.batch import allocation, draws, engine, job_log, order
 from mpicoloc.batch import machine as batch_machine
-from mpicoloc.batch.joining import Joining
 from mpicoloc.batch.links import LinkSharing
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
+from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.batch.view import Allocation
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError

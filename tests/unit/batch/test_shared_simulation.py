@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from mpicoloc.batch import allocation, engine, metrics, order, shared_simulation, sharing_figures
 from mpicoloc.batch.job_log import JobLog, workload
-from mpicoloc.batch.joining import Joining
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
+from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core.topology import Topology
 
 FOUR_NODES = of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4))

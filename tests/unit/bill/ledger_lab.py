@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.bill.audit import audit
 from mpicoloc.bill.ledger import Charge, Ledger, Stamp
+from mpicoloc.bill.ledger_actions import audit
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import table

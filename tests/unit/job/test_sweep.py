@@ -10,7 +10,7 @@ import pytest
 from sweep_work import cases, die, refuse_odd, square, square_slowly
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.job import pool, row_log, sweep
+from mpicoloc.job import pool, sweep
 
 
 def fail(case, error):
@@ -105,8 +105,8 @@ def test_a_damaged_row_before_others_is_refused(tmp_path):
 
 def test_one_sweep_at_a_time(tmp_path):
     with (
-        row_log.only_one(str(tmp_path / "new"), "sweep"),
+        sweep.only_one(str(tmp_path / "new"), "sweep"),
         pytest.raises(EnvironmentFault, match="another sweep is at work"),
-        row_log.only_one(str(tmp_path / "new"), "sweep"),
+        sweep.only_one(str(tmp_path / "new"), "sweep"),
     ):
         pass

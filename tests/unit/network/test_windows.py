@@ -7,9 +7,9 @@ from mpicoloc.core.tables import table
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, TimedMessages, Traffic
 from mpicoloc.errors import DataError
-from mpicoloc.network import utilisation, windows
+from mpicoloc.network import utilisation
 from mpicoloc.network.topology import xgft
-from mpicoloc.network.traffic import recorded
+from mpicoloc.network.traffic import job_traffic
 
 TREE = xgft.parse("XGFT(2;2,2;1,1)", 1e9)
 PLACEMENT = Placement([0, 1, 2, 3, 0])
@@ -47,7 +47,7 @@ def test_windows_are_what_adding_up_gives(longest_s):
     start_s = 100 + 4 * rng.random(n)
     ranks = rng.integers(0, 5, (2, n))
     made = TimedMessages(*ranks, start_s, start_s + longest_s * rng.random(n), rng.integers(0, 9, n))
-    found = windows.windows(TREE, PLACEMENT, made, 0.7)
+    found = utilisation.windows(TREE, PLACEMENT, made, 0.7)
     rates, transit = by_hand(made, 0.7, len(found.in_transit_bytes))
     assert np.allclose(found.injection_bps, rates, atol=1e-6)
     assert np.allclose(found.in_transit_bytes, transit, atol=1e-6)
@@ -57,7 +57,7 @@ def test_windows_are_what_adding_up_gives(longest_s):
 def test_a_burst_shows():
     """Ten messages at once in the second of four seconds, one message all the time."""
     made = messages([(0, 2, 0.0, 4.0, 40), *[(0, 1, 1.0, 2.0, 100)] * 10])
-    found = windows.windows(TREE, PLACEMENT, made, 1.0)
+    found = utilisation.windows(TREE, PLACEMENT, made, 1.0)
     assert found.injection_bps.tolist() == [[10, 10], [1010, 10], [10, 10], [10, 10]]
     assert found.in_transit_bytes.tolist() == [40, 1040, 40, 40]
 
@@ -65,7 +65,7 @@ def test_a_burst_shows():
 def test_no_message_at_all():
     none = np.array([], dtype=int)
     made = TimedMessages(none, none, none.astype(float), none.astype(float), none)
-    assert windows.windows(TREE, PLACEMENT, made, 1.0).injection_bps.tolist() == [[0, 0]]
+    assert utilisation.windows(TREE, PLACEMENT, made, 1.0).injection_bps.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_no_message_at_all():
 )
 def test_what_is_wrong_is_told(rows, window_s, words):
     with pytest.raises(DataError, match=words):
-        windows.windows(TREE, PLACEMENT, messages(rows), window_s)
+        utilisation.windows(TREE, PLACEMENT, messages(rows), window_s)
 
 
 NONE = messages([(0, 0, 10.0, 10.0, 0)])
@@ -90,7 +90,7 @@ def test_collective_calls_are_as_many_bytes_as_they_move_and_when_they_are_made(
     """Five ranks call MPI_Alltoall twice, the second time with three times as much, and MPI_Bcast once."""
     names = ["MPI_Alltoall", "MPI_Bcast", "MPI_Send"]
     ranks = np.tile(np.arange(5), 3)
-    rows = recorded.CallRows(
+    rows = job_traffic.CallRows(
         names,
         kind=np.repeat([0, 0, 1], 5),
         rank=ranks,
@@ -104,8 +104,8 @@ def test_collective_calls_are_as_many_bytes_as_they_move_and_when_they_are_made(
         "": Traffic.of(5, [], [], []),
     }
     sites = table("call_sites", {"rank": ranks, "call": np.repeat(names[:2], [10, 5]), "n": np.ones(15)})
-    calls = recorded.timed_calls(rows, by_call, sites, 5)
-    found = windows.windows(TREE, PLACEMENT, NONE, 1.0, calls)
+    calls = job_traffic.timed_calls(rows, by_call, sites, 5)
+    found = utilisation.windows(TREE, PLACEMENT, NONE, 1.0, calls)
     of_all = utilisation.level_bytes(TREE, PLACEMENT, by_call["alltoall"])
     assert np.allclose(found.injection_bps[0], of_all / 4)
     assert np.allclose(found.injection_bps[1], 0)
@@ -115,12 +115,12 @@ def test_collective_calls_are_as_many_bytes_as_they_move_and_when_they_are_made(
 
 
 def test_of_calls_that_the_trace_has_lost_nothing_is_made_up():
-    rows = recorded.CallRows(
+    rows = job_traffic.CallRows(
         ["MPI_Ibcast"], np.zeros(1, int), np.zeros(1, int), np.ones(1), np.ones(1) * 2, np.ones(1)
     )
     sites = table(
         "call_sites", {"rank": [0, 0, 7], "call": ["MPI_Bcast", "MPI_Ibcast", "MPI_Bcast"], "n": [3, 1, 9]}
     )
-    (calls,) = recorded.timed_calls(rows, {"bcast": Traffic.of(5, [0], [2], [800])}, sites, 5)
-    found = windows.windows(TREE, PLACEMENT, messages([(0, 0, 1.0, 1.0, 0)]), 1.0, [calls])
+    (calls,) = job_traffic.timed_calls(rows, {"bcast": Traffic.of(5, [0], [2], [800])}, sites, 5)
+    found = utilisation.windows(TREE, PLACEMENT, messages([(0, 0, 1.0, 1.0, 0)]), 1.0, [calls])
     assert found.injection_bps.tolist() == [[200, 200]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicoloc.pmpi import declarations, generate, generate_fortran, sources
+from mpicoloc.pmpi import generate, generate_fortran, sources
 
 CALLS = generate.load_calls(Path(__file__).resolve().parents[3] / "csrc" / sources.CALLS)
 
@@ -43,7 +43,7 @@ int MPIX_Query_cuda_support(void);
 
 @pytest.fixture(scope="module")
 def prototypes():
-    return {p.name: p for p in generate.wrapped(declarations.parse_prototypes(HEADER), CALLS)}
+    return {p.name: p for p in generate.wrapped(generate.parse_prototypes(HEADER), CALLS)}
 
 
 def test_every_function_but_the_documented_ones(prototypes):

@@ -12,7 +12,7 @@ import sample
 import mpicoloc
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5, history, sandbox
-from mpicoloc.profile.parallel import parallel_map
+from mpicoloc.profile.profiles import parallel_map
 
 
 @pytest.fixture(autouse=True)

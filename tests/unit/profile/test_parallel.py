@@ -8,7 +8,7 @@ import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import hdf5, sandbox
-from mpicoloc.profile import parallel as module
+from mpicoloc.profile import profiles as module
 
 LIMIT_S = 40
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
