@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
-from mpicoloc.job import init_barrier
+from mpicoloc.job import blind_ranks, init_barrier
 from mpicoloc.job.agreement import Agreement
 from mpicoloc.pmpi import contract, node_agent
 
@@ -335,16 +335,32 @@ def main() -> int:
         )
         init_barrier.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
-    if not init_barrier.wait_for_init(key, announcement, _n_ranks()):
-        print_to_stderr("no profile was written: no rank on this node called MPI_Init")
+    code = _wait_and_take_part(mpi, key, announcement, writer)
+    for what in ("init", init_barrier.OFF, blind_ranks.PAST):
         with contextlib.suppress(OSError):
-            os.unlink(os.environ.get(config.REASON_ENV, ""))
-        return 0
-    _take_part(mpi, key, announcement, writer)
-    for path in (announcement, contract.shm_path(key, init_barrier.OFF)):
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # where no keeper does
+            os.unlink(contract.shm_path(key, what))  # where no keeper does
+    return code
+
+
+def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> int:
+    try:
+        is_begun = init_barrier.wait_for_init(key, announcement, _n_ranks())
+    except EnvironmentFault as error:
+        _tell_reason(str(error))
+        blind_ranks.end(blind_ranks.processes())
+        return error.exit_code
+    if is_begun:
+        _take_part(mpi, key, announcement, writer)
+    else:
+        _tell_reason("no profile was written: no rank on this node called MPI_Init")
     return 0
+
+
+def _tell_reason(why: str) -> None:
+    """Tell why there is no profile, so that `mpicoloc run` need not."""
+    print_to_stderr(why)
+    with contextlib.suppress(OSError):
+        os.unlink(os.environ.get(config.REASON_ENV, ""))
 
 
 def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> None:

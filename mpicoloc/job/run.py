@@ -21,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
+from typing import NamedTuple
 
 from mpicoloc import config, messages
 from mpicoloc.cli import numbers
@@ -226,19 +227,21 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
-    n_ranks = _number_of_ranks(args.n_ranks)
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
+    programs = _programs(_number_of_ranks(args.n_ranks), app)
+    _refuse_hidden_programs(args, programs)
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
-    found = target.find(app, env, chosen.family if chosen else None)
+    found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
-    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), args.nodes)
+    n_cores = len(os.sched_getaffinity(0))
     if args.show_command:
-        print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
+        wrapped = [*wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--"]
+        print(shlex.join(_command(chosen, programs, args, n_cores, wrapped)))
         return 0
-    command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
+    command = _command(chosen, programs, args, n_cores, [*wrap.quick_module("mpicoloc.wrap"), "--"])
     env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
@@ -250,6 +253,70 @@ def run(args: argparse.Namespace) -> int:
             await_profile(env)
         _summary(profile, before, has_reason())
     return code
+
+
+class _Program(NamedTuple):
+    """One of the programs of a job, and its ranks."""
+
+    n_ranks: int
+    app: list[str]
+
+
+def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
+    """The programs of a job: behind a colon stand the ranks of the next one, and it, as for mpirun."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == ":":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    programs = [_Program(n_ranks, parts[0])]
+    for part in parts[1:]:
+        if len(part) < 3 or part[0] not in ("-n", "-np"):
+            raise UsageError(
+                f"behind a colon stand -n N and another program of the job, got {shlex.join(part)!r}: for "
+                "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
+                "mpicoloc.wrap other"
+            )
+        programs.append(_Program(_number_of_ranks(part[1]), part[2:]))
+    return programs
+
+
+_PROGRAM_FILES = ("--app", "-app", "-configfile", "--configfile", "--multi-prog")
+"""Flags of launchers that name programs in a file."""
+
+
+def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Program]) -> None:
+    for word in args.mpirun_arg:
+        if word.partition("=")[0] in _PROGRAM_FILES:
+            raise UsageError(
+                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not see: start the "
+                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or write python -m mpicoloc.wrap "
+                "before each program and one rank more"
+            )
+    if len(programs) > 1 and args.nodes > 1:
+        raise UsageError(
+            f"several programs and --nodes {args.nodes}: mpicoloc run cannot tell which of them has the last "
+            "rank of each node; start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
+        )
+
+
+def _command(
+    chosen: launcher.Launcher,
+    programs: Sequence[_Program],
+    args: argparse.Namespace,
+    n_cores: int,
+    wrapped: Sequence[str],
+) -> list[str]:
+    """Command line of the job: the last program has one rank more on each node, the coordinator."""
+    n_ranks = sum(program.n_ranks for program in programs)
+    numbers_of_ranks = [program.n_ranks for program in programs]
+    numbers_of_ranks[-1] += args.nodes
+    options = launcher.options(chosen, n_ranks, args.mpirun_arg, n_cores, args.nodes)
+    command = [chosen.path, "-n", str(numbers_of_ranks[0]), *options, *wrapped, *programs[0].app]
+    for n, program in zip(numbers_of_ranks[1:], programs[1:], strict=True):
+        command += [":", "-n", str(n), *wrapped, *program.app]
+    return command
 
 
 def _option_words(args: argparse.Namespace) -> list[str]:

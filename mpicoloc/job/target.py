@@ -70,12 +70,16 @@ NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI
 
 
 class Target(NamedTuple):
-    """An application: its file, the family and file of its MPI library, and the library to preload."""
+    """An application: its file, the family and file of its MPI library, and the library to preload.
+
+    `first` are the sanitizers that it links, which must come before any preloaded library.
+    """
 
     file: str
     abi: str
     libmpi: str | None
     shim: str
+    first: tuple[str, ...] = ()
 
 
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
@@ -96,7 +100,13 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     if linked is None:
         linked = _of_interpreter(program, env, family)
     _check_launcher(file, linked, family)
-    return Target(file, linked.abi, linked.path, shim_for(file, linked))
+    shim = pmpi_paths.listed(shim_for(file, linked))
+    return Target(file, linked.abi, linked.path, shim, elf.linked_files(program, _is_sanitizer))
+
+
+def _is_sanitizer(soname: str) -> bool:
+    """Whether a library ends the program if another one is loaded before it."""
+    return soname.startswith(("libasan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.hwasan"))
 
 
 def _base(path: str) -> str:
@@ -306,5 +316,7 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
 
 def preload(found: Target, before: str = "") -> str:
-    """Text of LD_PRELOAD: our library before the user's own."""
-    return ":".join([found.shim, *(part for part in before.replace(" ", ":").split(":") if part)])
+    """Text of LD_PRELOAD: our library before the user's own, and sanitizers before all."""
+    own = [part for part in before.replace(" ", ":").split(":") if part]
+    first = [*found.first, *(part for part in own if _is_sanitizer(os.path.basename(part)))]
+    return ":".join(dict.fromkeys([*first, found.shim, *own]))

@@ -16,7 +16,7 @@ from mpicoloc.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO, NamedTuple
 else:
     from mpicoloc.core.record import NamedTuple
@@ -315,6 +315,13 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             if child is not None:
                 queue.append((child, below))
     return None
+
+
+def linked_files(path: str, is_wanted: Callable[[str], bool]) -> tuple[str, ...]:
+    """Files of the libraries that a program itself links and whose names are wanted."""
+    program = read(path)
+    wanted = [soname for soname in program.needed if is_wanted(soname)] if program else []
+    return tuple(found for soname in wanted if program and (found := _locate(soname, program, (), ())))
 
 
 def _is_system(soname: str) -> bool:

@@ -24,6 +24,7 @@ const char *mc_given_key(void);
 void mc_announce(const char *how);
 void mc_next_round(void);
 void mc_announce_off(void);           /* file <key>.off: a rank of this node has switched off */
+void mc_announce_past(void);          /* file <key>.past: a rank has a second MPI, which this library cannot see */
 int mc_is_announced(const char *how); /* by a process of this node, for this round */
 
 /* Before MPI begins again: wait, within a limit, until every process of this node has ended the round before. */
