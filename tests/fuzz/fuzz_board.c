@@ -31,6 +31,7 @@ static void start_agent(mc_agent *agent, mc_segment *segment)
     agent->t_open = 1;
     mc_lengths_open(&agent->lengths, agent->t_open);
     agent->view.owner = own;
+    agent->meter = (mc_meter){.ops = &mc_meter_burst, .node = agent->node, .ranks = &agent->ranks};
     agent->node->meter = MC_METER_BURST;
     agent->ranks.n = 1;
     /* no process: nothing may be signalled here */
