@@ -239,7 +239,7 @@ static void begin_own(mc_agent *agent, uint64_t now)
     mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, &next, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
-    agent->t_duty = t0 - lead_ns(agent) + mc_schedule_notice_ns();
+    agent->t_duty = t0 - lead_ns(agent) + MC_TELL_NS;
     if (!has_windows(agent))
         mc_agent_plan(agent, now);
     else if (agent->is_bubbled && agent->own.is_open)

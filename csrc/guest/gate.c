@@ -205,13 +205,6 @@ static void keep_lowest(uint64_t *field, uint64_t value)
         ;
 }
 
-static void keep_highest(uint64_t *field, uint64_t value)
-{
-    uint64_t seen = __atomic_load_n(field, __ATOMIC_RELAXED);
-    while (value > seen && !__atomic_compare_exchange_n(field, &seen, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-}
-
 /* Stand still until deadline_ns. Returns early never, late by the scheduler's latency. Signals of the application
    are handled meanwhile; *n_handled tells whether there were any. */
 static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *mask, int *n_handled)
@@ -248,7 +241,6 @@ static int pass_gate(const ucontext_t *context)
     uint64_t deadline = __atomic_load_n(&gate->deadline_ns, __ATOMIC_RELAXED), max_ns = gate->max_ns;
     __atomic_fetch_add(&gate->n_acks, 1, __ATOMIC_RELAXED);
     keep_lowest(&gate->t_first_enter, now);
-    keep_highest(&gate->t_last_enter, now);
     mc_patch_register_thread();
     if (mc_patch_is_asked()) {
         mc_patch_take_part();
@@ -257,10 +249,8 @@ static int pass_gate(const ucontext_t *context)
         uint64_t until = deadline - now > max_ns ? now + max_ns : deadline;
         uint64_t t = stand_still(now, until, &context->uc_sigmask, &n_handled);
         account(t - now);
-        if (__atomic_load_n(&gate->epoch, __ATOMIC_RELAXED) == epoch) {
+        if (__atomic_load_n(&gate->epoch, __ATOMIC_RELAXED) == epoch)
             keep_lowest(&gate->t_first_resume, t);
-            keep_highest(&gate->t_last_resume, t);
-        }
     }
     return n_handled;
 }

@@ -100,7 +100,7 @@ static void read_pid(int fd)
         n = read(fd, text, sizeof text - 1);
     while (n < 0 && errno == EINTR);
     keeper_pid = n > 0 ? atoi(text) : 0;
-    keeper_ticks = keeper_pid > 0 && mc_proc_read_stat(&stat, keeper_pid, 0) == MC_OK ? stat.start_ticks : 0;
+    keeper_ticks = keeper_pid > 0 && mc_proc_read_stat(&stat, keeper_pid) == MC_OK ? stat.start_ticks : 0;
 }
 
 static int spawn(pid_t *pid, const char *program, char **arguments, int fd_out)
@@ -173,7 +173,7 @@ static int keeper_gone(void)
         return 0;
     if (kill(keeper_pid, 0) != 0)
         return errno == ESRCH;
-    return mc_proc_read_stat(&now, keeper_pid, 0) == MC_OK &&
+    return mc_proc_read_stat(&now, keeper_pid) == MC_OK &&
            (now.state == 'Z' || now.state == 'X' || (keeper_ticks && now.start_ticks != keeper_ticks));
 }
 

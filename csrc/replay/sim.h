@@ -206,7 +206,6 @@ struct rp_sim {
     rp_in_lane *in;
     uint32_t vl_shift;
     uint16_t high_lanes, low_lanes;
-    int64_t half_q20;
     uint32_t *dirty; /* links to be arbitrated when all events of now are done */
     int64_t n_dirty;
     int32_t *switch_start; /* where crossbars are limited: links out of each switch, and switches that have to look */

@@ -522,11 +522,8 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
 static uint64_t cpu_ns(const mc_job_ranks *ranks)
 {
     uint64_t ns = 0;
-    for (int i = 0; i < ranks->n; i++) {
-        struct timespec t;
-        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
-            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    }
+    for (int i = 0; i < ranks->n; i++)
+        ns += ranks->rows[i].alive ? mc_clock_ns(ranks->rows[i].cpu_clock) : 0;
     return ns;
 }
 

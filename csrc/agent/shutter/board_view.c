@@ -13,7 +13,7 @@ int mc_view_join(mc_board_view *view, const char *job_id)
     mc_proc_stat self;
     if (mc_board_n_foreign() > 0)
         return MC_E_VERSION;
-    if (mc_proc_read_stat(&self, (int)getpid(), 0) != MC_OK)
+    if (mc_proc_read_stat(&self, (int)getpid()) != MC_OK)
         return MC_E_GONE;
     view->owner = mc_board_owner((int)getpid(), self.start_ticks);
     int status = mc_board_open(&view->board);
