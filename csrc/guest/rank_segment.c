@@ -107,9 +107,7 @@ static void set_processors(mc_segment *s)
     memset(set, 0, sizeof set);
     sched_getaffinity(0, sizeof set, set);
     s->n_cores = CPU_COUNT_S(sizeof set, set);
-    for (int i = 0; i < (int)(8 * sizeof s->cpu_mask); i++)
-        if (CPU_ISSET_S((size_t)i, sizeof set, set))
-            s->cpu_mask[i / 64] |= 1ull << (i % 64);
+    memcpy(s->cpu_mask, set, sizeof s->cpu_mask);
 }
 
 static void fill(mc_segment *s, const mc_identity *identity)
