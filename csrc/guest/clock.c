@@ -76,23 +76,18 @@ static void renew_rate(mc_clock *clock)
         atomic_store_explicit(&latest_rate, rate, memory_order_relaxed);
 }
 
+#endif
+
 void mc_clock_renew(mc_clock *clock)
 {
     clock->due_ns = clock->latest_ns + RENEW_NS;
+#ifdef MC_HAS_TSC
     if (atomic_load_explicit(&is_usable, memory_order_relaxed))
         renew_rate(clock);
     if (!atomic_load_explicit(&is_usable, memory_order_relaxed))
         clock->ns_per_tick_q32 = 0;
-}
-
-#else
-
-void mc_clock_renew(mc_clock *clock)
-{
-    clock->due_ns = clock->latest_ns + RENEW_NS;
-}
-
 #endif
+}
 
 void mc_clock_start(mc_clock *clock)
 {

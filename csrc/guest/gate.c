@@ -167,31 +167,24 @@ static int others_wait(const ucontext_t *context)
 
 /* For a signal handler: if only its signal interrupted a system call that the kernel does not restart itself, make
    the call begin again when the handler returns. Calls that may wait for signals: `pause`, and those whose mask lets
-   no signal in, restart only if `just_begun`; the others never. Async-signal-safe. Returns 1 if the call restarts. */
-static int restart_call(ucontext_t *context, int just_begun)
+   no signal in, restart only if `just_begun`; the others never. Async-signal-safe. */
+static void restart_call(ucontext_t *context, int just_begun)
 {
     greg_t *registers = context->uc_mcontext.gregs;
     unsigned char code[N_BEFORE];
-    if (registers[REG_RAX] != -EINTR)
-        return 0;
     /* The page before may not be mapped, and code need not be readable. */
-    if (!read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
-        return 0;
+    if (registers[REG_RAX] != -EINTR || !read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
+        return;
     long number = number_of(code);
     if (number < 0 || !may_begin_again(number, context, just_begun) || others_wait(context))
-        return 0;
+        return;
     registers[REG_RAX] = number;
     registers[REG_RIP] -= N_SYSCALL;
-    return 1;
 }
 
 #else
 
-static int restart_call(ucontext_t *context, int just_begun)
-{
-    (void)context, (void)just_begun;
-    return 0;
-}
+#define restart_call(context, just_begun) ((void)(context), (void)(just_begun))
 
 #endif
 

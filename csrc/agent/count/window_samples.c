@@ -93,18 +93,15 @@ static int is_in_stub(const mc_sampler *sampler, uint64_t address)
 
 static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, int i_window)
 {
-    for (int i = 0; i < samples->n_others; i++) {
-        mc_other_spot *other = &samples->others[i];
-        if (other->offset == offset && other->i_path == i_path) {
-            other->n[i_window]++;
-            return;
-        }
-    }
-    if (samples->n_others == MC_N_OTHER_SPOTS)
+    mc_other_spot *others = samples->others;
+    int i = 0;
+    while (i < samples->n_others && (others[i].offset != offset || others[i].i_path != i_path))
+        i++;
+    if (i == MC_N_OTHER_SPOTS)
         return;
-    mc_other_spot *other = &samples->others[samples->n_others++];
-    *other = (mc_other_spot){.offset = offset, .i_path = i_path};
-    other->n[i_window] = 1;
+    if (i == samples->n_others)
+        others[samples->n_others++] = (mc_other_spot){.offset = offset, .i_path = i_path};
+    others[i].n[i_window]++;
 }
 
 static int classify(walk *all, uint64_t address, int i_window)

@@ -79,7 +79,7 @@ static int count(int i)
 static int counts_itself(struct dl_phdr_info *object, size_t size, void *unused)
 {
     static const char *const libraries[] = {"libpapi.so", "liblikwid.so", "libpfm.so"};
-    const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+    const char *name = basename(object->dlpi_name);
     (void)size, (void)unused;
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)
