@@ -10,7 +10,7 @@ static uint64_t own, other;
 static uint64_t owner_of(int pid)
 {
     mc_proc_stat stat = {0};
-    mc_proc_read_stat(&stat, pid, 0);
+    mc_proc_read_stat(&stat, pid);
     return mc_board_owner(pid, stat.start_ticks);
 }
 
