@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
+import counting_keeper
 import jobs
 import pytest
 
@@ -93,6 +95,13 @@ def openmpi_commands():
     return jobs.need_commands("openmpi")
 
 
+@pytest.fixture(scope="module")
+def always_counting_shim(tmp_path_factory):
+    if jobs.paths.find_shim("openmpi") is None:
+        pytest.skip("no shim for Open MPI")
+    return counting_keeper.shim(tmp_path_factory.mktemp("always"), "openmpi")
+
+
 def run(mpirun, command, folder, **options):
     env = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", **options}
     command = [mpirun, *jobs.FAMILIES["openmpi"], "-n", "1", *command]
@@ -103,14 +112,22 @@ def run(mpirun, command, folder, **options):
 
 @pytest.mark.parametrize("how", ["change", "stay"])
 @pytest.mark.parametrize("source", CASES)
-def test_results_are_those_of_a_bare_run(openmpi_commands, tmp_path, source, how):
+def test_results_are_those_of_a_bare_run(openmpi_commands, always_counting_shim, tmp_path, source, how):
     mpicc, mpirun = openmpi_commands
     command = compiled(mpicc, source, tmp_path)
     bare = run(mpirun, command, tmp_path)
     assert bare[0] == CASES[source], bare
     profile = tmp_path / "counted.h5"
-    counted = run(mpirun, command, tmp_path, LD_PRELOAD=str(jobs.paths.find_shim("openmpi")),
-                  MPICOLOC_OUT=str(profile), MPICOLOC_METER="count", MPICOLOC_COUNT_ALWAYS=how)  # fmt: skip
+    counted = run(
+        mpirun,
+        command,
+        tmp_path,
+        LD_PRELOAD=str(always_counting_shim),
+        COUNT_ALWAYS=how,
+        MPICOLOC_PYTHON=sys.executable,
+        MPICOLOC_OUT=str(profile),
+        MPICOLOC_METER="count",
+    )
     assert counted == bare
     jobs.wait_until(profile.exists, f"{profile} to appear")
     told = jobs.hdf5.read(profile).tables["nodes"]["meter_reason"][0].decode()

@@ -51,8 +51,7 @@ static void read_files(void)
     char line[MC_PATH_LEN], name[N_COMM];
     mc_proc_stat stat;
     mc_proc_thread thread;
-    mc_proc_read_stat(&stat, 1, 0);
-    mc_proc_read_stat(&stat, 1, 1);
+    mc_proc_read_stat(&stat, 1);
     mc_proc_read_thread(&thread, 1, 1, 32);
     mc_proc_catches(1, 32);
     parent_of(1, name);

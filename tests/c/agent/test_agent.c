@@ -112,7 +112,7 @@ static void test_greedy_neighbour(void)
     mc_slot *slot;
     mc_proc_stat self;
     CHECK(mc_board_open(&board) == MC_OK);
-    mc_proc_read_stat(&self, getpid(), 0);
+    mc_proc_read_stat(&self, getpid());
     uint64_t owner = mc_board_owner(getpid(), self.start_ticks), period_ns = 200000000;
     CHECK(mc_board_claim(board, owner, "greedy", &slot) == MC_OK);
     slot->n_ranks = 1;
@@ -138,7 +138,7 @@ static void test_greedy_neighbour(void)
 static int is_paused(const test_job *job)
 {
     const mc_gate *gate = &job->segments[0]->gate;
-    return gate->n_acks && gate->t_last_resume == 0 && gate->deadline_ns > mc_now_ns() + 1000000;
+    return gate->n_acks && gate->t_first_resume == 0 && gate->deadline_ns > mc_now_ns() + 1000000;
 }
 
 /* Lateness of a pause counts up to 100 ms. */

@@ -23,7 +23,7 @@ static asker join(void)
 {
     asker own = {0};
     mc_proc_stat self;
-    CHECK(mc_board_open(&own.board) == MC_OK && mc_proc_read_stat(&self, getpid(), 0) == MC_OK);
+    CHECK(mc_board_open(&own.board) == MC_OK && mc_proc_read_stat(&self, getpid()) == MC_OK);
     own.owner = mc_board_owner(getpid(), self.start_ticks);
     CHECK(mc_board_claim(own.board, own.owner, "asker", &own.slot) == MC_OK);
     own.slot->n_ranks = 1;
@@ -174,7 +174,8 @@ static void test_two_agents_press_together(void)
     mc_press_ask(&request, (int)(of_b - own.board->slots), 1);
     mc_ack ack_a = {0}, ack_b = {0};
     for (uint64_t end = deadline(); !(ack_a.has_pressed && ack_b.has_pressed) && mc_now_ns() < end;)
-        if (ask(&own, of_a, request, 6 * MS, &ack_a) != MC_OK || mc_slot_ack(of_b, own.slot->epoch, &ack_b) != MC_OK)
+        if (ask(&own, of_a, request, 6 * MS, &ack_a) != MC_OK ||
+            mc_slot_ack(of_b, own.slot->reservation.epoch, &ack_b) != MC_OK)
             ack_a.has_pressed = ack_b.has_pressed = 0;
     int is_so = ack_a.has_pressed && ack_b.has_pressed;
     CHECK(!is_so || (ack_a.n_lines > 0 && ack_b.n_lines > 0));
