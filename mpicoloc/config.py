@@ -169,8 +169,6 @@ REASON_ENV = "MPICOLOC_REASON_MARK"
 """File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
 """A rank that was started anew for the sake of its MPI library (coordinator/mpi_pool.py)."""
-COUNT_ALWAYS_ENV = "MPICOLOC_COUNT_ALWAYS"
-"""For tests: the meter count changes code all the time (csrc/agent/meters/always.h)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
 """Marks of the Slurm plugin (csrc/spank/environment.c): it set the option of the same name without SITE."""
 
@@ -243,7 +241,7 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
     """Names of environment variables with our prefix that are no option, and therefore likely misspelt."""
     known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
-    known |= {REASON_ENV, RESTARTED_ENV, COUNT_ALWAYS_ENV} | SITE_ENVS
+    known |= {REASON_ENV, RESTARTED_ENV} | SITE_ENVS
     return sorted(n for n in (env or os.environ) if n.startswith(_PREFIX) and n not in known)
 
 

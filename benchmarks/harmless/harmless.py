@@ -4,8 +4,8 @@
         [--publish]
 
 Each program runs bare some times, to see what of its exit code, its output and its files never differs
-(`comparison.py` has the rule). Then it runs again and again under ``--meter count`` with
-``MPICOLOC_COUNT_ALWAYS``: the agent needs no co-runners, and puts jumps into the program's hot code and takes
+(`comparison.py` has the rule). Then it runs again and again under ``--meter count`` with a
+keeper of the tests: its agent needs no co-runners, and puts jumps into the program's hot code and takes
 them back, a hundred times a second, in ever other places (``change``), or leaves them there (``stay``, each
 fourth run). Two runs at a time share the processors, and are co-runners to each other.
 
@@ -31,7 +31,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "toggled"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
+import counting_keeper
 import harmless_programs
 import harmless_tables
 import programs
@@ -41,7 +43,6 @@ from comparison import Outcome, Reference
 from programs import progress
 
 from mpicoloc.errors import MpicolocError
-from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 N_BARE, N_MORE, LIMIT_S, OWN = 4, 6, 150.0, b"mpicoloc: "
@@ -55,7 +56,7 @@ class Bench:
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
         self.lock, self.running, self.t_end = threading.Lock(), set(), time.monotonic() + args.seconds
-        self.subjects, self.references = {}, {}
+        self.subjects, self.references, self.shims = {}, {}, {}
         self.found = {}
         if args.resume and args.out.exists():
             self.found = json.loads(args.out.read_text())["programs"]
@@ -68,6 +69,9 @@ class Bench:
         for i in range(N_BARE):
             reference.learn(self.run_bare(name, subject, i))
         with self.lock:
+            if subject.family not in self.shims:
+                folder = self.work / "keeper" / subject.family
+                self.shims[subject.family] = counting_keeper.shim(folder, subject.family)
             self.subjects[name], self.references[name] = subject, reference
             self.found.setdefault(name, new_row(subject))
 
@@ -130,7 +134,8 @@ class Bench:
         profile = self.work / f"{name}.h5"
         profile.unlink(missing_ok=True)
         begin_s = time.monotonic()
-        outcome = self.run_once(name, folder, subject, counted_environment(subject, mode, profile))
+        env = counted_environment(subject, self.shims[subject.family], mode, profile)
+        outcome = self.run_once(name, folder, subject, env)
         took = f"{time.monotonic() - begin_s:.1f} s"
         outcome = without_own_lines(outcome)
         differences = self.compare(name, outcome)
@@ -203,14 +208,19 @@ def without_own_lines(outcome):
     return dataclasses.replace(outcome, files={**outcome.files, "stderr": kept})
 
 
-def counted_environment(subject, mode, profile):
-    return {**harmless_programs.environment(subject), "LD_PRELOAD": str(paths.find_shim(subject.family)),
-            "MPICOLOC_PYTHON": sys.executable, "MPICOLOC_OUT": str(profile), "MPICOLOC_METER": "count",
-            "MPICOLOC_COUNT_ALWAYS": mode}  # fmt: skip
+def counted_environment(subject, shim, mode, profile):
+    return {
+        **harmless_programs.environment(subject),
+        "LD_PRELOAD": str(shim),
+        "COUNT_ALWAYS": mode,
+        "MPICOLOC_PYTHON": sys.executable,
+        "MPICOLOC_OUT": str(profile),
+        "MPICOLOC_METER": "count",
+    }
 
 
 def counts_of(profile):
-    """What the agent says of a run in its profile's text (csrc/agent/meters/always.c)."""
+    """What the agent says of a run in its profile's text (tests/c/agent/counts_always.c)."""
     none = {"changes": 0, "passes": 0, "failed_changes": 0}
     end_s = time.monotonic() + 10
     while not profile.exists() and time.monotonic() < end_s:

@@ -7,12 +7,12 @@ COMMAND = "python benchmarks/harmless/harmless.py --runs 1000 --seconds 10000 --
 COLUMNS = ["program", "what", "ranks", "threads", "runs", "changes of code", "passes", "lines masked",
            "differ"]  # fmt: skip
 FORMATS = [None, None, "{:d}", "{:d}", "{:d}", "{:,d}", "{:.1e}", None, "{:d}"]
-TEXT = """Programs with short inputs, under `--meter count` with `MPICOLOC_COUNT_ALWAYS`, which is for this
-and needs no co-runner: from the first tenths of a second on, jumps to counters are put into up to 64 places
-of the hot code and taken back within milliseconds, in ever other places; in each fourth run they stay. Two
-runs at a time share two processors. Exit code, output and all files are compared to the letter with those
-of at least four bare runs, half of them beside spinners. What differs among bare runs is masked: dates,
-times, memory. *changes* counts those of all ranks of a job together as one; *passes*: of counted places."""
+TEXT = """Programs with short inputs, under `--meter count` with a keeper that is for this and needs no
+co-runner: from the first tenths of a second on, jumps to counters are put into up to 64 places of the hot
+code and taken back within milliseconds, in ever other places; in each fourth run they stay. Two runs at a
+time share two processors. Exit code, output and all files are compared to the letter with those of at least
+four bare runs, half of them beside spinners. What differs among bare runs is masked: dates, times, memory.
+*changes* counts those of all ranks of a job together as one; *passes*: of counted places."""
 
 
 def row(name, found):

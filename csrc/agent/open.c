@@ -11,20 +11,18 @@
 
 static const uint64_t WATCH_POLL_NS = 5000000;
 
-/* 1: another process that lives is this node file's agent. */
+/* 1: another process that lives is this node file's agent. NULL: there is no such file. */
 static int has_live_agent(const mc_node *node)
 {
-    int pid = __atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC ? node->agent_pid : 0;
+    int pid = node ? node->agent_pid : 0;
     return pid && pid != (int)getpid() && kill(pid, 0) == 0;
 }
 
 static int is_taken(const char *path)
 {
-    void *map;
-    if (mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
-        return 0;
-    int result = has_live_agent(map);
-    mc_shm_unmap(map, sizeof(mc_node));
+    mc_node *node = mc_node_map(path);
+    int result = has_live_agent(node);
+    mc_shm_unmap(node, sizeof *node);
     return result;
 }
 
@@ -102,7 +100,6 @@ int mc_agent_open(mc_agent **out, const char *key, const char *job_id)
 int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
 {
     char path[MC_PATH_LEN];
-    void *map = NULL;
     uint64_t end = mc_now_ns() + wait_ns;
     mc_agent *agent = calloc(1, sizeof *agent);
     if (!agent || mc_job_ranks_open(&agent->ranks, key) != MC_OK ||
@@ -111,20 +108,18 @@ int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns)
         return MC_E_ARG;
     }
     agent->watches = 1;
-    while (!agent->node) {
-        if (mc_shm_map(&map, path, sizeof(mc_node), 0) == MC_OK && !has_live_agent(map))
-            mc_shm_unmap(map, sizeof(mc_node));
-        else if (map)
-            agent->node = map;
-        map = NULL;
-        if (!agent->node && mc_now_ns() >= end) {
+    mc_node *node = mc_node_map(path);
+    while (!has_live_agent(node)) {
+        mc_shm_unmap(node, sizeof *node);
+        if (mc_now_ns() >= end) {
             mc_agent_close(agent);
             return MC_E_GONE;
         }
-        if (!agent->node)
-            mc_sleep_until(mc_now_ns() + WATCH_POLL_NS, &agent->wake);
+        mc_sleep_until(mc_now_ns() + WATCH_POLL_NS, &agent->wake);
+        node = mc_node_map(path);
     }
-    agent->node->coordinator_pid = (int32_t)getpid();
+    agent->node = node;
+    node->coordinator_pid = (int32_t)getpid();
     *out = agent;
     return MC_OK;
 }
@@ -134,11 +129,6 @@ void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_fin
     *n_seen = agent->ranks.n;
     *n_alive = agent->ranks.n_alive;
     *n_finalizing = mc_job_ranks_n_finalizing(&agent->ranks);
-}
-
-mc_node *mc_agent_node(mc_agent *agent)
-{
-    return agent->node;
 }
 
 void mc_agent_close(mc_agent *agent)

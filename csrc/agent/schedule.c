@@ -3,22 +3,15 @@
 
 #include "agent/shutter/intervals.h"
 
-static const uint64_t TELL_NS = 1000000; /* between waking for a pause, and the instant */
-
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns)
 {
     uint64_t lead_ns = mc_min(MC_LEAD_NS, period_ns / 4);
-    return around_ns ? mc_max(lead_ns, around_ns + MC_APART_NS + 2 * TELL_NS) : lead_ns;
-}
-
-uint64_t mc_schedule_notice_ns(void)
-{
-    return TELL_NS;
+    return around_ns ? mc_max(lead_ns, around_ns + MC_APART_NS + 2 * MC_TELL_NS) : lead_ns;
 }
 
 uint64_t mc_schedule_signal_ns(uint64_t period_ns)
 {
-    return mc_min(TELL_NS, period_ns / 8);
+    return mc_min(MC_TELL_NS, period_ns / 8);
 }
 
 /* The first booked shutter after `first`. */
@@ -55,7 +48,7 @@ void mc_schedule_next(mc_schedule *schedule, const mc_board_view *view, uint64_t
 int mc_schedule_is_time(const mc_schedule *schedule, uint64_t lead_ns, uint64_t now)
 {
     int is_early = now + lead_ns < schedule->t_instant;
-    int is_late = now + TELL_NS / 2 > schedule->t_instant;
+    int is_late = now + MC_TELL_NS / 2 > schedule->t_instant;
     return !is_early && !is_late;
 }
 

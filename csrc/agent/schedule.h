@@ -4,6 +4,8 @@
 
 #include "agent/shutter/board_view.h"
 
+enum { MC_TELL_NS = 1000000 }; /* between the waking of a co-runner's agent for a pause, and the instant */
+
 /* Who takes the shutter at an instant. */
 enum { MC_TARGET_NOBODY, MC_TARGET_OTHER, MC_TARGET_OWN };
 
@@ -18,8 +20,6 @@ typedef struct mc_schedule {
 /* The agent wakes so long before an instant that may be its own. around_ns: of the windows that its meter counts beside
    the shutter; 0: none. */
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns);
-/* From waking until the co-runners' agents wake. */
-uint64_t mc_schedule_notice_ns(void);
 /* The agent of a co-runner wakes so long before the instant. */
 uint64_t mc_schedule_signal_ns(uint64_t period_ns);
 

@@ -6,6 +6,7 @@
 #include "common/proc.h"
 
 #include <sched.h>
+#include <string.h>
 
 static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* for so long; and while the meter searches */
@@ -48,13 +49,11 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
 /* The agent may run wherever its job may: bound to the first rank's core, it would always be in that rank's way. */
 static void widen_affinity(const mc_segment *segment)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
+    cpu_set_t set, of_rank;
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         return;
-    for (int i = 0; i < CPU_SETSIZE && i < 1024; i++)
-        if (segment->cpu_mask[i / 64] >> (i % 64) & 1)
-            CPU_SET(i, &set);
+    memcpy(&of_rank, segment->cpu_mask, sizeof of_rank);
+    CPU_OR(&set, &set, &of_rank);
     sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -239,7 +238,7 @@ static void begin_own(mc_agent *agent, uint64_t now)
     mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, &next, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
-    agent->t_duty = t0 - lead_ns(agent) + mc_schedule_notice_ns();
+    agent->t_duty = t0 - lead_ns(agent) + MC_TELL_NS;
     if (!has_windows(agent))
         mc_agent_plan(agent, now);
     else if (agent->is_bubbled && agent->own.is_open)

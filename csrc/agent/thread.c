@@ -3,8 +3,8 @@
 #include "agent/agent.h"
 #include "agent/thread.h"
 #include "common/proc.h"
+#include "common/threads.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,22 +60,13 @@ static void *be_agent(void *unused)
 
 int mc_agent_thread_start(const char *key, const char *job_id)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
     if (started)
         return MC_OK;
     snprintf(thread_key, sizeof thread_key, "%s", key);
     /* It is from a segment, which may be damaged and lack the terminating 0. */
     snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    /* Signals are for the process's other threads. */
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS); /* of a board that somebody shortens: mc_board_outlive handles it */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, &attributes, be_agent, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    /* SIGBUS of a board that somebody shortens: mc_board_outlive handles it. */
+    started = mc_thread_start(&thread, STACK_BYTES, SIGBUS, be_agent, NULL) == 0;
     owner_pid = (int)getpid();
     return started ? MC_OK : MC_E_FULL;
 }

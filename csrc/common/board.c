@@ -3,6 +3,7 @@
 
 #include "common/options.h"
 #include "common/proc.h"
+#include "common/words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,11 +34,6 @@ int mc_board_path(char *path, size_t size)
     char key[32];
     snprintf(key, sizeof key, "abi%d", MC_ABI_VERSION);
     return mc_shm_path(path, size, key, "board");
-}
-
-static int board_path(char *path)
-{
-    return mc_board_path(path, MC_PATH_LEN);
 }
 
 /* Make a complete board under a temporary name, then link it: nobody ever sees half a board. */
@@ -86,7 +82,7 @@ static int map_board(mc_board **out, const char *path)
 int mc_board_open(mc_board **out)
 {
     char path[MC_PATH_LEN];
-    int status = board_path(path);
+    int status = mc_board_path(path, sizeof path);
     for (int i = 0; status == MC_OK && i < 3; i++) {
         status = map_board(out, path);
         if (status == MC_OK)
@@ -134,7 +130,7 @@ int mc_board_current(const mc_board *board)
     char path[MC_PATH_LEN];
     struct stat status;
     uint64_t mark = 0;
-    if (board_path(path) != MC_OK)
+    if (mc_board_path(path, sizeof path) != MC_OK)
         return 0;
     int fd = mc_shm_open(path, O_RDONLY, 0);
     if (fd < 0)
@@ -157,7 +153,7 @@ static int owner_alive(uint64_t owner)
     if (pid <= 0)
         return 0;
     /* Where /proc hides processes of other users (hidepid), we only know whether the process exists. */
-    if (mc_proc_read_stat(&stat, pid, 0) != MC_OK)
+    if (mc_proc_read_stat(&stat, pid) != MC_OK)
         return kill(pid, 0) != 0 && errno == EPERM;
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)owner;
 }
@@ -196,8 +192,7 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->want_duration_ns, 0);
     STORE(slot->want_period_ns, 0);
     STORE(slot->books, 0);
-    for (size_t i = 0; i < sizeof slot->cpu_mask / sizeof *slot->cpu_mask; i++)
-        STORE(slot->cpu_mask[i], 0);
+    mc_words_store(slot->cpu_mask, (uint64_t[MC_N_CPU_WORDS]){0}, sizeof slot->cpu_mask);
     store_name(slot, job_id);
     mc_slot_reserve(slot, &(mc_reservation){0});
     mc_slot_book(slot, &(mc_booking){0, 0, 0});
@@ -248,7 +243,7 @@ void mc_board_remove_if_empty(mc_board *board)
         if (LOAD(board->slots[i].owner))
             return;
     /* A job that claims a slot just now finds its board gone when it wakes next, and moves to a new one. */
-    if (mc_board_current(board) && board_path(path) == MC_OK)
+    if (mc_board_current(board) && mc_board_path(path, sizeof path) == MC_OK)
         unlink(path);
 }
 
@@ -289,13 +284,7 @@ void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
     /* It is odd already if the last owner died while writing. */
     uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
     __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
-    STORE(slot->epoch, reservation->epoch);
-    STORE(slot->t0, reservation->t0);
-    STORE(slot->t1, reservation->t1);
-    STORE(slot->request.level_thousandths, reservation->request.level_thousandths);
-    STORE(slot->request.n_bubbles, reservation->request.n_bubbles);
-    for (int i = 0; i < MC_N_SHARE_WORDS; i++)
-        STORE(slot->request.shares[i], reservation->request.shares[i]);
+    mc_words_store(&slot->reservation, reservation, sizeof *reservation);
     STORE(slot->seq, odd + 1);
 }
 
@@ -303,13 +292,7 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 {
     for (int i = 0; i < N_READ_TRIES; i++) {
         uint64_t before = LOAD(slot->seq);
-        out->epoch = LOAD(slot->epoch);
-        out->t0 = LOAD(slot->t0);
-        out->t1 = LOAD(slot->t1);
-        out->request.level_thousandths = LOAD(slot->request.level_thousandths);
-        out->request.n_bubbles = LOAD(slot->request.n_bubbles);
-        for (int k = 0; k < MC_N_SHARE_WORDS; k++)
-            out->request.shares[k] = LOAD(slot->request.shares[k]);
+        mc_words_load(out, &slot->reservation, sizeof *out);
         if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
             return MC_OK;
     }
@@ -340,28 +323,16 @@ int mc_slot_booking(mc_slot *slot, mc_booking *out)
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)
 {
-    STORE(slot->ack.epoch, 0);
-    STORE(slot->ack.t_told, ack->t_told);
-    STORE(slot->ack.t_resume, ack->t_resume);
-    STORE(slot->ack.moved_ns, ack->moved_ns);
-    STORE(slot->ack.has_pressed, ack->has_pressed);
-    STORE(slot->ack.n_lines, ack->n_lines);
-    STORE(slot->ack.press_cpu_ns, ack->press_cpu_ns);
+    mc_ack unnumbered = *ack;
+    unnumbered.epoch = 0;
+    mc_words_store(&slot->ack, &unnumbered, sizeof unnumbered);
     STORE(slot->ack.epoch, ack->epoch);
 }
 
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
 {
-    if (LOAD(slot->ack.epoch) != epoch)
-        return MC_E_GONE;
-    out->epoch = epoch;
-    out->t_told = LOAD(slot->ack.t_told);
-    out->t_resume = LOAD(slot->ack.t_resume);
-    out->moved_ns = LOAD(slot->ack.moved_ns);
-    out->has_pressed = LOAD(slot->ack.has_pressed);
-    out->n_lines = LOAD(slot->ack.n_lines);
-    out->press_cpu_ns = LOAD(slot->ack.press_cpu_ns);
-    return LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
+    mc_words_load(out, &slot->ack, sizeof *out);
+    return out->epoch == epoch && LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
 }
 
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)

@@ -4,11 +4,6 @@
 
 #include "common/mpicoloc.h"
 
-typedef struct mc_reservation {
-    uint64_t epoch, t0, t1;
-    mc_press_request request;
-} mc_reservation;
-
 /* How many bubbles the job in that slot is asked to press. */
 static inline int mc_press_share(const mc_press_request *request, int i_slot)
 {

@@ -22,6 +22,8 @@ int mc_shm_map(void **out, const char *path, size_t size_bytes, int create);
 void mc_shm_unmap(void *map, size_t size_bytes);
 /* Map a rank's segment; NULL: it is not complete yet, or none of this version. Unmap it with mc_shm_unmap. */
 mc_segment *mc_segment_map(const char *path);
+/* The same for a node file. */
+mc_node *mc_node_map(const char *path);
 /* Path of a file beside the profile: <profile without .h5><suffix>. out_path comes from a segment and may lack its
    terminating 0. */
 int mc_path_beside(char *path, size_t size, const char *out_path, const char *suffix);

@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 25,
+    MC_ABI_VERSION = 26,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -320,8 +320,7 @@ typedef struct mc_gate {
     uint64_t deadline_ns; /* pauses end here */
     uint64_t epoch;       /* which shutter the pause is for */
     uint64_t n_acks;      /* threads that entered the handler for this epoch */
-    uint64_t t_first_enter, t_last_enter;
-    uint64_t t_first_resume, t_last_resume;
+    uint64_t t_first_enter, t_first_resume;
 } mc_gate;
 
 /* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners

@@ -102,6 +102,12 @@ typedef struct mc_press_request {
     uint64_t shares[MC_N_SHARE_WORDS]; /* how many of them each presses: a byte for each slot */
 } mc_press_request;
 
+/* A shutter that a job takes next, from t0 to t1. */
+typedef struct mc_reservation {
+    uint64_t epoch, t0, t1;
+    mc_press_request request;
+} mc_reservation;
+
 /* A job's acknowledgement of another job's shutter. */
 typedef struct mc_ack {
     uint64_t epoch, t_told; /* its threads had been signalled at t_told */
@@ -119,9 +125,8 @@ typedef struct mc_slot {
     uint64_t owner;     /* pid << 32 | low half of the agent's start ticks; 0: free */
     uint64_t heartbeat; /* 0: the rest is not filled in yet */
     uint64_t t_joined;
-    uint64_t seq; /* odd while the reservation below is being written */
-    uint64_t epoch, t0, t1;
-    mc_press_request request; /* part of the reservation */
+    uint64_t seq; /* odd while the reservation is being written */
+    mc_reservation reservation;
     mc_press_offer offer;
     mc_booking booking;
     uint64_t books; /* 1: the job is on several nodes and books its shutters, so it takes no instant of the grid */
@@ -159,7 +164,6 @@ int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
 /* Ranks of this job on this node: all that were ever seen, those alive, those in MPI_Finalize. */
 void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
-mc_node *mc_agent_node(mc_agent *agent);
 /* Shutters of a job on several nodes, for its coordinator. The agent's answers appear in the node file soon after. */
 void mc_common_state(mc_agent *agent, uint64_t state);
 void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);

@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Of /proc/PID/status: a user may have thousands of groups, which come before the signals. */
@@ -31,11 +30,15 @@ struct dirent64_raw {
     char name[];
 };
 
+uint64_t mc_clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec : 0;
+}
+
 uint64_t mc_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return mc_clock_ns(CLOCK_MONOTONIC);
 }
 
 void mc_nap_until(uint64_t t_ns, int *wake)
@@ -90,13 +93,10 @@ ssize_t mc_proc_read_text(const char *path, char *text, size_t size)
     return n;
 }
 
-int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid)
+int mc_proc_read_stat(mc_proc_stat *out, int pid)
 {
     char path[64], text[1024];
-    if (tid)
-        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
-    else
-        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
     char *field = strrchr(text, ')'); /* the name may contain blanks and brackets */
@@ -112,7 +112,7 @@ int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid)
 int mc_proc_alive(int pid, uint64_t start_ticks)
 {
     mc_proc_stat stat;
-    if (pid <= 0 || mc_proc_read_stat(&stat, pid, 0) != MC_OK)
+    if (pid <= 0 || mc_proc_read_stat(&stat, pid) != MC_OK)
         return 0;
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
 }

@@ -6,7 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
+/* A clock's time, ns; 0: it cannot be read, as that of a process that has ended. */
+uint64_t mc_clock_ns(clockid_t clock);
 /* CLOCK_MONOTONIC. */
 uint64_t mc_now_ns(void);
 
@@ -26,8 +29,8 @@ typedef struct mc_proc_stat {
     uint64_t start_ticks;
 } mc_proc_stat;
 
-/* tid 0: the process. Returns MC_OK or MC_E_GONE. */
-int mc_proc_read_stat(mc_proc_stat *out, int pid, int tid);
+/* Returns MC_OK or MC_E_GONE. */
+int mc_proc_read_stat(mc_proc_stat *out, int pid);
 
 /* 1 if a process with this pid runs that started at that time. Only the low halves of the times are compared, as the
    board stores no more. A zombie is not alive. */

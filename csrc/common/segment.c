@@ -99,16 +99,27 @@ void mc_shm_unmap(void *map, size_t size_bytes)
         munmap(map, size_bytes);
 }
 
-mc_segment *mc_segment_map(const char *path)
+/* Segments and node files both begin with magic and version. */
+static void *map_complete(const char *path, size_t size_bytes)
 {
     void *map;
-    if (mc_shm_map(&map, path, sizeof(mc_segment), 0) != MC_OK)
+    if (mc_shm_map(&map, path, size_bytes, 0) != MC_OK)
         return NULL;
-    mc_segment *segment = map;
-    if (__atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) == MC_MAGIC && segment->abi_version == MC_ABI_VERSION)
-        return segment;
-    mc_shm_unmap(map, sizeof *segment);
+    const uint32_t *head = map;
+    if (__atomic_load_n(&head[0], __ATOMIC_ACQUIRE) == MC_MAGIC && head[1] == MC_ABI_VERSION)
+        return map;
+    mc_shm_unmap(map, size_bytes);
     return NULL;
+}
+
+mc_segment *mc_segment_map(const char *path)
+{
+    return map_complete(path, sizeof(mc_segment));
+}
+
+mc_node *mc_node_map(const char *path)
+{
+    return map_complete(path, sizeof(mc_node));
 }
 
 void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *complaint)

@@ -144,10 +144,8 @@ uint32_t mc_peer_find(mc_tables *tables, int peer, uint32_t size_class)
     uint64_t key = mc_mix(((uint64_t)(uint32_t)peer << 8) ^ size_class);
     uint32_t i = probe(tables->peers, sizeof *tables->peers, tables->n_peers, key, &is_new);
     if (is_new) {
-        mc_peer_row *row = &tables->peers[i];
-        row->peer = peer;
-        row->size_class = size_class;
-        publish(&row->key, key);
+        tables->peers[i] = (mc_peer_row){.peer = peer, .size_class = size_class};
+        publish(&tables->peers[i].key, key);
     }
     return i;
 }
@@ -161,13 +159,9 @@ uint32_t mc_collective_find(mc_tables *tables, uint64_t group, uint64_t to_group
     uint64_t key = mc_mix(groups ^ ((uint64_t)call << 48) ^ ((uint64_t)(uint32_t)root << 8) ^ size_class);
     uint32_t i = probe(tables->collectives, sizeof *tables->collectives, tables->n_collectives, key, &is_new);
     if (is_new) {
-        mc_collective_row *row = &tables->collectives[i];
-        row->group = group;
-        row->to_group = to_group;
-        row->call = call;
-        row->root = root;
-        row->size_class = size_class;
-        publish(&row->key, key);
+        tables->collectives[i] = (mc_collective_row){
+            .group = group, .to_group = to_group, .call = call, .root = root, .size_class = size_class};
+        publish(&tables->collectives[i].key, key);
     }
     return i;
 }
@@ -298,6 +292,17 @@ mc_tables mc_lane_tables(mc_segment *segment, int i_lane)
     return (mc_tables){&lane->head,     lane->sites,      lane->peers,      lane->cycles,      lane->collectives,
                        lane->parts,     MC_N_SMALL_SITES, MC_N_SMALL_PEERS, MC_N_SMALL_CYCLES, MC_N_SMALL_COLLECTIVES,
                        MC_N_SMALL_PARTS};
+}
+
+const mc_lane_head *mc_lane_of_thread(mc_segment *segment, int tid)
+{
+    uint64_t n_lanes = __atomic_load_n(&segment->n_lanes, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < MC_N_ALL_LANES && (uint64_t)i < n_lanes; i++) {
+        const mc_lane_head *head = mc_lane_tables(segment, i).head;
+        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)tid)
+            return head;
+    }
+    return NULL;
 }
 
 size_t mc_lane_offset(int i_lane)

@@ -23,6 +23,9 @@ enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
 
 mc_tables mc_lane_tables(mc_segment *segment, int i_lane);
 
+/* The lane of another process's thread; NULL: it has none. Reads no lane that has no room in the file. */
+const mc_lane_head *mc_lane_of_thread(mc_segment *segment, int tid);
+
 /* Where lane i begins in its segment, and how large it is. */
 size_t mc_lane_offset(int i_lane);
 size_t mc_lane_size(int i_lane);

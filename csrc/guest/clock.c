@@ -1,11 +1,9 @@
 #define _GNU_SOURCE
 #include "guest/clock.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 enum { RENEW_NS = 250000000 };
 
@@ -41,14 +39,11 @@ static int read_pair(uint64_t *ticks, uint64_t *ns)
 /* Use the counter only if the kernel itself trusts it as the clock of all processors, and lets programs read it. */
 static int kernel_trusts_it(void)
 {
-    char name[16] = "";
+    static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    char name[16];
     int mode = 0;
-    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, name, sizeof name - 1);
-    close(fd);
-    return n >= 4 && strncmp(name, "tsc\n", 4) == 0 && prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_ENABLE;
+    return mc_proc_read_text(path, name, sizeof name) > 0 && strcmp(name, "tsc\n") == 0 &&
+           prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_ENABLE;
 }
 
 __attribute__((constructor)) static void read_first(void)
@@ -81,23 +76,18 @@ static void renew_rate(mc_clock *clock)
         atomic_store_explicit(&latest_rate, rate, memory_order_relaxed);
 }
 
+#endif
+
 void mc_clock_renew(mc_clock *clock)
 {
     clock->due_ns = clock->latest_ns + RENEW_NS;
+#ifdef MC_HAS_TSC
     if (atomic_load_explicit(&is_usable, memory_order_relaxed))
         renew_rate(clock);
     if (!atomic_load_explicit(&is_usable, memory_order_relaxed))
         clock->ns_per_tick_q32 = 0;
-}
-
-#else
-
-void mc_clock_renew(mc_clock *clock)
-{
-    clock->due_ns = clock->latest_ns + RENEW_NS;
-}
-
 #endif
+}
 
 void mc_clock_start(mc_clock *clock)
 {

@@ -167,31 +167,24 @@ static int others_wait(const ucontext_t *context)
 
 /* For a signal handler: if only its signal interrupted a system call that the kernel does not restart itself, make
    the call begin again when the handler returns. Calls that may wait for signals: `pause`, and those whose mask lets
-   no signal in, restart only if `just_begun`; the others never. Async-signal-safe. Returns 1 if the call restarts. */
-static int restart_call(ucontext_t *context, int just_begun)
+   no signal in, restart only if `just_begun`; the others never. Async-signal-safe. */
+static void restart_call(ucontext_t *context, int just_begun)
 {
     greg_t *registers = context->uc_mcontext.gregs;
     unsigned char code[N_BEFORE];
-    if (registers[REG_RAX] != -EINTR)
-        return 0;
     /* The page before may not be mapped, and code need not be readable. */
-    if (!read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
-        return 0;
+    if (registers[REG_RAX] != -EINTR || !read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
+        return;
     long number = number_of(code);
     if (number < 0 || !may_begin_again(number, context, just_begun) || others_wait(context))
-        return 0;
+        return;
     registers[REG_RAX] = number;
     registers[REG_RIP] -= N_SYSCALL;
-    return 1;
 }
 
 #else
 
-static int restart_call(ucontext_t *context, int just_begun)
-{
-    (void)context, (void)just_begun;
-    return 0;
-}
+#define restart_call(context, just_begun) ((void)(context), (void)(just_begun))
 
 #endif
 
@@ -202,13 +195,6 @@ static void keep_lowest(uint64_t *field, uint64_t value)
     uint64_t seen = __atomic_load_n(field, __ATOMIC_RELAXED);
     while ((seen == 0 || value < seen) &&
            !__atomic_compare_exchange_n(field, &seen, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
-}
-
-static void keep_highest(uint64_t *field, uint64_t value)
-{
-    uint64_t seen = __atomic_load_n(field, __ATOMIC_RELAXED);
-    while (value > seen && !__atomic_compare_exchange_n(field, &seen, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
@@ -248,7 +234,6 @@ static int pass_gate(const ucontext_t *context)
     uint64_t deadline = __atomic_load_n(&gate->deadline_ns, __ATOMIC_RELAXED), max_ns = gate->max_ns;
     __atomic_fetch_add(&gate->n_acks, 1, __ATOMIC_RELAXED);
     keep_lowest(&gate->t_first_enter, now);
-    keep_highest(&gate->t_last_enter, now);
     mc_patch_register_thread();
     if (mc_patch_is_asked()) {
         mc_patch_take_part();
@@ -257,10 +242,8 @@ static int pass_gate(const ucontext_t *context)
         uint64_t until = deadline - now > max_ns ? now + max_ns : deadline;
         uint64_t t = stand_still(now, until, &context->uc_sigmask, &n_handled);
         account(t - now);
-        if (__atomic_load_n(&gate->epoch, __ATOMIC_RELAXED) == epoch) {
+        if (__atomic_load_n(&gate->epoch, __ATOMIC_RELAXED) == epoch)
             keep_lowest(&gate->t_first_resume, t);
-            keep_highest(&gate->t_last_resume, t);
-        }
     }
     return n_handled;
 }

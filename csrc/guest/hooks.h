@@ -65,10 +65,6 @@ typedef struct mc_identity {
 #define MC_STACK() __builtin_dwarf_cfa()
 #endif
 
-/* 1 for the outermost call of this thread: one mc_leave... must follow. 0 for a call that the MPI library makes
-   itself: the wrapper passes it through. */
-static inline int mc_enter(mc_frame *frame, uint32_t call, void *site);
-
 /* Another tool stands between this library and MPI. It must see every call too, but its own calls must not count. */
 extern int mc_is_chained;
 /* The thread is inside the library's MPI_Finalize: nothing is recorded any more. */
@@ -95,6 +91,8 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 /* stack: address in the wrapper's own stack frame. */
 int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
+/* 1 for the outermost call of this thread: one mc_leave... must follow. 0 for a call that the MPI library makes
+   itself: the wrapper passes it through. */
 static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
 {
     return mc_enter_timed(frame, call, site, MC_STACK());
@@ -276,12 +274,12 @@ int mc_gate_install(mc_segment *segment);
    system-call filters or fewer may use hardware counters without harm. */
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 
-/* start_keeper.c: the keeper's identity, for ranks that have not started it themselves. */
+/* start_keeper.c: the keeper's identity, also for ranks that have not started it themselves. */
 typedef struct mc_keeper_id {
-    uint64_t pid, start_ticks; /* pid 0: not known */
+    int64_t pid; /* 0: not known */
+    uint64_t start_ticks;
 } mc_keeper_id;
-mc_keeper_id mc_keeper_get(void);
-void mc_keeper_set(mc_keeper_id id);
+extern mc_keeper_id mc_the_keeper;
 
 /* start_keeper.c: after mc_stop, sleep until the profile (or this node's part of it) is written, or nobody is left
    to write it. is_node_first: this rank tells the keeper that all ranks of the node wait. is_first: first rank of

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* For programs that ask whether this library is there (mpicoloc/regions.py). */
@@ -108,14 +107,11 @@ static void set_processors(mc_segment *s)
     memset(set, 0, sizeof set);
     sched_getaffinity(0, sizeof set, set);
     s->n_cores = CPU_COUNT_S(sizeof set, set);
-    for (int i = 0; i < (int)(8 * sizeof s->cpu_mask); i++)
-        if (CPU_ISSET_S((size_t)i, sizeof set, set))
-            s->cpu_mask[i / 64] |= 1ull << (i % 64);
+    memcpy(s->cpu_mask, set, sizeof s->cpu_mask);
 }
 
 static void fill(mc_segment *s, const mc_identity *identity)
 {
-    struct timespec wall;
     mc_proc_stat stat;
     s->abi_version = MC_ABI_VERSION;
     copy_text(s->key, sizeof s->key, identity->key);
@@ -132,10 +128,9 @@ static void fill(mc_segment *s, const mc_identity *identity)
     s->n_nodes = identity->n_nodes;
     s->mode = identity->mode;
     s->pid = getpid();
-    if (mc_proc_read_stat(&stat, s->pid, 0) == MC_OK)
+    if (mc_proc_read_stat(&stat, s->pid) == MC_OK)
         s->pid_start_ticks = stat.start_ticks;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    s->start_realtime_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
+    s->start_realtime_ns = (int64_t)mc_clock_ns(CLOCK_REALTIME);
     s->t_init = mc_now_ns();
     s->n_lanes = 1;
     s->sampling.alone = 1; /* until the agent has seen the board */

@@ -23,8 +23,7 @@ static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_SECOND_NS = 100000000
 enum { NAP_PART = 32 };
 static const uint64_t NAP_MIN_NS = 1000000u, NAP_MAX_NS = 50000000u;
 
-static int keeper_pid; /* 0: not known */
-static uint64_t keeper_ticks;
+mc_keeper_id mc_the_keeper;
 
 static int own_folder(char *folder, size_t size)
 {
@@ -99,8 +98,8 @@ static void read_pid(int fd)
     do
         n = read(fd, text, sizeof text - 1);
     while (n < 0 && errno == EINTR);
-    keeper_pid = n > 0 ? atoi(text) : 0;
-    keeper_ticks = keeper_pid > 0 && mc_proc_read_stat(&stat, keeper_pid, 0) == MC_OK ? stat.start_ticks : 0;
+    int pid = n > 0 ? atoi(text) : 0;
+    mc_the_keeper = (mc_keeper_id){pid, pid > 0 && mc_proc_read_stat(&stat, pid) == MC_OK ? stat.start_ticks : 0};
 }
 
 static int spawn(pid_t *pid, const char *program, char **arguments, int fd_out)
@@ -169,12 +168,14 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
 static int keeper_gone(void)
 {
     mc_proc_stat now;
-    if (keeper_pid <= 0)
+    int pid = (int)mc_the_keeper.pid;
+    uint64_t ticks = mc_the_keeper.start_ticks;
+    if (pid <= 0)
         return 0;
-    if (kill(keeper_pid, 0) != 0)
+    if (kill(pid, 0) != 0)
         return errno == ESRCH;
-    return mc_proc_read_stat(&now, keeper_pid, 0) == MC_OK &&
-           (now.state == 'Z' || now.state == 'X' || (keeper_ticks && now.start_ticks != keeper_ticks));
+    return mc_proc_read_stat(&now, pid) == MC_OK &&
+           (now.state == 'Z' || now.state == 'X' || (ticks && now.start_ticks != ticks));
 }
 
 /* The mapping of our own segment remains when a system-call filter, or somebody who deletes files, keeps us from the
@@ -215,8 +216,8 @@ void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
 {
     if (!mc_the_segment)
         return;
-    if (is_node_first && keeper_pid > 0)
-        kill(keeper_pid, SIGURG);
+    if (is_node_first && mc_the_keeper.pid > 0)
+        kill((pid_t)mc_the_keeper.pid, SIGURG);
     uint64_t profile = await_profile(key, is_node_first);
     if (!is_first || profile == MC_PROFILE_WRITTEN)
         return;
@@ -224,19 +225,9 @@ void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
     if (profile == MC_PROFILE_FAILED)
         fprintf(stderr, "mpicoloc: %.*s\n", MC_COMPLAINT_LEN - 1, mc_the_segment->complaint);
     else if (keeper_gone())
-        fprintf(stderr, "mpicoloc: no profile was written: its keeper was killed (process %d)\n", keeper_pid);
+        fprintf(stderr, "mpicoloc: no profile was written: its keeper was killed (process %d)\n",
+                (int)mc_the_keeper.pid);
     else
         fprintf(stderr, "mpicoloc: the profile is not written after %d s, and the job waits no longer: %.*s\n",
                 (int)(WAIT_PROFILE_NS / 1000000000u), MC_PATH_LEN - 1, mc_the_segment->out_path);
-}
-
-mc_keeper_id mc_keeper_get(void)
-{
-    return (mc_keeper_id){(uint64_t)keeper_pid, keeper_ticks};
-}
-
-void mc_keeper_set(mc_keeper_id id)
-{
-    keeper_pid = (int)id.pid;
-    keeper_ticks = id.start_ticks;
 }

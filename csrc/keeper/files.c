@@ -14,11 +14,6 @@
 
 enum { PAGE_BYTES = 4096 };
 
-static int path_of(char *path, const mc_keeper *k, const char *what)
-{
-    return mc_shm_path(path, MC_PATH_LEN, k->key, what);
-}
-
 /* Pages of zeros stay holes. */
 static int write_pages(int fd, const char *map, size_t n_bytes)
 {
@@ -36,7 +31,7 @@ static int write_pages(int fd, const char *map, size_t n_bytes)
 static int restore(const mc_keeper *k, const char *what, const void *map, size_t n_known, size_t size_bytes)
 {
     char path[MC_PATH_LEN];
-    if (path_of(path, k, what) != MC_OK)
+    if (mc_shm_path(path, sizeof path, k->key, what) != MC_OK)
         return 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) /* normally it exists */
@@ -76,7 +71,8 @@ void mc_files_make_node(const mc_keeper *k)
 {
     char path[MC_PATH_LEN];
     void *map;
-    if (k->node || path_of(path, k, "node") != MC_OK || mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
+    if (k->node || mc_shm_path(path, sizeof path, k->key, "node") != MC_OK ||
+        mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
     /* Memory may have been the reason that there is no agent: a SIGBUS here would leave all the job's files behind.
        There are no shutters, so their part stays a hole. */
@@ -110,7 +106,7 @@ void mc_files_remove(mc_keeper *k, int is_end)
        coordinator. */
     static const char *const whats[] = {"node", "log", "checkpoint", "init", "off"};
     for (size_t i = 0; i < (is_end ? 5 : 3); i++)
-        if (path_of(path, k, whats[i]) == MC_OK)
+        if (mc_shm_path(path, sizeof path, k->key, whats[i]) == MC_OK)
             unlink(path);
     mc_rank_files_scan(k->key, remove_segment, NULL);
 }
@@ -132,7 +128,7 @@ void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size)
 {
     static const char own[] = "mpicoloc: ";
     char path[MC_PATH_LEN], line[MC_COMPLAINT_LEN], last[MC_COMPLAINT_LEN] = "no reason given";
-    int fd = path_of(path, k, "log") == MC_OK ? mc_shm_open(path, O_RDONLY, 1) : -1;
+    int fd = mc_shm_path(path, sizeof path, k->key, "log") == MC_OK ? mc_shm_open(path, O_RDONLY, 1) : -1;
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
     while (file && fgets(line, sizeof line, file))
         if (line[strspn(line, " \r\n")])

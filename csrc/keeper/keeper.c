@@ -39,24 +39,7 @@ enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
    for the other segments, and for a coordinator to write what it can. */
 static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
-static int path_of(char *path, const mc_keeper *k, const char *what)
-{
-    return mc_shm_path(path, MC_PATH_LEN, k->key, what);
-}
-
 /* ---- looking ---- */
-
-static mc_node *map_node(const char *path)
-{
-    void *map;
-    if (mc_shm_map(&map, path, sizeof(mc_node), 0) != MC_OK)
-        return NULL;
-    mc_node *node = map;
-    if (__atomic_load_n(&node->magic, __ATOMIC_ACQUIRE) == MC_MAGIC && node->abi_version == MC_ABI_VERSION)
-        return node;
-    mc_shm_unmap(map, sizeof *node);
-    return NULL;
-}
 
 static void add_rank(void *data, int world_rank, const char *path)
 {
@@ -86,8 +69,8 @@ static void find_ranks(mc_keeper *k)
 static void find_node(mc_keeper *k)
 {
     char path[MC_PATH_LEN];
-    if (!k->node && path_of(path, k, "node") == MC_OK)
-        k->node = map_node(path);
+    if (!k->node && mc_shm_path(path, sizeof path, k->key, "node") == MC_OK)
+        k->node = mc_node_map(path);
     if (k->node)
         k->node->keeper_pid = (int32_t)getpid();
 }
@@ -243,7 +226,7 @@ static int coordinator_alive(const mc_keeper *k)
     int pid = k->node ? k->node->coordinator_pid : 0;
     if (!pid && k->node && k->node->agent_pid != (int)getpid())
         pid = k->node->agent_pid; /* the coordinator is the agent; it did not wait for us */
-    return pid && mc_proc_read_stat(&stat, pid, 0) == MC_OK && stat.state != 'Z';
+    return pid && mc_proc_read_stat(&stat, pid) == MC_OK && stat.state != 'Z';
 }
 
 static void wait_coordinator(mc_keeper *k)

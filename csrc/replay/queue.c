@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "replay/sim.h"
@@ -21,13 +22,12 @@ void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected)
 static void grow_pool(rp_sim *sim)
 {
     rp_queue *q = &sim->queue;
-    uint32_t n = q->pool_room ? 2 * q->pool_room : 4096;
-    q->pool = rp_grown(sim, q->pool, q->pool_room, n, sizeof *q->pool);
-    for (uint32_t i = n; i-- > q->pool_room;) {
+    uint32_t n_before = q->pool_room;
+    q->pool = rp_doubled(sim, q->pool, &q->pool_room, sizeof *q->pool);
+    for (uint32_t i = q->pool_room; i-- > n_before;) {
         q->pool[i].next = q->free;
         q->free = i;
     }
-    q->pool_room = n;
 }
 
 static void push_ring(rp_sim *sim, uint32_t place, rp_event event)
@@ -47,11 +47,8 @@ static void push_ring(rp_sim *sim, uint32_t place, rp_event event)
 static void push_far(rp_sim *sim, int64_t t_ps, rp_event event)
 {
     rp_queue *q = &sim->queue;
-    if (q->n_far == q->far_room) {
-        uint32_t n = q->far_room ? 2 * q->far_room : 256;
-        q->far = rp_grown(sim, q->far, q->far_room, n, sizeof *q->far);
-        q->far_room = n;
-    }
+    if (q->n_far == q->far_room)
+        q->far = rp_doubled(sim, q->far, &q->far_room, sizeof *q->far);
     uint32_t i = q->n_far++;
     for (uint32_t up; i > 0 && q->far[up = (i - 1) / 2].t_ps > t_ps; i = up)
         q->far[i] = q->far[up];
@@ -77,12 +74,18 @@ static rp_event pop_far(rp_queue *q)
 static void push_now(rp_sim *sim, rp_event event)
 {
     rp_queue *q = &sim->queue;
-    if (q->n_now == q->now_room) {
-        uint32_t n = q->now_room ? 2 * q->now_room : 256;
-        q->now = rp_grown(sim, q->now, q->now_room, n, sizeof *q->now);
-        q->now_room = n;
-    }
+    if (q->n_now == q->now_room)
+        q->now = rp_doubled(sim, q->now, &q->now_room, sizeof *q->now);
     q->now[q->n_now++] = event;
+}
+
+/* Move event i down to its place among those before it, which are sorted. */
+static void settle_event(rp_event *events, uint32_t i)
+{
+    rp_event event = events[i];
+    for (; i > 0 && events[i - 1].key > event.key; i--)
+        events[i] = events[i - 1];
+    events[i] = event;
 }
 
 /* Into the current bucket, behind what is already done. */
@@ -90,10 +93,7 @@ static void insert_now(rp_sim *sim, rp_event event)
 {
     rp_queue *q = &sim->queue;
     push_now(sim, event);
-    uint32_t i = q->n_now - 1;
-    for (; i > q->i_now && q->now[i - 1].key > event.key; i--)
-        q->now[i] = q->now[i - 1];
-    q->now[i] = event;
+    settle_event(q->now + q->i_now, q->n_now - 1 - q->i_now);
 }
 
 void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event)
@@ -129,31 +129,13 @@ static void swap_events(rp_event *a, rp_event *b)
     *b = event;
 }
 
-static void insertion_sort(rp_event *events, uint32_t n)
+static int by_key(const void *a, const void *b)
 {
-    for (uint32_t i = 1; i < n; i++) {
-        rp_event event = events[i];
-        uint32_t k = i;
-        for (; k > 0 && events[k - 1].key > event.key; k--)
-            events[k] = events[k - 1];
-        events[k] = event;
-    }
+    uint64_t key_a = ((const rp_event *)a)->key, key_b = ((const rp_event *)b)->key;
+    return (key_a > key_b) - (key_a < key_b);
 }
 
-static void sift_down(rp_event *events, uint32_t i, uint32_t n)
-{
-    rp_event event = events[i];
-    for (uint32_t down; (down = 2 * i + 1) < n; i = down) {
-        if (down + 1 < n && events[down + 1].key > events[down].key)
-            down++;
-        if (event.key >= events[down].key)
-            break;
-        events[i] = events[down];
-    }
-    events[i] = event;
-}
-
-/* Quicksort; what it divides badly is left to a heap. */
+/* Quicksort without calls for comparisons; what it divides badly is left to the C library. */
 static void sort_events(rp_event *events, uint32_t n, int n_divisions)
 {
     while (n > 24 && n_divisions-- > 0) {
@@ -173,16 +155,10 @@ static void sort_events(rp_event *events, uint32_t n, int n_divisions)
         events += i;
         n -= i;
     }
-    if (n <= 24) {
-        insertion_sort(events, n);
-        return;
-    }
-    for (uint32_t i = n / 2; i-- > 0;)
-        sift_down(events, i, n);
-    for (uint32_t last = n - 1; last > 0; last--) {
-        swap_events(&events[0], &events[last]);
-        sift_down(events, 0, last);
-    }
+    if (n > 24)
+        qsort(events, n, sizeof *events, by_key);
+    for (uint32_t i = 1; i < n && n <= 24; i++)
+        settle_event(events, i);
 }
 
 /* Where an event will look first: fetched together, while the events are sorted. */

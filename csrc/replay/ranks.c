@@ -298,12 +298,8 @@ static void record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
 {
     if (sim->job_n_runs[rank->job] > 0)
         return;
-    if (sim->result.n_marks == sim->n_mark_room) {
-        int64_t n = sim->n_mark_room ? 2 * sim->n_mark_room : 1024;
-        sim->marks = rp_grown(sim, sim->marks, (size_t)sim->n_mark_room, (size_t)n, sizeof *sim->marks);
-        sim->result.marks = sim->marks;
-        sim->n_mark_room = n;
-    }
+    if (sim->result.n_marks == sim->n_mark_room)
+        sim->result.marks = sim->marks = rp_doubled(sim, sim->marks, &sim->n_mark_room, sizeof *sim->marks);
     sim->marks[sim->result.n_marks++] = (rp_mark){value, sim->now, rank->job, rank->number};
 }
 

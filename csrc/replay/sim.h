@@ -206,7 +206,6 @@ struct rp_sim {
     rp_in_lane *in;
     uint32_t vl_shift;
     uint16_t high_lanes, low_lanes;
-    int64_t half_q20;
     uint32_t *dirty; /* links to be arbitrated when all events of now are done */
     int64_t n_dirty;
     int32_t *switch_start; /* where crossbars are limited: links out of each switch, and switches that have to look */
@@ -233,7 +232,7 @@ struct rp_sim {
     int64_t *window_bytes;
     RP_RESULT_ARRAYS(RP_ARRAY_FIELD)
     rp_mark *marks;
-    int64_t n_mark_room;
+    uint32_t n_mark_room;
     rp_report reports[RP_N_REPORTS];
     size_t bytes_now, bytes_peak;
     void *kept[RP_N_KEPT];
@@ -244,6 +243,8 @@ struct rp_sim {
 /* simulation.c: without memory all leave by longjmp. What is zeroed lives until rp_close and does not grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
+/* With twice the room, or some at first. */
+void *rp_doubled(rp_sim *sim, void *old, uint32_t *n_room, size_t size);
 uint32_t rp_new_packet(rp_sim *sim);
 uint32_t rp_new_message(rp_sim *sim);
 uint32_t rp_new_receive(rp_sim *sim);

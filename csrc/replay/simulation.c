@@ -8,6 +8,8 @@
 
 /* Pools grow by doubling, so memory follows what is under way at once. */
 
+enum { RP_FIRST_ROOM = 1024 };
+
 static void count_bytes(rp_sim *sim, size_t n)
 {
     sim->bytes_now += n;
@@ -48,6 +50,14 @@ void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size)
     return made;
 }
 
+void *rp_doubled(rp_sim *sim, void *old, uint32_t *n_room, size_t size)
+{
+    size_t n = *n_room ? 2 * (size_t)*n_room : RP_FIRST_ROOM;
+    void *made = rp_grown(sim, old, *n_room, n, size);
+    *n_room = (uint32_t)n;
+    return made;
+}
+
 /* The i-th free number of n, a power of two; tests have them in another order. */
 static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
 {
@@ -59,14 +69,13 @@ static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
-        uint32_t n = sim->room ? 2 * sim->room : 1024; \
-        sim->array = rp_grown(sim, sim->array, sim->room, n, sizeof(type)); \
-        for (uint32_t i = n - sim->room; i-- > 0;) { \
-            uint32_t number = sim->room + nth_free(sim, i, n - sim->room); \
+        uint32_t n_before = sim->room; \
+        sim->array = rp_doubled(sim, sim->array, &sim->room, sizeof(type)); \
+        for (uint32_t i = sim->room - n_before; i-- > 0;) { \
+            uint32_t number = n_before + nth_free(sim, i, sim->room - n_before); \
             sim->array[number].next = sim->first_free; \
             sim->first_free = number; \
         } \
-        sim->room = n; \
     } \
     uint32_t rp_new_##name(rp_sim *sim) \
     { \

@@ -13,12 +13,6 @@
 
 enum { N_PRELOAD = 16384 };
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static int begins(const char *text, const char *start)
 {
     return strncmp(text, start, strlen(start)) == 0;
@@ -27,13 +21,13 @@ static int begins(const char *text, const char *start)
 static int is_standard_abi(struct dl_phdr_info *info, size_t size, void *unused)
 {
     (void)size, (void)unused;
-    return info->dlpi_name && begins(base_of(info->dlpi_name), "libmpi_abi.so");
+    return info->dlpi_name && begins(basename(info->dlpi_name), "libmpi_abi.so");
 }
 
 /* An interpreter loads its MPI later: assume that it is the launcher's. */
 static const char *family_of_launcher(const char *program)
 {
-    if (!begins(base_of(program), "python"))
+    if (!begins(basename(program), "python"))
         return NULL;
     if (getenv("PMIX_RANK") || getenv("OMPI_COMM_WORLD_RANK"))
         return "openmpi";
@@ -61,7 +55,7 @@ static int is_decided(char **arguments)
         at++;
     }
     for (; *arguments; arguments++)
-        if (begins(*arguments, "mpicoloc.") || strcmp(base_of(*arguments), "mpicoloc") == 0)
+        if (begins(*arguments, "mpicoloc.") || strcmp(basename(*arguments), "mpicoloc") == 0)
             return 1;
     return 0;
 }
@@ -69,7 +63,7 @@ static int is_decided(char **arguments)
 /* Put the library of this family, from our own folder, in front of LD_PRELOAD. */
 static int preload_for(char text[N_PRELOAD], const char *own, const char *family)
 {
-    int n_folder = (int)(base_of(own) - own);
+    int n_folder = (int)(basename(own) - own);
     char library[PATH_MAX];
     int n = snprintf(library, sizeof library, "%.*slibmpicoloc-%s.so", n_folder, own, family);
     if (n_folder == 0 || n >= (int)sizeof library || access(library, R_OK) != 0)
@@ -87,7 +81,7 @@ __attribute__((constructor)) static void choose(int n_arguments, char **argument
         return;
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     /* If the program was started through the loader, /proc/self/exe is the loader. */
-    if (n <= 0 || n >= (ssize_t)sizeof program - 1 || begins(base_of(program), "ld-"))
+    if (n <= 0 || n >= (ssize_t)sizeof program - 1 || begins(basename(program), "ld-"))
         return;
     const char *family = family_of(program);
     if (!family || !dladdr((void *)(uintptr_t)choose, &own) || !own.dli_fname)

@@ -46,9 +46,8 @@ static int strip_preload(char *preload)
     if (!strstr(preload, "libmpicoloc-auto.so"))
         return 0;
     for (char *entry = strtok_r(preload, ": ", &rest); entry; entry = strtok_r(NULL, ": ", &rest)) {
-        const char *slash = strrchr(entry, '/');
         size_t n = strlen(entry);
-        if (strncmp(slash ? slash + 1 : entry, "libmpicoloc-", 12) == 0)
+        if (strncmp(basename(entry), "libmpicoloc-", 12) == 0)
             continue;
         if (to != preload)
             *to++ = ':';

@@ -439,9 +439,8 @@ static int is_daemon_of_mpirun(spank_t spank)
     char **arguments = NULL;
     if (spank_get_item(spank, S_JOB_ARGV, &n_arguments, &arguments) || n_arguments < 1)
         return 0;
-    const char *slash = strrchr(arguments[0], '/'), *base = slash ? slash + 1 : arguments[0];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(base, names[i]) == 0)
+        if (strcmp(basename(arguments[0]), names[i]) == 0)
             return 1;
     return 0;
 }

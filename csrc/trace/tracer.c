@@ -4,12 +4,11 @@
 #include "common/proc.h"
 #include "common/rank_files.h"
 #include "common/ring.h"
+#include "common/threads.h"
 #include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -579,20 +578,6 @@ static void *be_tracer(void *data)
     return NULL;
 }
 
-static int start_thread(mc_tracer *tracer)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&tracer->thread, &attributes, be_tracer, tracer);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 mc_tracer *mc_tracer_start(const char *key)
 {
     if (strcmp(mc_option_text(MC_OPT_TRACE), "all") != 0)
@@ -604,7 +589,7 @@ mc_tracer *mc_tracer_start(const char *key)
     tracer->file.fd = -1;
     tracer->nap_ns = NAP_MIN_NS;
     tracer->encoder = calloc(1, sizeof *tracer->encoder);
-    if (!tracer->encoder || start_thread(tracer) != 0) {
+    if (!tracer->encoder || mc_thread_start(&tracer->thread, STACK_BYTES, 0, be_tracer, tracer) != 0) {
         free(tracer->encoder);
         free(tracer);
         return NULL;

@@ -54,13 +54,7 @@ def default_cache() -> Path:
 
 
 def mpich(cache: Path) -> Path:
-    """The folder test/mpi of MPICH's sources.
-
-    Raises
-    ------
-    Unreachable
-        If the archive is not in the cache and no server gives it.
-    """
+    """The folder test/mpi of MPICH's sources; Unreachable if no server gives the archive, nor the cache."""
     archive = cache / MPICH.file
     folder = cache / MPICH.folder / MPICH.part
     with shimlab.once.alone(archive):
@@ -72,13 +66,7 @@ def mpich(cache: Path) -> Path:
 
 
 def mpi4py(cache: Path) -> Path:
-    """The folder test of the sources of the mpi4py that is installed here.
-
-    Raises
-    ------
-    Unreachable
-        If the archive is not in the cache and pip cannot fetch it.
-    """
+    """The folder test of the sources of the mpi4py installed here; Unreachable if pip cannot fetch them."""
     version = metadata.version("mpi4py")
     archive = cache / f"mpi4py-{version}.tar.gz"
     cache.mkdir(parents=True, exist_ok=True)

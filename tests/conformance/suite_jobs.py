@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from suite_shims import processes
 
 # Addresses, process and thread ids, times, ports: what differs between two runs of the same job.
 _VARYING = (
@@ -104,10 +107,8 @@ def _wait(child: subprocess.Popen[bytes], limit_s: float) -> str:
         code = child.wait(limit_s)
     except subprocess.TimeoutExpired:
         child.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(2)
-        except subprocess.TimeoutExpired:
-            pass
         return "timeout"
     return f"exit {code}" if code >= 0 else f"signal {-code}"
 
@@ -119,26 +120,15 @@ def _kill_session(session: int) -> None:
         while (members := _members(session)) and time.monotonic() < deadline:
             time.sleep(0.02)
         for pid in members:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         if not members:
             return
 
 
 def _members(session: int) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            state, _parent, _group, its_session = stat.rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state != "Z":
-                found.append(int(entry))
-    return found
+    found = processes.matching(lambda one: processes.stat(one)[3] == str(session))
+    return list(filter(processes.is_running, found))
 
 
 def compare(name: str, run_bare: Callable[[], Outcome], run_shim: Callable[[], Outcome]) -> Comparison:

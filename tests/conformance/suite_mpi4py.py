@@ -21,18 +21,9 @@ CORE = ("test_p2p_", "test_cco_", "test_comm", "test_rma", "test_win", "test_att
 
 
 class Suite:
-    """The suite on one MPI.
+    """The suite on one MPI: "wheel" (the one beside this Python), or Debian's "openmpi" or "mpich".
 
-    Parameters
-    ----------
-    mpi : str
-        "wheel" (the MPI beside this Python), or Debian's "openmpi" or "mpich".
-    cache : Path
-        Where the sources are kept.
-    launch : Launch
-        How jobs start.
-    limit_s : float
-        For one module on all ranks.
+    `limit_s` is for one module on all ranks.
     """
 
     def __init__(self, mpi: str, cache: Path, launch: Launch, limit_s: float) -> None:

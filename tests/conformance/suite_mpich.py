@@ -97,31 +97,17 @@ def _pair(word: str) -> tuple[str, str]:
 
 def commands_of(mpi: str) -> dict[str, str]:
     """Compilers and launcher: Debian's, by suffix, else those without; "wheel": those beside this Python."""
-    names = {
-        "MPICC": "mpicc",
-        "MPICXX": "mpicxx",
-        "MPIF77": "mpif77",
-        "MPIFC": "mpif90",
-        "MPIEXEC": "mpirun",
-    }
+    names = {name.upper(): name for name in ("mpicc", "mpicxx", "mpif77")}
+    names |= {"MPIFC": "mpif90", "MPIEXEC": "mpirun"}
     if mpi == "wheel":
         return {key: str(Path(sys.prefix, "bin", name)) for key, name in names.items()}
     return {key: shutil.which(f"{name}.{mpi}") or shutil.which(name) or name for key, name in names.items()}
 
 
 class Suite:
-    """The suite, configured for one MPI in a folder of the cache.
+    """The suite, configured for one MPI (see `commands_of`), with Fortran and C++ if asked, in the cache.
 
-    Parameters
-    ----------
-    mpi : str
-        "openmpi" or "mpich": Debian's, by the suffix of their commands; "wheel": the one beside this Python.
-    cache : Path
-        Where sources and builds are kept between calls.
-    fortran : bool
-        Whether Fortran and C++ are configured as well.
-    say : callable
-        Told what is being done.
+    `say` is told what is being done.
     """
 
     def __init__(self, mpi: str, cache: Path, fortran: bool, say: Callable[[str], None]) -> None:

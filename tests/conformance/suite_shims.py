@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "mpi"), str(ROOT / "tests" / "support")]
 
+import processes  # noqa: E402, F401 for the modules beside this one
 import shimlab  # noqa: E402
 
 MODES = ("preload", "swap")
@@ -23,24 +24,12 @@ MODES = ("preload", "swap")
 
 @dataclass(frozen=True)
 class Launch:
-    """How jobs of one MPI start with the shim.
+    """How jobs of one MPI start with the shim."""
 
-    Attributes
-    ----------
-    family : shimlab.Family
-        The MPI and the shim without keeper, which starts and ends in milliseconds.
-    mode : str
-        "preload": the library alone. "swap": with a coordinator in the job's world.
-    product : bool
-        The installed library, keeper, agent and profile included.
-    folder : Path
-        Shared memory and profiles of the jobs; emptied after each.
-    """
-
-    family: shimlab.Family
-    mode: str
-    product: bool
-    folder: Path
+    family: shimlab.Family  # the MPI and the shim without keeper, which starts and ends in milliseconds
+    mode: str  # "preload": the library alone; "swap": with a coordinator in the job's world
+    product: bool  # the installed library, keeper, agent and profile included
+    folder: Path  # shared memory and profiles of the jobs; emptied after each
 
     def bare(self, n_ranks: int, words: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
         """The command without the shim; `extra` are arguments for the launcher."""

@@ -189,15 +189,7 @@ def _numbers(text: str) -> list[int]:
 def run(
     argv: Sequence[str] | None = None, family: suite_shims.shimlab.Family | None = None
 ) -> list[Row] | None:
-    """The rows, printed as they come; None where the MPI is not installed.
-
-    A `family` that is given is not built.
-
-    Raises
-    ------
-    suite_fetch.Unreachable
-        If the suite's sources cannot be fetched.
-    """
+    """The rows, printed as they come; None where the MPI is not installed. A given `family` is not built."""
     args = parse(argv)
     args.cache = args.cache.resolve()
     suite_shims.quiet_environment()

@@ -1,10 +1,10 @@
 """A short part of the suites of MPICH and of mpi4py: with the shim all comes out as without it."""
 
 import os
-import time
-from pathlib import Path
 
+import jobs
 import once
+import processes
 import pytest
 import suite_fetch
 import suite_jobs
@@ -117,22 +117,12 @@ def test_verdicts_are_those_of_the_suite():
     assert not suite_mpich.has_passed("timeout", "aborted\n", "TestErrFatal")
 
 
-def _is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_a_job_beyond_its_limit_is_ended_with_all_its_processes(tmp_path):
     script = "sh -c 'trap \"\" TERM; echo $$ >pid; sleep 300; sleep 300' & wait"
     status, _ = suite_jobs.execute(["sh", "-c", script], tmp_path, limit_s=1)
     assert status == "timeout"
     pid = (tmp_path / "pid").read_text().strip()
-    deadline_s = time.monotonic() + 20
-    while _is_alive(pid) and time.monotonic() < deadline_s:  # a killed process takes a moment to go
-        time.sleep(0.01)
-    assert not _is_alive(pid)
+    jobs.wait_until(lambda: not processes.is_running(pid), "its end")
 
 
 def test_what_varies_from_run_to_run_is_no_difference():

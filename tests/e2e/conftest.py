@@ -16,10 +16,7 @@ def openmpi():
     """Open MPI, with the test program in a folder that every user may read."""
     with tempfile.TemporaryDirectory(prefix="mpicoloc-openmpi-") as folder:
         os.chmod(folder, 0o755)
-        found = jobs.find_mpi("openmpi", Path(folder))
-        if found is None:
-            pytest.skip("no Open MPI here, or no shim for it")
-        yield found
+        yield jobs.need_mpi("openmpi", Path(folder))
 
 
 @pytest.fixture
@@ -29,6 +26,17 @@ def started():
     yield found
     for job in found:
         job.kill()
+
+
+@pytest.fixture
+def start(started, tmp_path, shm_dir):
+    """Start a job in the test's folder: as `jobs.start`, but without that."""
+
+    def start_one(mpi, way, *arguments, **options):
+        started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
+        return started[-1]
+
+    return start_one
 
 
 @pytest.fixture

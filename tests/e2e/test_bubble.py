@@ -11,6 +11,7 @@ import time
 
 import bubbled_jobs
 import jobs
+import processes
 import pytest
 
 from mpicoloc.bubble.shutters import why_none
@@ -43,25 +44,8 @@ def call(*words):
 
 def hogs_of(parent):
     """Memory hogs that this process, or whoever came from it, has started."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                name, rest = file.read().split("(", 1)[1].rsplit(")", 1)
-        except OSError:
-            continue
-        state, its_parent = rest.split()[:2]
-        if name.startswith("mpicoloc-bubble") and state not in "ZX" and int(its_parent) == parent:
-            found.append(int(pid))
-    return found
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    found = processes.matching(lambda one: processes.comm(one).startswith("mpicoloc-bubble"))
+    return [pid for pid in filter(processes.is_running, found) if processes.stat(pid)[1] == str(parent)]
 
 
 @pytest.fixture
@@ -81,7 +65,7 @@ def test_a_bubble_ends_with_who_started_it(bubble, number):
     job, hogs = bubble
     job.send_signal(number)
     assert job.wait(LIMIT_S) != 0
-    jobs.wait_until(lambda: not any(map(is_running, hogs)), "the end of the bubble", LIMIT_S)
+    jobs.wait_until(lambda: not any(map(processes.is_running, hogs)), "the end of the bubble", LIMIT_S)
 
 
 def test_a_bubble_that_is_killed_is_told(bubble):
@@ -150,8 +134,8 @@ def test_a_program_does_not_stay_stopped_when_its_score_is_killed(calibrated, tm
         job.kill()
         job.wait()
         pid = int((tmp_path / "pid").read_text())
-        jobs.wait_until(lambda: not is_running(pid), "the end of the program", LIMIT_S)
-        jobs.wait_until(lambda: not any(map(is_running, hogs)), "the end of the probe", LIMIT_S)
+        jobs.wait_until(lambda: not processes.is_running(pid), "the end of the program", LIMIT_S)
+        jobs.wait_until(lambda: not any(map(processes.is_running, hogs)), "the end of the probe", LIMIT_S)
     finally:
         job.kill()
         job.wait()
@@ -160,12 +144,10 @@ def test_a_program_does_not_stay_stopped_when_its_score_is_killed(calibrated, tm
 @pytest.fixture(params=["mpich", "openmpi"])
 def heat(request, tmp_path):
     """heat2d, which calls MPI some thousand times a second."""
-    found = jobs.commands(request.param)
-    if found is None:
-        pytest.skip(f"no {request.param} here")
+    mpicc, _ = jobs.need_commands(request.param)
     source = jobs.PROGRAMS.parents[2] / "examples" / "heat2d.c"
     program = str(tmp_path / "heat2d")
-    subprocess.run([found[0], "-O2", str(source), "-o", program, "-lm"], check=True, timeout=LIMIT_S)
+    subprocess.run([mpicc, "-O2", str(source), "-o", program, "-lm"], check=True, timeout=LIMIT_S)
     return program
 
 
@@ -233,17 +215,17 @@ def on(cpu):
 
 
 @pytest.fixture
-def start_pair(calibrated, tmp_path, started):
+def start_pair(calibrated, tmp_path, started, start):
     """Start two jobs beside each other, of which the first has bubbles in nearly all of its shutters."""
     found = bubbled_jobs.find_mpi(tmp_path)
 
-    def start(seconds):
+    def start_both(seconds):
         cpus = sorted(os.sched_getaffinity(0))[:2]
         for name, cpu, options in (("a", cpus[0], bubbled_jobs.BUBBLES), ("b", cpus[1], {})):
-            bubbled_jobs.start(found, on(cpu), seconds, options, tmp_path, started, name)
+            start(found, "preload", seconds, before=on(cpu), n_ranks=1, name=name, env=options)
         return started
 
-    return start
+    return start_both
 
 
 def check_bubbles(profile):
@@ -279,12 +261,12 @@ def test_bubbles_in_the_shutters_of_a_job(start_pair):
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.serial
-def test_a_job_alone_has_bubbles(calibrated, tmp_path, started):
+def test_a_job_alone_has_bubbles(calibrated, tmp_path, start):
     found = bubbled_jobs.find_mpi(tmp_path)
     cpu = sorted(os.sched_getaffinity(0))[0]
     options = {"MPICOLOC_METER": "count", "MPICOLOC_BUBBLE": "0.9", "MPICOLOC_BUBBLE_LEVELS": "3,7.5",
                "MPICOLOC_SHUTTER_DUTY_FRAC": "0.5"}  # fmt: skip
-    job = bubbled_jobs.start(found, on(cpu), 12, options, tmp_path, started)
+    job = start(found, "preload", 12, before=on(cpu), n_ranks=1, env=options)
     assert job.wait() == 0, job.log
     profile = job.profile()
     shutters = profile.tables["shutters"]

@@ -84,7 +84,7 @@ def inside(*groups):
 
 
 @pytest.fixture
-def start_pair(groups, heavy_groups, calibrated, tmp_path, started):
+def start_pair(groups, heavy_groups, calibrated, tmp_path, started, start):
     """Start two jobs beside each other in groups of their own, with these options each."""
     found = bubbled_jobs.find_mpi(tmp_path)
     for group, other in (groups, groups[::-1]):
@@ -94,15 +94,15 @@ def start_pair(groups, heavy_groups, calibrated, tmp_path, started):
         )
         assert done.returncode != 0, "the other job's processor can be used from here"
 
-    def start(seconds, *options, is_heavy=False):
+    def start_both(seconds, *options, is_heavy=False):
         n = len(started)
         places = zip(groups, heavy_groups, strict=True) if is_heavy and heavy_groups else zip(groups)
         return [
-            bubbled_jobs.start(found, inside(*place), seconds, of_job, tmp_path, started, f"job{n + i}")
+            start(found, "preload", seconds, before=inside(*place), n_ranks=1, name=f"job{n + i}", env=of_job)
             for i, (place, of_job) in enumerate(zip(places, options, strict=True))
         ]
 
-    return start
+    return start_both
 
 
 def finish(pair):

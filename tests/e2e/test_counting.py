@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
+import counting_keeper
 import jobs
 import pytest
 
@@ -21,35 +23,27 @@ def alone(mpi):
     return done.stdout
 
 
-def two_beside_each_other(mpi, folder, started, **options):
-    pair = []
-    for name in ("a", "b"):
-        env = {**os.environ, "MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name, **options}
-        shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(mpi.name)}"]
-        log = folder / f"{name}.log"
-        with open(log, "wb") as file:
-            process = subprocess.Popen([mpi.mpirun, *mpi.flags, "-n", "1", *shim, mpi.program], env=env,
-                                       cwd=folder, stdin=subprocess.DEVNULL, stdout=file,
-                                       stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-        pair.append(jobs.Job(process, folder / f"{name}.h5", log))
-    started += pair
-    for job in pair:
-        assert job.wait() == 0, job.log
-    return pair
+@pytest.fixture
+def run_two(loops, start):
+    """Run the program twice beside itself, with these options."""
+
+    def run(**options):
+        pair = [start(loops, "preload", n_ranks=1, name=name, env=options) for name in ("a", "b")]
+        for job in pair:
+            assert job.wait() == 0, job.log
+        return pair
+
+    return run
 
 
 @pytest.fixture
 def loops(tmp_path):
-    for name in ("mpich", "openmpi"):
-        found = jobs.find_mpi(name, tmp_path, "loops.c")
-        if found is not None:
-            return found
-    pytest.skip("no MPI")
+    return jobs.need_mpi("mpich openmpi", tmp_path, "loops.c")
 
 
-def test_a_program_whose_loops_are_counted_computes_what_it_did(loops, tmp_path, started):
+def test_a_program_whose_loops_are_counted_computes_what_it_did(loops, run_two):
     expected = alone(loops)
-    pair = two_beside_each_other(loops, tmp_path, started, MPICOLOC_METER="count")
+    pair = run_two(MPICOLOC_METER="count")
     assert [job.log for job in pair] == [expected] * 2
     for job in pair:
         profile = job.profile()
@@ -62,9 +56,9 @@ def test_a_program_whose_loops_are_counted_computes_what_it_did(loops, tmp_path,
         assert set(counts["place"]) <= set(range(len(profile.tables["places"])))
 
 
-def test_code_stays_as_it_is_where_that_is_wished(loops, tmp_path, started):
+def test_code_stays_as_it_is_where_that_is_wished(loops, run_two):
     expected = alone(loops)
-    pair = two_beside_each_other(loops, tmp_path, started, MPICOLOC_METER="count", MPICOLOC_PATCHING="0")
+    pair = run_two(MPICOLOC_METER="count", MPICOLOC_PATCHING="0")
     assert [job.log for job in pair] == [expected] * 2
     for job in pair:
         profile = job.profile()
@@ -98,10 +92,14 @@ def compiled(mpicc, source, folder):
 
 @pytest.fixture
 def openmpi_commands():
-    found = jobs.commands("openmpi")
-    if found is None or jobs.paths.find_shim("openmpi") is None:
-        pytest.skip("no Open MPI here, or no shim for it")
-    return found
+    return jobs.need_commands("openmpi")
+
+
+@pytest.fixture(scope="module")
+def always_counting_shim(tmp_path_factory):
+    if jobs.paths.find_shim("openmpi") is None:
+        pytest.skip("no shim for Open MPI")
+    return counting_keeper.shim(tmp_path_factory.mktemp("always"), "openmpi")
 
 
 def run(mpirun, command, folder, **options):
@@ -114,14 +112,22 @@ def run(mpirun, command, folder, **options):
 
 @pytest.mark.parametrize("how", ["change", "stay"])
 @pytest.mark.parametrize("source", CASES)
-def test_results_are_those_of_a_bare_run(openmpi_commands, tmp_path, source, how):
+def test_results_are_those_of_a_bare_run(openmpi_commands, always_counting_shim, tmp_path, source, how):
     mpicc, mpirun = openmpi_commands
     command = compiled(mpicc, source, tmp_path)
     bare = run(mpirun, command, tmp_path)
     assert bare[0] == CASES[source], bare
     profile = tmp_path / "counted.h5"
-    counted = run(mpirun, command, tmp_path, LD_PRELOAD=str(jobs.paths.find_shim("openmpi")),
-                  MPICOLOC_OUT=str(profile), MPICOLOC_METER="count", MPICOLOC_COUNT_ALWAYS=how)  # fmt: skip
+    counted = run(
+        mpirun,
+        command,
+        tmp_path,
+        LD_PRELOAD=str(always_counting_shim),
+        COUNT_ALWAYS=how,
+        MPICOLOC_PYTHON=sys.executable,
+        MPICOLOC_OUT=str(profile),
+        MPICOLOC_METER="count",
+    )
     assert counted == bare
     jobs.wait_until(profile.exists, f"{profile} to appear")
     told = jobs.hdf5.read(profile).tables["nodes"]["meter_reason"][0].decode()

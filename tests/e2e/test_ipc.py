@@ -1,14 +1,11 @@
 """The meter ipc on real programs, where there are hardware counters."""
 
 import os
-import subprocess
-import sys
 
 import jobs
 import pytest
 
 from mpicoloc.job import check
-from mpicoloc.pmpi import paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
@@ -22,27 +19,13 @@ def mpi(tmp_path_factory):
     number = check.open_counter()
     if number:
         pytest.skip(f"no hardware counters: {os.strerror(number)}")
-    for name in ("mpich", "openmpi"):
-        found = jobs.find_mpi(name, tmp_path_factory.mktemp("life"))
-        if found:
-            return found
-    pytest.skip("no MPI")
+    return jobs.need_mpi("mpich openmpi", tmp_path_factory.mktemp("life"))
 
 
-def test_work_outside_mpi_tells_of_turns_on_one_processor(mpi, shm_dir, tmp_path):
-    processor = str(max(os.sched_getaffinity(0)))
-    running = []
-    for name in ("a", "b"):
-        env = {**os.environ, "MPICOLOC_OUT": str(tmp_path / f"{name}.h5"), "MPICOLOC_JOB_ID": name,
-               "MPICOLOC_PYTHON": sys.executable, "MPICOLOC_METER": "ipc"}  # fmt: skip
-        command = ["taskset", "-c", processor, mpi.mpirun, *mpi.flags, "-n", "1", "env",
-                   f"LD_PRELOAD={paths.find_shim(mpi.name)}",
-                   mpi.program, "finalize", str(SECONDS)]  # fmt: skip
-        log = tmp_path / f"{name}.log"
-        with open(log, "wb") as file:
-            process = subprocess.Popen(command, env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=file,
-                                       stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-        running.append(jobs.Job(process, tmp_path / f"{name}.h5", log))
+def test_work_outside_mpi_tells_of_turns_on_one_processor(mpi, start):
+    before = ["taskset", "-c", max(os.sched_getaffinity(0))]
+    options = {"before": before, "n_ranks": 1, "env": {"MPICOLOC_METER": "ipc"}}
+    running = [start(mpi, "preload", "finalize", SECONDS, name=name, **options) for name in ("a", "b")]
     for job in running:
         assert job.wait() == 0, job.log
     for job in running:

@@ -13,6 +13,7 @@ from pathlib import Path
 import jobs
 import nodes
 import numpy as np
+import processes
 import pytest
 
 from mpicoloc.cli.main import main
@@ -72,22 +73,20 @@ def traffic(openmpi):
 def inside(name):
     """Every process of a lab, with when it began."""
     first = control.first_process(name)
-    space, found = os.stat(f"/proc/{first}/ns/pid").st_ino, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if os.stat(folder / "ns" / "pid").st_ino == space:
-                found[folder.name] = (folder / "stat").read_text().rpartition(")")[2].split()[19]
-    return found
+    space = os.stat(f"/proc/{first}/ns/pid").st_ino
+    found = processes.matching(lambda one: os.stat(one / "ns" / "pid").st_ino == space)
+    return {pid: began for pid in found if (began := began_at(pid))}
 
 
-def alive(processes):
-    found = set()
-    for pid, began in processes.items():
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            if words[19] == began and words[0] != "Z":
-                found.add(pid)
-    return found
+def began_at(pid):
+    """When it began; None: it has ended."""
+    with contextlib.suppress(OSError):
+        return processes.stat(pid)[19]
+    return None
+
+
+def alive(found):
+    return {pid for pid, began in found.items() if began_at(pid) == began and processes.is_running(pid)}
 
 
 def traces(name):
@@ -99,11 +98,8 @@ def traces(name):
             found |= {f"{folder}/{path}" for path in names if name in path or path.startswith("ompi.h")}
     mounts = Path("/proc/self/mountinfo").read_text()
     found |= {line for line in mounts.splitlines() if "nsfs" in line or ".lab" in line}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"mpicoloc.lab.server" in words and name.encode() in words:
-                found.add(f"process {folder.name}")
+    servers = processes.matching(cmdline=[b"mpicoloc.lab.server", name.encode()])
+    found |= {f"process {pid}" for pid in servers}
     return found | {f"socket {other}" for other in agent.names() if other == name}
 
 
@@ -186,26 +182,20 @@ def test_nothing_is_left_of_a_lab(name, openmpi, tmp_path, killed):
     job = ["run", "--name", name, "--plain", openmpi.program, "finalize", "100"]
     caller = subprocess.Popen([*COMMAND, *job], cwd=tmp_path, stderr=subprocess.DEVNULL)
     jobs.wait_until(lambda: len(running(inside(name), "life")) == 2, "the job to run on both hosts")
-    processes, first = inside(name), control.first_process(name)
+    there, first = inside(name), control.first_process(name)
     if killed == "down":
         lab("down", "--name", name)
-        assert not alive(processes)
+        assert not alive(there)
     else:
-        parent = Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1]
-        os.kill(first if killed == "first process" else int(parent), signal.SIGKILL)
+        os.kill(first if killed == "first process" else int(processes.stat(first)[1]), signal.SIGKILL)
     assert caller.wait(20) == agent.GONE
-    jobs.wait_until(lambda: not alive(processes), f"{alive(processes)} to end")
+    jobs.wait_until(lambda: not alive(there), f"{alive(there)} to end")
     jobs.wait_until(lambda: traces(name) <= before, f"{traces(name) - before} to go")
 
 
-def running(processes, program):
+def running(inside_lab, program):
     """Those of these processes that run a program of this name."""
-    found = set()
-    for pid in processes:
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == program:
-                found.add(pid)
-    return found
+    return inside_lab.keys() & processes.matching(lambda one: processes.comm(one) == program)
 
 
 def test_nothing_is_left_when_lab_up_is_killed(name):

@@ -10,7 +10,7 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.measure.processor import run_delay_frac
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20), pytest.mark.usefixtures("shm_dir")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 NAP_US = 50_000
 BUSY = "import time; end = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
 
@@ -18,10 +18,7 @@ BUSY = "import time; end = time.monotonic() + 30\nwhile time.monotonic() < end: 
 @pytest.fixture
 def mpi(tmp_path):
     """MPICH's ranks poll while they wait, so busy ones are ready to run all the time."""
-    found = jobs.find_mpi("mpich", tmp_path)
-    if found is None:
-        pytest.skip("no MPICH here, or no shim for it")
-    return found
+    return jobs.need_mpi("mpich", tmp_path)
 
 
 @pytest.fixture
@@ -33,11 +30,16 @@ def one_processor():
     os.sched_setaffinity(0, before)
 
 
-def ran(mpi, started, tmp_path, *arguments, n_ranks):
-    job = jobs.start(mpi, tmp_path, "preload", *arguments, n_ranks=n_ranks)
-    started.append(job)
-    assert job.wait() == 0, job.log
-    return job.profile(), job.out_path
+@pytest.fixture
+def ran(mpi, start):
+    """Run a job to its end; its profile, and where that is."""
+
+    def run(*arguments, n_ranks):
+        job = start(mpi, "preload", *arguments, n_ranks=n_ranks)
+        assert job.wait() == 0, job.log
+        return job.profile(), job.out_path
+
+    return run
 
 
 def shown(path, capsys):
@@ -45,12 +47,12 @@ def shown(path, capsys):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_what_a_busy_rank_did_not_have_it_waited_for(mpi, started, tmp_path):
+def test_what_a_busy_rank_did_not_have_it_waited_for(ran):
     """A quiet run has nothing to tell, and on a machine of any load the two times make the whole.
 
     More than the whole where threads of the MPI library wait for a processor while another one runs.
     """
-    profile, _ = ran(mpi, started, tmp_path, "finalize", 2, n_ranks=2)
+    profile, _ = ran("finalize", 2, n_ranks=2)
     ranks, found = profile.tables["ranks"], profile.interference
     assert (ranks["run_delay_s"] >= 0).all()
     together = (ranks["cpu_s"] + ranks["run_delay_s"]) / ranks["wall_s"]
@@ -59,18 +61,18 @@ def test_what_a_busy_rank_did_not_have_it_waited_for(mpi, started, tmp_path):
     assert found.run_delay_s == pytest.approx(ranks["run_delay_s"].sum())
 
 
-def test_a_rank_that_sleeps_waits_for_no_processor(mpi, started, tmp_path):
+def test_a_rank_that_sleeps_waits_for_no_processor(ran):
     """Its sleep is no run delay; others on the machine cause some at each of its wakings."""
-    profile, _ = ran(mpi, started, tmp_path, "finalize", 3, NAP_US, n_ranks=1)
+    profile, _ = ran("finalize", 3, NAP_US, n_ranks=1)
     ranks = profile.tables["ranks"]
     assert (ranks["cpu_s"] < 0.2 * ranks["wall_s"]).all(), "it did not sleep"
     assert profile.interference.run_delay_s < 0.5 * ranks["wall_s"].sum()
 
 
-def test_a_process_without_mpicoloc_beside_a_job(mpi, started, tmp_path, capsys, one_processor):
+def test_a_process_without_mpicoloc_beside_a_job(ran, capsys, one_processor):
     with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
         try:
-            profile, path = ran(mpi, started, tmp_path, "finalize", 3, n_ranks=1)
+            profile, path = ran("finalize", 3, n_ranks=1)
         finally:
             other.kill()
     found = profile.interference
@@ -83,8 +85,8 @@ def test_a_process_without_mpicoloc_beside_a_job(mpi, started, tmp_path, capsys,
     assert "processes without mpicoloc, the job's own threads, or a limit on processor time took it" in text
 
 
-def test_more_ranks_than_processors(mpi, started, tmp_path, capsys, one_processor):
-    profile, path = ran(mpi, started, tmp_path, "finalize", 2, n_ranks=6)
+def test_more_ranks_than_processors(ran, capsys, one_processor):
+    profile, path = ran("finalize", 2, n_ranks=6)
     found = profile.interference
     assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.7  # 5/6, but for what they sleep
     assert found.involuntary_switches > 0

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jobs
+import processes
 import pytest
 
 WORK = Path(__file__).resolve().parents[1] / "support" / "sweep_work.py"
@@ -24,24 +24,10 @@ def command(folder, n_rows):
     return [sys.executable, "-m", "mpicoloc", "replay", *words, "--out", str(folder), *sweep]
 
 
-def wait_until(happened):
-    deadline = time.monotonic() + LIMIT_S
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def is_gone(group):
-    """No process of it runs; in a container nobody may reap what has ended."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                state, _, its_group = file.read().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(its_group) == group and state not in "ZX":
-            return False
-    return True
+    return not processes.matching(
+        lambda one: processes.stat(one)[2] == str(group) and processes.is_running(one)
+    )
 
 
 def noted(rows):
@@ -54,10 +40,10 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(tmp_path):
         [*command(rows.parent, 400), "--processes", "2"], start_new_session=True, stdout=subprocess.DEVNULL
     )
     try:
-        wait_until(lambda: len(noted(rows)) >= 3)
+        jobs.wait_until(lambda: len(noted(rows)) >= 3, "three rows", LIMIT_S)
         killed.kill()
         killed.wait(LIMIT_S)
-        wait_until(lambda: is_gone(killed.pid))
+        jobs.wait_until(lambda: is_gone(killed.pid), "the end of all", LIMIT_S)
     finally:
         if not is_gone(killed.pid):
             os.killpg(killed.pid, signal.SIGKILL)
@@ -84,11 +70,8 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(tmp_path):
 
 def mpirun(family, n_ranks, *words, code=0):
     """What a command prints under the launcher of a family."""
-    found = jobs.commands(family)
-    if found is None:
-        pytest.skip(f"no {family}")
     done = subprocess.run(
-        [found[1], "-n", str(n_ranks), *jobs.FAMILIES[family], *words],
+        [jobs.need_commands(family)[1], "-n", str(n_ranks), *jobs.FAMILIES[family], *words],
         capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr

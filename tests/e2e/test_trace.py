@@ -12,28 +12,12 @@ import mpicoloc
 from mpicoloc.trace import reader
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
-_made = {}
 
 
 @pytest.fixture(params=sorted(jobs.FAMILIES))
-def mpi(request, tmp_path_factory):
-    name = request.param
-    if name not in _made:
-        _made[name] = jobs.find_mpi(name, tmp_path_factory.mktemp(name), "traced.c")
-    if _made[name] is None:
-        pytest.skip(f"no {name} here, or no shim for it")
-    return _made[name]
-
-
-@pytest.fixture
-def start(started, tmp_path, shm_dir, monkeypatch):
+def mpi(request, tmp_path, monkeypatch):
     monkeypatch.setenv("MPICOLOC_TRACE", "all")
-
-    def start_one(mpi, way, *arguments, **options):
-        started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
-        return started[-1]
-
-    return start_one
+    return jobs.need_mpi(request.param, tmp_path, "traced.c")
 
 
 @pytest.mark.parametrize(("mpi", "way"), [("openmpi", "wrap"), ("mpich", "preload")], indirect=["mpi"])

@@ -22,14 +22,21 @@ static inline uint64_t take(bytes *input, size_t n)
     return value;
 }
 
+/* The next n bytes, or as many as there are. */
+static inline bytes take_part(bytes *input, size_t n)
+{
+    bytes part = {input->at, n < input->n ? n : input->n};
+    input->at += part.n;
+    input->n -= part.n;
+    return part;
+}
+
 /* Up to n bytes into `to`, which becomes a string. */
 static inline void take_text(bytes *input, char *to, size_t n)
 {
-    size_t length = input->n < n - 1 ? input->n : n - 1;
-    memcpy(to, input->at, length);
-    to[length] = '\0';
-    input->at += length;
-    input->n -= length;
+    bytes part = take_part(input, n - 1);
+    memcpy(to, part.at, part.n);
+    to[part.n] = '\0';
 }
 
 /* Overwrite up to n_patches pieces of the area. */
@@ -37,11 +44,8 @@ static inline void damage(void *area, size_t size, bytes *input, int n_patches)
 {
     for (int i = 0; i < n_patches && input->n; i++) {
         size_t offset = (size_t)take(input, 4) % size, length = (size_t)take(input, 1) % 64 + 1;
-        length = length < size - offset ? length : size - offset;
-        length = length < input->n ? length : input->n;
-        memcpy((char *)area + offset, input->at, length);
-        input->at += length;
-        input->n -= length;
+        bytes part = take_part(input, length < size - offset ? length : size - offset);
+        memcpy((char *)area + offset, part.at, part.n);
     }
 }
 

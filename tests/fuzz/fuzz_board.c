@@ -10,7 +10,7 @@ static uint64_t own, other;
 static uint64_t owner_of(int pid)
 {
     mc_proc_stat stat = {0};
-    mc_proc_read_stat(&stat, pid, 0);
+    mc_proc_read_stat(&stat, pid);
     return mc_board_owner(pid, stat.start_ticks);
 }
 
@@ -20,8 +20,8 @@ static void fill_slot(mc_slot *slot, uint64_t owner, uint64_t t_instant)
     slot->heartbeat = NOW_NS;
     slot->n_ranks = 2;
     slot->want_period_ns = 200000000;
-    slot->epoch = slot->t0 = slot->ack.epoch = t_instant;
-    slot->t1 = slot->ack.t_resume = t_instant + 3200000;
+    slot->reservation.epoch = slot->reservation.t0 = slot->ack.epoch = t_instant;
+    slot->reservation.t1 = slot->ack.t_resume = t_instant + 3200000;
     slot->booking = (mc_booking){NOW_NS + 150000000, NOW_NS + 160000000, 1};
     snprintf(slot->job_id, sizeof slot->job_id, "job");
 }
@@ -31,6 +31,7 @@ static void start_agent(mc_agent *agent, mc_segment *segment)
     agent->t_open = 1;
     mc_lengths_open(&agent->lengths, agent->t_open);
     agent->view.owner = own;
+    agent->meter = (mc_meter){.ops = &mc_meter_burst, .node = agent->node, .ranks = &agent->ranks};
     agent->node->meter = MC_METER_BURST;
     agent->ranks.n = 1;
     /* no process: nothing may be signalled here */

@@ -14,28 +14,18 @@ import objects  # noqa: E402
 
 from mpicoloc.pmpi import build_shim, sources  # noqa: E402
 
-# What each fuzzer is linked with, besides the files that it includes to reach their inner functions.
-INCLUDED = {
-    "board": ("agent/step.c",),
-    "segment": ("agent/step.c",),
-    "keeper": ("keeper/keeper.c",),
-    "text": ("common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
-    "object": (),
-    "relocate": (),
-    "spank": (),
-    "regions": ("guest/regions.c",),
-}
-_COMMON = tuple(sources.c_files(objects.CSRC, ("common",)))
+_RECORDER = (*objects.COMMON, *objects.RECORDER)
 LINKED = {
-    "board": objects.AGENT,
-    "segment": objects.AGENT,
-    "keeper": objects.KEEPER,
-    "text": (*_COMMON, *objects.RECORDER),
-    "object": (),
-    "relocate": tuple(sources.c_files(objects.CSRC, ("agent/relocation",))),
-    "spank": (),
-    "regions": (*_COMMON, *objects.RECORDER),
+    "board": (objects.AGENT, "agent/step.c"),
+    "segment": (objects.AGENT, "agent/step.c"),
+    "keeper": (objects.KEEPER, "keeper/keeper.c"),
+    "text": (_RECORDER, "common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
+    "object": ((),),
+    "relocate": (sources.c_files(objects.CSRC, ("agent/relocation",)),),
+    "spank": ((),),
+    "regions": (_RECORDER, "guest/regions.c"),
 }
+"""What each fuzzer is linked with, but for the files that it includes to reach their inner functions."""
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
          "-Wno-initializer-overrides")  # fmt: skip
 
@@ -53,8 +43,8 @@ def find_compiler():
 
 def build(clang, name, folder, shared):
     """The fuzzer of this name, compiled into a folder; objects of others' as well lie in `shared`."""
-    included = objects.of_csrc(*INCLUDED[name])
-    files = [HERE / f"fuzz_{name}.c", *(file for file in LINKED[name] if file not in included)]
+    linked, *included = LINKED[name]
+    files = [HERE / f"fuzz_{name}.c", *(file for file in linked if file not in objects.of_csrc(*included))]
     flags = list(FLAGS)
     if name == "relocate":
         capstone = build_shim.find_capstone()

@@ -1,34 +1,8 @@
 /* Files of programs and what /proc says of where they are loaded: every file that the code opens is the input, a real
    program (this one) with pieces of it replaced. */
 #define _GNU_SOURCE
-#include "fuzz.h"
+#include "foreign.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static bytes file_text;
-
-static int foreign_open(const char *path, int flags, ...)
-{
-    static int fd = -1;
-    (void)path, (void)flags;
-    fd = fd >= 0 ? fd : memfd_create("foreign", 0);
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, file_text.at, file_text.n, 0) < 0)
-        abort();
-    return dup(fd);
-}
-
-static FILE *foreign_fopen(const char *path, const char *mode)
-{
-    (void)path, (void)mode;
-    return file_text.n ? fmemopen((void *)(uintptr_t)file_text.at, file_text.n, "r") : NULL;
-}
-
-#define open foreign_open
-#define fopen foreign_fopen
 #include "agent/code/object.c"
 #include "agent/code/maps.c"
 #undef open

@@ -84,6 +84,7 @@ static void be_agent(mc_segment *segment, bytes *input)
     agent->view.board = &board;
     agent->view.slot = &board.slots[0];
     mc_lengths_open(&agent->lengths, 0);
+    agent->meter = (mc_meter){.ops = &mc_meter_burst, .node = agent->node, .ranks = &agent->ranks};
     mc_agent_plan(agent, 1000000000u);
     if (is_file && mc_shm_path(path, sizeof path, "fuzz", "0.seg") == MC_OK) {
         write_file(segment, path, input);

@@ -1,32 +1,6 @@
 /* Text of others: /proc, the environment, the files beside the library. Every file that the code opens is the input. */
 #define _GNU_SOURCE
-#include "fuzz.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-static bytes file_text;
-
-static int foreign_open(const char *path, int flags, ...)
-{
-    static int fd = -1;
-    (void)path;
-    if (flags & O_DIRECTORY)
-        return -1;
-    fd = fd >= 0 ? fd : memfd_create("foreign", 0);
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, file_text.at, file_text.n, 0) < 0)
-        abort();
-    lseek(fd, 0, SEEK_SET);
-    return dup(fd);
-}
-
-static FILE *foreign_fopen(const char *path, const char *mode)
-{
-    (void)path, (void)mode;
-    return file_text.n ? fmemopen((void *)(uintptr_t)file_text.at, file_text.n, "r") : NULL;
-}
+#include "foreign.h"
 
 static int say_nothing(FILE *file, const char *format, ...)
 {
@@ -34,8 +8,6 @@ static int say_nothing(FILE *file, const char *format, ...)
     return 0;
 }
 
-#define open foreign_open
-#define fopen foreign_fopen
 #define fprintf say_nothing
 #include "keeper/files.c"
 #include "guest/start_keeper.c"
@@ -50,10 +22,7 @@ static int say_nothing(FILE *file, const char *format, ...)
 static void set(const char *name, bytes *input)
 {
     char text[64];
-    size_t n = (size_t)take(input, 1) % sizeof text;
-    bytes part = {input->at, n < input->n ? n : input->n};
-    input->at += part.n;
-    input->n -= part.n;
+    bytes part = take_part(input, (size_t)take(input, 1) % sizeof text);
     take_text(&part, text, sizeof text);
     setenv(name, text, 1);
 }
@@ -82,8 +51,7 @@ static void read_files(void)
     char line[MC_PATH_LEN], name[N_COMM];
     mc_proc_stat stat;
     mc_proc_thread thread;
-    mc_proc_read_stat(&stat, 1, 0);
-    mc_proc_read_stat(&stat, 1, 1);
+    mc_proc_read_stat(&stat, 1);
     mc_proc_read_thread(&thread, 1, 1, 32);
     mc_proc_catches(1, 32);
     parent_of(1, name);

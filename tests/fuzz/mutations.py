@@ -1,6 +1,8 @@
 """What damage, or malice, makes of a profile or of a file of a trace: functions of (rng, path)."""
 
+import functools
 import os
+import zlib
 
 import h5py
 import numpy as np
@@ -10,44 +12,56 @@ FLOATS = (np.nan, np.inf, -np.inf, -1.0, 1e308, 1e-308, 0.0)
 SECRET = "of nobody's business"
 
 
-def bits(rng, path):
-    content = bytearray(path.read_bytes())
+def in_bytes(change):
+    """A function of (rng, path) that changes the file as this one changes what it holds."""
+
+    @functools.wraps(change)
+    def changed(rng, path):
+        content = bytearray(path.read_bytes())
+        change(rng, content)
+        path.write_bytes(content)
+
+    return changed
+
+
+@in_bytes
+def bits(rng, content):
     for _ in range(int(rng.integers(1, 40))):
         content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
-    path.write_bytes(content)
 
 
 def truncation(rng, path):
     os.truncate(path, int(rng.integers(path.stat().st_size)))
 
 
-def swap(rng, path):
-    content = bytearray(path.read_bytes())
+@in_bytes
+def swap(rng, content):
     size = int(rng.integers(1, min(4096, len(content) // 2)))
     first, second = sorted(int(at) for at in rng.integers(len(content) - size, size=2))
     content[first : first + size], content[second : second + size] = (
         content[second : second + size],
         content[first : first + size],
     )
-    path.write_bytes(content)
 
 
-def overwrite(rng, path):
-    content = bytearray(path.read_bytes())
+@in_bytes
+def overwrite(rng, content):
     at, size = int(rng.integers(len(content))), int(rng.integers(1, 256))
     kind = int(rng.integers(3))
     content[at : at + size] = (bytes(size), b"\xff" * size, rng.bytes(size))[kind]
-    path.write_bytes(content)
 
 
-def numbers(rng, path):
+@in_bytes
+def numbers(rng, content):
     """Sizes, counts and offsets become what makes trouble."""
-    content = bytearray(path.read_bytes())
     for _ in range(int(rng.integers(1, 4))):
-        at, size = int(rng.integers(len(content) - 8)), int(rng.choice([1, 2, 4, 8]))
-        value = int(rng.choice(NUMBERS)) % (1 << 8 * size)
-        content[at : at + size] = value.to_bytes(size, "little")
-    path.write_bytes(content)
+        _put_number(rng, content, len(content))
+
+
+def _put_number(rng, content, n_bytes):
+    at, size = int(rng.integers(n_bytes - 8)), int(rng.choice([1, 2, 4, 8]))
+    value = int(rng.choice(NUMBERS)) % (1 << 8 * size)
+    content[at : at + size] = value.to_bytes(size, "little")
 
 
 def longer(rng, path):
@@ -102,29 +116,24 @@ def missing(rng, file):
 def link(rng, file):
     """Members that are elsewhere, or nowhere."""
     group, name = _member(rng, file)
-    kind = int(rng.integers(6))
-    if kind == 0:
-        group[name] = h5py.SoftLink(f"{group.name}/{name}".replace("//", "/"))
-    elif kind == 1:
-        group[name] = h5py.ExternalLink(
-            _any(rng, ["/etc/passwd", "/dev/zero", "pipe", ".", "other.h5"]), "/ranks"
-        )
-    elif kind == 2:
-        group[name] = file["/"]
-    elif kind == 3:
-        group[name] = np.dtype("i4")
-    elif kind == 4:
-        group[name] = h5py.SoftLink("/nowhere")
-    else:
-        group.create_group(name)
+    targets = ["/etc/passwd", "/dev/zero", "pipe", ".", "other.h5"]
+    kinds = (
+        lambda: h5py.SoftLink(f"{group.name}/{name}".replace("//", "/")),
+        lambda: h5py.ExternalLink(_any(rng, targets), "/ranks"),
+        lambda: file["/"],
+        lambda: np.dtype("i4"),
+        lambda: h5py.SoftLink("/nowhere"),
+        lambda: file.create_group(None),
+    )
+    group[name] = kinds[int(rng.integers(6))]()
 
 
-def rows_of(rng, file, values, **options):
-    """A table in the place of one of the file's."""
+def _table(rng, file):
+    """The name of one of the file's tables, which is deleted, and its rows."""
     name = _any(rng, [name for name in file if isinstance(file[name], h5py.Dataset)])
     old = file[name][()]
     del file[name]
-    return name, old, file.create_dataset(name, data=values(old), **options)
+    return name, old
 
 
 def cells(rng, file):
@@ -151,7 +160,8 @@ def cells(rng, file):
                 new[column][row] = value
         return new
 
-    rows_of(rng, file, changed)
+    name, old = _table(rng, file)
+    file.create_dataset(name, data=changed(old))
 
 
 def columns(rng, file):
@@ -174,15 +184,14 @@ def columns(rng, file):
             fields[at] = (fields[at][0], _any(rng, kinds))
         return np.zeros(len(old), fields or [("x", "i4")])
 
-    rows_of(rng, file, changed)
+    name, old = _table(rng, file)
+    file.create_dataset(name, data=changed(old))
 
 
 def shape(rng, file):
     """Sizes that are only claimed, and other shapes."""
-    name = _any(rng, [name for name in file if isinstance(file[name], h5py.Dataset)])
-    kind = file[name].dtype
-    del file[name]
-    way = int(rng.integers(7))
+    name, old = _table(rng, file)
+    kind, way = old.dtype, int(rng.integers(7))
     if way == 0:
         file.create_dataset(
             name, (int(rng.choice([1 << 20, 1 << 28, 1 << 40, (1 << 62) - 1])),), kind, chunks=(64,)
@@ -208,9 +217,8 @@ def shape(rng, file):
 
 def elsewhere(rng, file):
     """Rows that lie in another file, which only the reader may read."""
-    name = _any(rng, [name for name in file if isinstance(file[name], h5py.Dataset)])
-    kind, n = file[name].dtype, 40
-    del file[name]
+    name, old = _table(rng, file)
+    kind, n = old.dtype, 40
     path = _any(rng, ["secret", "/etc/passwd", "/dev/zero", "pipe"])
     if rng.random() < 0.7:
         file.create_dataset(name, (n,), kind, external=[(path, 0, n * kind.itemsize)])
@@ -222,9 +230,7 @@ def elsewhere(rng, file):
 
 def filters(rng, file):
     """A filter that nobody has, and one chunk that unfolds to more than it may."""
-    name = _any(rng, [name for name in file if isinstance(file[name], h5py.Dataset)])
-    old = file[name][()]
-    del file[name]
+    name, old = _table(rng, file)
     how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     how.set_chunk((max(1, len(old)),))
     is_bomb = rng.random() < 0.5
@@ -241,8 +247,6 @@ def filters(rng, file):
 
 
 def bomb(n_bytes=1 << 26):
-    import zlib
-
     packer = zlib.compressobj(9)
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(n_bytes >> 20)) + packer.flush()
 
@@ -261,18 +265,8 @@ def depth(rng, file):
 
 
 STRUCTURE = (
-    *[cells] * 6,
-    attribute,
-    attribute,
-    columns,
-    columns,
-    missing,
-    link,
-    shape,
-    elsewhere,
-    filters,
-    depth,
-)
+    *[cells] * 6, *[attribute] * 2, *[columns] * 2, missing, link, shape, elsewhere, filters, depth,
+)  # fmt: skip
 
 
 def mutate_profile(rng, path):
@@ -322,8 +316,6 @@ def _split(content):
 
 
 def _joined(found):
-    import zlib
-
     parts = []
     for head, payload in found:
         head["crc"], head["size_bytes"] = zlib.crc32(payload), len(payload)
@@ -337,9 +329,7 @@ def _in_block(rng, path):
     _, payload = _any(rng, found) if found else (None, b"")
     for _ in range(int(rng.integers(1, 4))):
         if len(payload) > 8:
-            at, size = int(rng.integers(min(len(payload), 200) - 8)), int(rng.choice([1, 2, 4, 8]))
-            value = int(rng.choice(NUMBERS)) % (1 << 8 * size)
-            payload[at : at + size] = value.to_bytes(size, "little")
+            _put_number(rng, payload, min(len(payload), 200))
     path.write_bytes(_joined(found))
 
 

@@ -199,5 +199,5 @@ def test_a_file_in_which_hdf5_turns_in_circles_ends(folder, monkeypatch):
 
     with pytest.raises(DataError, match="does not end"):
         sandbox.run_in_child("sound.h5", circle, bytes)
-    answers = dict(profiles.parallel_map(["sound.h5"], lambda path: circle()))
+    answers = dict(profiles.parallel_map(["sound.h5"], lambda path, file: circle()))
     assert "does not end" in str(answers["sound.h5"])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +122,24 @@ def bare(mpi, n_ranks, *words, folder, limit_s=LIMIT_S):
     assert not any(str(folder) in str(word) for word in words)
     path = mpi.folder / f"bare-{_digest(*mpi.mpirun, n_ranks, *words)}"
     return once.value(path, lambda: launch(mpi, None, n_ranks, *words, folder=folder, limit_s=limit_s))
+
+
+def same(mpi, way, n_ranks, *words, folder):
+    """Run it with mpicoloc: its lines and exit code are those of a bare run."""
+    without = bare(mpi, n_ranks, *words, folder=folder)
+    done = launch(mpi, way, n_ranks, *words, folder=folder)
+    assert (done.lines, done.code) == (without.lines, without.code), done.stderr
+    return done
+
+
+def calls(found, rank):
+    """Number of calls of one rank by name, in a profile."""
+    rows = found.tables["call_sites"]
+    rows = rows[rows["rank"] == rank]
+    numbers = Counter()
+    for row in rows:
+        numbers[row["call"].decode().removeprefix("MPI_")] += int(row["n"])
+    return numbers
 
 
 def wait_until_empty(folder):

@@ -21,6 +21,8 @@ CSRC = HERE.parents[1] / "csrc"
 TIME_LIMIT_S = 150
 FREED = "-Wuse-after-free=3"
 """Gcc 12 looks for uses of pointers to freed memory, even their comparison, where it does not optimize."""
+WRAPPED = {"MPICOLOC_WRAPPED": "1", "MPICOLOC_COORDINATOR": "1", "MPICOLOC_KEY": "test"}
+"""Variables of a rank beside a coordinator."""
 FORTRAN_STYLES = {"mpif_h": "MPIF_H", "use_mpi": "USE_MPI", "use_mpi_f08": "USE_F08"}
 
 
@@ -213,13 +215,7 @@ def launch(family, n_ranks, *words, preload=None, **env):
 
 def launch_wrapped(family, n_ranks, *words):
     """The same with one more real rank, which plays the coordinator, as `mpicoloc.wrap` arranges it."""
-    inner = [
-        "env",
-        f"LD_PRELOAD={family.shim}",
-        "MPICOLOC_WRAPPED=1",
-        "MPICOLOC_COORDINATOR=1",
-        "MPICOLOC_KEY=test",
-    ]
+    inner = ["env", f"LD_PRELOAD={family.shim}", *(f"{name}={text}" for name, text in WRAPPED.items())]
     coordinator = family.compile("coordinator.c")
     return run([*family.mpirun, "-n", n_ranks, *inner, *words, ":", "-n", 1, coordinator])
 

@@ -28,11 +28,8 @@ def inner_job(mpi, program):
 def test_a_job_that_a_rank_starts_is_a_job_of_its_own(mpi, way, shm_dir, tmp_path):
     outer = mpi.compile("nested.c")
     inner = mpi.compile("../../e2e/programs/life.c")
-    words = [outer, inner_job(mpi, inner)]
-    bare = reallab.bare(mpi, 2, *words, folder=tmp_path)
-    done = reallab.launch(mpi, way, 2, *words, folder=tmp_path)
-    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
-    assert "rank 0 of 2: the other job gave 1792" in bare.lines
+    done = reallab.same(mpi, way, 2, outer, inner_job(mpi, inner), folder=tmp_path)
+    assert "rank 0 of 2: the other job gave 1792" in done.lines
     profiles = {path.name: reallab.profile(path) for path in tmp_path.glob("out*.h5")}
     assert len(profiles) == 2
     nested = next(profile for name, profile in profiles.items() if name != "out.h5")
@@ -52,10 +49,8 @@ def test_ranks_that_are_shell_scripts_with_a_job_inside(mpi, way, shm_dir, tmp_p
     if way == "wrap":
         # wrap looks for MPI in what it starts, and takes a shell's word for it
         script = f": {inner}; {script}"
-    bare = reallab.bare(mpi, 2, "sh", "-c", script, folder=tmp_path)
-    done = reallab.launch(mpi, way, 2, "sh", "-c", script, folder=tmp_path)
-    assert bare.lines == ["rank 7", "rank 7"]
-    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
+    done = reallab.same(mpi, way, 2, "sh", "-c", script, folder=tmp_path)
+    assert done.lines == ["rank 7", "rank 7"]
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
@@ -68,12 +63,18 @@ def test_ranks_started_by_a_shell_are_the_jobs_own(mpi, way, shm_dir, tmp_path):
     assert (profile.partial, profile.job.n_ranks, profile.job.mode) == (False, 2, way)
 
 
-@pytest.mark.parametrize("way", reallab.WAYS)
-def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
+def spawning(mpi, folder):
+    """The program that spawns, and what it does without mpicoloc."""
     program = mpi.compile("spawn.c")
-    bare = reallab.bare(mpi, 2, program, folder=tmp_path, limit_s=HUNG_S)
+    bare = reallab.bare(mpi, 2, program, folder=folder, limit_s=HUNG_S)
     if bare.code != 0:
         pytest.skip("this MPI library cannot spawn here, with and without mpicoloc")
+    return program, bare
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
+def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
+    program, bare = spawning(mpi, tmp_path)
     done = reallab.launch(mpi, way, 2, program, folder=tmp_path)
     assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
     assert sum("child: others 2 all 4 sum 4" in line for line in bare.lines) == 2
@@ -82,10 +83,7 @@ def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
 
 def test_spawned_children_with_the_library_are_a_job_of_their_own(mpi, monkeypatch, shm_dir, tmp_path):
     """Launchers give them the environment of mpirun."""
-    program = mpi.compile("spawn.c")
-    bare = reallab.bare(mpi, 2, program, folder=tmp_path, limit_s=HUNG_S)
-    if bare.code != 0:
-        pytest.skip("this MPI library cannot spawn here, with and without mpicoloc")
+    program, bare = spawning(mpi, tmp_path)
     shim = str(reallab.paths.find_shim(mpi.abi))
     given = ["-x", f"LD_PRELOAD={shim}"] if mpi.abi == "openmpi" else ["-genv", "LD_PRELOAD", shim]
     exporting = replace(mpi, mpirun=(*mpi.mpirun, *given))

@@ -1,7 +1,6 @@
 """Whatever ends a program, and whatever it does to processes and threads, it behaves as without mpicoloc."""
 
 import signal
-from collections import Counter
 
 import pytest
 import reallab
@@ -9,31 +8,13 @@ import reallab
 pytestmark = pytest.mark.timeout(3 * reallab.LIMIT_S)
 
 
-def both(mpi, way, program, *words, n_ranks=2, folder):
-    """Run it bare and with mpicoloc; the same lines and exit code."""
-    assert program is not None
-    bare = reallab.bare(mpi, n_ranks, program, *words, folder=folder)
-    done = reallab.launch(mpi, way, n_ranks, program, *words, folder=folder)
-    assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
-    return done
-
-
-def calls(profile, rank):
-    """Number of calls of one rank by name."""
-    found = Counter()
-    for row in profile.tables["call_sites"]:
-        if row["rank"] == rank:
-            found[row["call"].decode().removeprefix("MPI_")] += int(row["n"])
-    return found
-
-
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("end", ["", "children", "twice"])
 def test_programs_that_come_to_their_end(mpi, way, end, shm_dir, tmp_path):
-    done = both(mpi, way, mpi.compile("ends.c"), end, folder=tmp_path)
+    done = reallab.same(mpi, way, 2, mpi.compile("ends.c"), end, folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     assert not profile.partial
-    assert [calls(profile, rank)["Allreduce"] for rank in (0, 1)] == [20, 20]
+    assert [reallab.calls(profile, rank)["Allreduce"] for rank in (0, 1)] == [20, 20]
     assert profile.tables["ranks"]["state"].tolist() == [b"finalized"] * 2
     if end == "children":
         assert "rank 1: child exited 1 with 7" in done.lines
@@ -70,7 +51,7 @@ def test_programs_that_end_without_finalize(mpi, way, end, shm_dir, tmp_path):
     profile = reallab.profile(tmp_path / "out.h5")
     assert profile.partial
     assert STATES[end] & set(profile.tables["ranks"]["state"].tolist())
-    assert calls(profile, 1)["Allreduce"] == 10
+    assert reallab.calls(profile, 1)["Allreduce"] == 10
 
 
 STACK_BYTES = {"openmpi": 8192, "mpich": 12288}  # the classic SIGSTKSZ; MPICH's own MPI_Abort takes more
@@ -92,8 +73,16 @@ def test_an_abort_on_a_small_stack(mpi, way, shm_dir, tmp_path):
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
+def test_an_abort_of_the_world_gives_its_code(mpi, way, shm_dir, tmp_path):
+    done = reallab.launch(mpi, way, 2, mpi.compile("ends.c"), "abort-world", folder=tmp_path)
+    assert done.code == 9, done.stderr
+    reallab.wait_until_empty(shm_dir)
+    assert b"aborted" in reallab.profile(tmp_path / "out.h5").tables["ranks"]["state"].tolist()
+
+
+@pytest.mark.parametrize("way", reallab.WAYS)
 def test_a_program_of_mpi_that_never_begins_it(mpi, way, shm_dir, tmp_path):
-    done = both(mpi, way, mpi.compile("ends.c"), "never", folder=tmp_path)
+    done = reallab.same(mpi, way, 2, mpi.compile("ends.c"), "never", folder=tmp_path)
     assert done.code == 3
     said = [line for line in done.stderr.splitlines() if line.startswith("mpicoloc:")]
     # With a program that fails, Open MPI may end the coordinator before it says so.
@@ -110,10 +99,10 @@ def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_p
         monkeypatch.setenv("LD_BIND_NOW", "1")
     else:
         flags = ["-Wl,-z,now"]
-    both(mpi, way, mpi.compile("ends.c", *flags), "children", folder=tmp_path)
+    reallab.same(mpi, way, 2, mpi.compile("ends.c", *flags), "children", folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     assert not profile.partial
-    assert calls(profile, 1)["Allreduce"] == 20
+    assert reallab.calls(profile, 1)["Allreduce"] == 20
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
@@ -121,17 +110,17 @@ def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_p
 def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_path):
     """What comes after such a call is recorded all the same."""
     program = mpi.compile("escapes.cpp", "-lstdc++")
-    done = both(mpi, way, program, escape, folder=tmp_path)
+    done = reallab.same(mpi, way, 2, program, escape, folder=tmp_path)
     assert "rank 0: left 20 times, sum 1" in done.lines
     profile = reallab.profile(tmp_path / "out.h5")
     for rank in (0, 1):
-        assert calls(profile, rank)["Allreduce"] == 20
-        assert calls(profile, rank)["Finalize"] == 1
+        assert reallab.calls(profile, rank)["Allreduce"] == 20
+        assert reallab.calls(profile, rank)["Finalize"] == 1
 
 
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_receives_that_end_in_sampled_tests(mpi, way, shm_dir, tmp_path):
-    both(mpi, way, mpi.compile("polls.c"), "completions", folder=tmp_path)
+    reallab.same(mpi, way, 2, mpi.compile("polls.c"), "completions", folder=tmp_path)
     ranks = reallab.profile(tmp_path / "out.h5").tables["ranks"]
     assert ranks["n_recv"].tolist() == [2400] * 2
     assert ranks["recv_bytes"].tolist() == [2400 * 5] * 2
@@ -140,11 +129,11 @@ def test_receives_that_end_in_sampled_tests(mpi, way, shm_dir, tmp_path):
 @pytest.mark.parametrize("way", reallab.WAYS)
 def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path):
     """The tests after it, of the same depth, are recorded, and the receive that ends in one."""
-    both(mpi, way, mpi.compile("polls.c"), "jump", folder=tmp_path)
+    reallab.same(mpi, way, 2, mpi.compile("polls.c"), "jump", folder=tmp_path)
     profile = reallab.profile(tmp_path / "out.h5")
     for rank in (0, 1):
         # The one that the handler leaves is not counted if it happens to be timed.
-        assert calls(profile, rank)["Test"] >= 2000
+        assert reallab.calls(profile, rank)["Test"] >= 2000
         mine = profile.tables["peers"][profile.tables["peers"]["dst"] == rank]
         assert mine["recv_bytes"].sum() in (5, 5 + 1, 5 + 8)
 
@@ -153,8 +142,8 @@ def test_a_sampled_test_that_an_error_handler_leaves(mpi, way, shm_dir, tmp_path
 def test_short_threads_follow_each_other(mpi, way, shm_dir, tmp_path):
     """More threads than there is room for at a time: the place of one that ended goes to the next."""
     program = mpi.compile("short_threads.c", "-pthread")
-    done = both(mpi, way, program, 50, 23, n_ranks=1, folder=tmp_path)
+    done = reallab.same(mpi, way, 1, program, 50, 23, folder=tmp_path)
     assert f"rank 0: multiple 1, total {(50 + 23) * 5}" in done.lines
     profile = reallab.profile(tmp_path / "out.h5")
-    assert calls(profile, 0)["Allreduce"] == (50 + 23) * 5
+    assert reallab.calls(profile, 0)["Allreduce"] == (50 + 23) * 5
     assert profile.tables["ranks"]["n_lane_overflow"].tolist() == [0]

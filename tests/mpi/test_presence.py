@@ -54,22 +54,8 @@ def test_a_file_of_another_user_is_no_rank(family, shm_dir, other_uid=54321):
     """Ranks that believed it would wait in MPI_Init for one that is not there."""
     program = family.compile("../../e2e/programs/life.c")
     forges = FORGES.format(folder=shm_dir, other=other_uid, program=program)
-    words = [
-        "-n",
-        1,
-        "sh",
-        "-c",
-        forges,
-        ":",
-        "-n",
-        2,
-        "env",
-        f"LD_PRELOAD={family.shim}",
-        program,
-        "seven",
-        "0",
-    ]
-    done = shimlab.run([*family.mpirun, *words])
+    words = ["-n", 1, "sh", "-c", forges, ":", "-n", 2, "env", f"LD_PRELOAD={family.shim}"]
+    done = shimlab.run([*family.mpirun, *words, program, "seven", "0"])
     bare = shimlab.launch(family, 3, program, "seven", "0")
     assert (done.lines, done.code) == (bare.lines, bare.code)
     assert "preloaded in 2 of the 3 ranks of this node" in done.stderr

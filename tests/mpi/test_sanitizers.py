@@ -72,9 +72,8 @@ def see_no_bad_access(family, shim, words, tmp_path, shm_dir):
 @pytest.mark.timeout(LIMIT_S)
 def test_no_bad_access_in_a_world_with_a_coordinator(family, sanitized, tmp_path, shm_dir):
     shim = sanitized("address")
-    program = family.compile("world.c")
-    wrapped = {"MPICOLOC_WRAPPED": "1", "MPICOLOC_COORDINATOR": "1", "MPICOLOC_KEY": "test"}
-    setting = {**wrapped, **sanlab.environment("address", shim, tmp_path / "log")}
+    program = family.compile("seen.c")
+    setting = {**shimlab.WRAPPED, **sanlab.environment("address", shim, tmp_path / "log")}
     inner = ["env", *(f"{name}={value}" for name, value in setting.items()), program, tmp_path / "file"]
     coordinator = family.compile("coordinator.c")
     done = shimlab.run([*family.mpirun, "-n", 2, *inner, ":", "-n", 1, coordinator])

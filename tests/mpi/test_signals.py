@@ -15,20 +15,9 @@ pytestmark = pytest.mark.timeout(2 * shimlab.TIME_LIMIT_S)
 measures_time = pytest.mark.serial
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = (
-    "handlers",
-    "blocked",
-    "signal_thread",
-    "signal_file",
-    "cancelling",
-    "timer",
-    "alarm_pause",
-    "alarm_breaks",
-    "children",
-    "alternate_stack",
-    "sleeping",
-)
 BLOCKING = ("blocked", "signal_thread", "signal_file")  # all signals, before MPI_Init
+TIMERS = ("timer", "alarm_pause", "alarm_breaks")
+KINDS = (*BLOCKING, *TIMERS, "handlers", "cancelling", "children", "alternate_stack", "sleeping")
 FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 
 

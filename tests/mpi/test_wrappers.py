@@ -93,23 +93,6 @@ def test_sessions_without_a_world(family, shm_dir):
     assert (done.lines, done.code) == (bare.lines, bare.code) == (["rank 0: 10", "rank 1: 11"], 0)
 
 
-def test_exit_without_finalize(family, shm_dir, tmp_path):
-    done = shimlab.launch(
-        family, 2, family.compile("world.c"), tmp_path / "file", "exit", preload=family.shim
-    )
-    assert done.code != 0
-    states = {int(segment["state"]) for segment in shimlab.segments(shm_dir).values()}
-    assert shimlab.contract.MC_RANK_EXITED in states
-
-
-def test_abort(family, shm_dir, tmp_path):
-    done = shimlab.launch(
-        family, 2, family.compile("world.c"), tmp_path / "file", "abort", preload=family.shim
-    )
-    assert done.code == 9
-    assert int(shimlab.segments(shm_dir)[1]["state"]) == shimlab.contract.MC_RANK_ABORTED
-
-
 def test_unusable_shared_memory_leaves_the_program_alone(family, monkeypatch, tmp_path):
     monkeypatch.setenv("MPICOLOC_SHM_DIR", str(tmp_path / "nowhere"))
     bare = shimlab.launch(family, 2, family.compile("calls.c"))

@@ -12,12 +12,9 @@ own_stack: .skip 8
     .text
     .globl enter_window, leave_window
 enter_window:
-    push %rbx
-    push %rbp
-    push %r12
-    push %r13
-    push %r14
-    push %r15
+    .irp register,rbx,rbp,r12,r13,r14,r15
+    push %\register
+    .endr
     mov %rsp, own_stack(%rip)
     fxrstor64 (%rdi)
     cmpb $0, has_zmm(%rip)
@@ -36,41 +33,22 @@ enter_window:
 2:
     pushq FLAGS(%rdi)
     popfq
-    mov GPR(%rdi), %rax
-    mov GPR+8(%rdi), %rcx
-    mov GPR+16(%rdi), %rdx
-    mov GPR+24(%rdi), %rbx
-    mov GPR+32(%rdi), %rsp
-    mov GPR+40(%rdi), %rbp
-    mov GPR+48(%rdi), %rsi
-    mov GPR+64(%rdi), %r8
-    mov GPR+72(%rdi), %r9
-    mov GPR+80(%rdi), %r10
-    mov GPR+88(%rdi), %r11
-    mov GPR+96(%rdi), %r12
-    mov GPR+104(%rdi), %r13
-    mov GPR+112(%rdi), %r14
-    mov GPR+120(%rdi), %r15
+    .set at, GPR
+    .irp register,rax,rcx,rdx,rbx,rsp,rbp,rsi,rdi,r8,r9,r10,r11,r12,r13,r14,r15
+    .ifnc \register,rdi
+    mov at(%rdi), %\register
+    .endif
+    .set at, at+8
+    .endr
     mov GPR+56(%rdi), %rdi
     jmp *target(%rip)
 
 leave_window:
-    mov %rax, saved+GPR(%rip)
-    mov %rcx, saved+GPR+8(%rip)
-    mov %rdx, saved+GPR+16(%rip)
-    mov %rbx, saved+GPR+24(%rip)
-    mov %rsp, saved+GPR+32(%rip)
-    mov %rbp, saved+GPR+40(%rip)
-    mov %rsi, saved+GPR+48(%rip)
-    mov %rdi, saved+GPR+56(%rip)
-    mov %r8, saved+GPR+64(%rip)
-    mov %r9, saved+GPR+72(%rip)
-    mov %r10, saved+GPR+80(%rip)
-    mov %r11, saved+GPR+88(%rip)
-    mov %r12, saved+GPR+96(%rip)
-    mov %r13, saved+GPR+104(%rip)
-    mov %r14, saved+GPR+112(%rip)
-    mov %r15, saved+GPR+120(%rip)
+    .set at, GPR
+    .irp register,rax,rcx,rdx,rbx,rsp,rbp,rsi,rdi,r8,r9,r10,r11,r12,r13,r14,r15
+    mov %\register, saved+at(%rip)
+    .set at, at+8
+    .endr
     mov own_stack(%rip), %rsp
     pushfq
     popq saved+FLAGS(%rip)
@@ -93,12 +71,9 @@ leave_window:
 2:
     fxrstor64 at_rest(%rip)
     vzeroupper
-    pop %r15
-    pop %r14
-    pop %r13
-    pop %r12
-    pop %rbp
-    pop %rbx
+    .irp register,r15,r14,r13,r12,rbp,rbx
+    pop %\register
+    .endr
     ret
 
     .section .note.GNU-stack,"",@progbits

@@ -138,40 +138,27 @@ static void set_up(uint64_t seed)
 /* The number of a general register, of any width; -1: it is none. */
 static int number_of(x86_reg reg)
 {
-#define ONE(n, a, b, c, d) \
-    case X86_REG_##a: \
-    case X86_REG_##b: \
-    case X86_REG_##c: \
-    case X86_REG_##d: \
-        return n;
-    switch ((int)reg) {
-        ONE(0, RAX, EAX, AX, AL)
-        ONE(1, RCX, ECX, CX, CL)
-        ONE(2, RDX, EDX, DX, DL)
-        ONE(3, RBX, EBX, BX, BL)
-        ONE(4, RSP, ESP, SP, SPL)
-        ONE(5, RBP, EBP, BP, BPL)
-        ONE(6, RSI, ESI, SI, SIL)
-        ONE(7, RDI, EDI, DI, DIL)
-        ONE(8, R8, R8D, R8W, R8B)
-        ONE(9, R9, R9D, R9W, R9B)
-        ONE(10, R10, R10D, R10W, R10B)
-        ONE(11, R11, R11D, R11W, R11B)
-        ONE(12, R12, R12D, R12W, R12B)
-        ONE(13, R13, R13D, R13W, R13B)
-        ONE(14, R14, R14D, R14W, R14B)
-        ONE(15, R15, R15D, R15W, R15B)
-    case X86_REG_AH:
-        return 0;
-    case X86_REG_CH:
-        return 1;
-    case X86_REG_DH:
-        return 2;
-    case X86_REG_BH:
-        return 3;
-    default:
-        return -1;
+#define LETTER(a) \
+    { \
+        X86_REG_R##a##X, X86_REG_E##a##X, X86_REG_##a##X, X86_REG_##a##L, X86_REG_##a##H \
     }
+#define NAME(a) \
+    { \
+        X86_REG_R##a, X86_REG_E##a, X86_REG_##a, X86_REG_##a##L \
+    }
+#define NUMBER(n) \
+    { \
+        X86_REG_R##n, X86_REG_R##n##D, X86_REG_R##n##W, X86_REG_R##n##B \
+    }
+    static const x86_reg names[N_GPR][5] = {
+        LETTER(A), LETTER(C), LETTER(D),  LETTER(B),  NAME(SP),   NAME(BP),   NAME(SI),   NAME(DI),
+        NUMBER(8), NUMBER(9), NUMBER(10), NUMBER(11), NUMBER(12), NUMBER(13), NUMBER(14), NUMBER(15),
+    };
+    for (int n = 0; n < N_GPR && reg != X86_REG_INVALID; n++)
+        for (int i = 0; i < 5; i++)
+            if (names[n][i] == reg)
+                return n;
+    return -1;
 }
 
 static int number_of_vector(x86_reg reg)

@@ -1,5 +1,7 @@
 """One Slurm cluster of four nodes for all tests here."""
 
+import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -7,11 +9,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import sample
 from slurm_jobs import Cluster, is_possible, jobs
 
 from mpicoloc.lab import slurm_cluster, slurm_server
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.pmpi import build_spank, paths
-from mpicoloc.slurm import client
+from mpicoloc.profile import hdf5
+from mpicoloc.slurm import apply, client, service
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -50,6 +56,31 @@ def cluster(lab):
     """The cluster with its plugin as a site would set it up, measuring those that ask."""
     lab.site()
     return lab
+
+
+@pytest.fixture
+def known(tmp_path):
+    """Profiles of jobs called a and b."""
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    for name in "ab":
+        job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
+        hdf5.write(dataclasses.replace(sample.profile(), job=job), folder / f"{name}.h5")
+    return service.ProfileHistory(str(folder))
+
+
+@pytest.fixture
+def step(known, tmp_path):
+    """One look of the pairing service, which knows these."""
+    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    rules = Rules("greedy", prior_slowdown=1.5)
+    settings = service.ServiceSettings(Partitions("whole", "shared"), rules, None)
+
+    def step(*, is_dry=False):
+        return service.run_once(known, settings, audit, is_dry=is_dry)
+
+    step.log = lambda: [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    return step
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """A Slurm cluster of the tests, and what it takes to run jobs in it."""
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -7,10 +9,16 @@ import time
 from pathlib import Path
 
 import jobs
+import processes
 
 from mpicoloc.lab import slurm_cluster
 
 LIMIT_S = 150
+LONG = """
+(until ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done; sleep 0.5; touch up.$SLURM_JOB_ID) &
+srun --mpicoloc ./heat2d.openmpi 100 100000000
+"""
+"""A script of a job that has to be ended."""
 
 
 class Cluster:
@@ -51,6 +59,11 @@ class Cluster:
         assert done.returncode == code, done.stdout + done.stderr + self.log("n1")
         return done.stdout
 
+    def is_told(self, *words):
+        """Whether a command of Slurm's succeeds."""
+        done = subprocess.run([*map(str, words)], env=self.env, capture_output=True, timeout=jobs.LIMIT_S)
+        return done.returncode == 0
+
     def submit(self, script, *words):
         """Number of a batch job, its output in `<number>.log`."""
         file = self.work / "job.sh"
@@ -73,6 +86,14 @@ class Cluster:
 
         jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
         return facts
+
+    def until_measured(self, job):
+        """Wait until a job of `LONG` is measured."""
+        jobs.wait_until((self.work / f"up.{job}").exists, f"job {job} to be measured", 30)
+
+    def price(self, job):
+        """What the job's comment tells of its profiles."""
+        return json.loads(self.facts(job)["AdminComment"])["mpicoloc"]
 
     def save(self, job):
         """Wait until slurmctld has saved all jobs: when it is killed the others are gone.
@@ -104,33 +125,22 @@ def is_possible():
     return os.geteuid() == 0 and all(map(shutil.which, slurm_cluster.TOOLS))
 
 
-def processes(name):
-    """Numbers of those that have this name, in all labs."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "comm").read_text().strip() == name:
-                yield int(folder.name)
-        except OSError:
-            continue
-
-
 def daemon(cluster, name, *words):
     """Number of this cluster's daemon with these words in its command; None: none runs.
 
     A fork has the name and the words of its parent until it takes its own.
     """
     wanted = [cluster.plan.folder, *words]
-    found = {pid for pid in processes(name) if all(word in command_of(pid) for word in wanted)}
+    named = processes.matching(lambda one: processes.comm(one) == name)
+    found = {pid for pid in named if all(word in command_of(pid) for word in wanted)}
     return next((pid for pid in found if parent_of(pid) not in found), None)
 
 
 def parent_of(pid):
     """Number of its parent; None: it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    return int(status.partition("PPid:")[2].split()[0])
+    with contextlib.suppress(OSError):
+        return int(processes.stat(pid)[1])
+    return None
 
 
 def command_of(pid):

@@ -2,6 +2,7 @@
 
 import jobs
 import pytest
+from slurm_jobs import LONG
 
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
@@ -28,10 +29,6 @@ test $SLURM_PROCID = 1 || exec sh -c 'echo $SLURM_JOB_ID >bare'
 for i in $(seq 300); do ls spool/$SLURM_JOB_ID.*.0.json && break; sleep 0.1; done
 sleep 4
 """
-LONG = """
-(until ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done; sleep 0.5; touch up.$SLURM_JOB_ID) &
-srun --mpicoloc ./heat2d.openmpi 100 100000000
-"""
 
 
 def test_no_cpu_second_of_a_job_is_charged_twice(cluster, tmp_path):
@@ -39,9 +36,8 @@ def test_no_cpu_second_of_a_job_is_charged_twice(cluster, tmp_path):
     job = cluster.submit(SCRIPT, "-N1", "-n2", "-p", "shared", "-A", "chemistry", "--mpicoloc")
     assert cluster.wait(job)["ExitCode"] == "0:0"
     for profile in ("used", "none"):
-        lines = charged(cluster, job, tmp_path / profile, has_profile=profile == "used")
-        found = {line.facts["job"]: line.facts for line in lines}
-        assert len(lines) == 2 and set(found) == {f"{job}.0", f"{job}.batch"}
+        found = charged(cluster, job, tmp_path / profile, has_profile=profile == "used")
+        assert set(found) == {f"{job}.0", f"{job}.batch"}
         assert found[f"{job}.0"]["profile"] == profile
         assert all(facts["n_cores"] == 2 for facts in found.values())
         seconds = sum(facts["wall_s"] for facts in found.values())
@@ -50,7 +46,7 @@ def test_no_cpu_second_of_a_job_is_charged_twice(cluster, tmp_path):
 
 
 def charged(cluster, job, folder, *, has_profile):
-    """Charges of a job in a ledger of its own, by two calls; without the profile of its step 0, in full."""
+    """Facts of each charge in an own ledger, by two calls; without the profile of its step 0, in full."""
     where, spool = str(folder / "ledger.sqlite"), folder / "spool"
     spool.mkdir(parents=True)
     assert main(["ledger", "open", "chemistry", "--grant", "1000", "--ledger", where]) == 0
@@ -60,12 +56,15 @@ def charged(cluster, job, folder, *, has_profile):
     collect = ["ledger", "collect", str(spool), "--key-file", str(cluster.key), "--ledger", where]
     for _ in range(2):
         assert main([*collect, "--by", "account", "--grace-s", "0"]) == 0
-    return Ledger(where).statement("chemistry")[1:]
+    lines = Ledger(where).statement("chemistry")[1:]
+    found = {line.facts["job"]: line.facts for line in lines}
+    assert len(found) == len(lines), "each once"
+    return found
 
 
 def test_a_killed_step_has_a_record_of_its_end(cluster):
     job = cluster.submit(LONG, "-N1", "-n2")  # has the CPUs of a whole node
-    jobs.wait_until((cluster.work / f"up.{job}").exists, f"job {job} to be measured", 30)
+    cluster.until_measured(job)
     cluster.run("scancel", job)
     assert cluster.wait(job)["JobState"] == "CANCELLED"
     (path,) = jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.0.json")), "the record", 30)
@@ -80,9 +79,7 @@ def test_steps_that_overlap_pay_together_what_the_job_had(cluster, tmp_path):
     told = cluster.run("scontrol", "update", f"JobId={job}", "AdminComment=x", code=1)
     comment = cluster.facts(job)["AdminComment"]
     assert told == "" and "profile_fair_su" in comment, "it stays that of the profiles"
-    found = {
-        line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=True)
-    }
+    found = charged(cluster, job, tmp_path / "all", has_profile=True)
     slurm = {name: facts["slurm"] for name, facts in found.items()}
     script, *steps = (slurm[f"{job}.{step}"] for step in ("batch", 0, 1))
     both_s = min(step["job_ran_s"] for step in steps) - max(
@@ -101,9 +98,7 @@ def test_a_job_of_srun_alone_pays_for_all_of_its_nodes(cluster, tmp_path):
     cluster.run("srun", *words, "sh", "-c", BARE)
     job = int((cluster.work / "bare").read_text())
     jobs.wait_until(lambda: list(cluster.spool.glob(f"{job}.*.allocation.json")), "the record", 30)
-    found = {
-        line.facts["job"]: line.facts for line in charged(cluster, job, tmp_path / "all", has_profile=False)
-    }
+    found = charged(cluster, job, tmp_path / "all", has_profile=False)
     step, whole = (found[f"{job}.{step}"]["slurm"] for step in ("0", "allocation"))
     assert whole["ran_s"] >= step["ran_s"] + 2.0 and whole["n_cpus"] == whole["job_n_cpus"] >= 2
     cpu_s = sum(facts["n_cores"] * facts["wall_s"] for facts in found.values())

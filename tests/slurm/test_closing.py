@@ -1,31 +1,18 @@
 """The end of a job in a real Slurm: one that is killed, one that starts again, tasks of an array."""
 
-import json
-
 import jobs
 import pytest
+from slurm_jobs import LONG
 
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(100)]
-LONG = """
-(until ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done; sleep 0.5; touch up.$SLURM_JOB_ID) &
-srun --mpicoloc ./heat2d.openmpi 100 100000000
-"""
-
-
-def comment(cluster, address):
-    return json.loads(cluster.facts(address)["AdminComment"])["mpicoloc"]
-
-
-def until_measured(cluster, job):
-    jobs.wait_until((cluster.work / f"up.{job}").exists, f"job {job} to be measured", 30)
 
 
 def test_the_profile_of_a_killed_job_is_signed_in_the_epilog(cluster):
     before = len(cluster.log("n3"))
     job = cluster.submit(LONG, "-N1", "-n2", "-w", "n3")
-    until_measured(cluster, job)
+    cluster.until_measured(job)
     cluster.run("scancel", job)
     assert cluster.wait(job)["JobState"] == "CANCELLED"
     jobs.wait_until(lambda: cluster.signed(job), "a signed profile", 30)
@@ -41,7 +28,7 @@ srun -n1 --mpicoloc true # finds the profile of the start before
 srun -n2 --mpicoloc ./heat2d.openmpi 100 100
 """
     job = cluster.submit(script, "-N1", "-n2", "-w", "n2", "--requeue")
-    until_measured(cluster, job)
+    cluster.until_measured(job)
     cluster.run("scontrol", "requeue", job)
     jobs.wait_until(lambda: cluster.facts(job)["JobState"] == "PENDING", "the epilog", 40)
     (killed,) = cluster.signed(job)
@@ -49,7 +36,7 @@ srun -n2 --mpicoloc ./heat2d.openmpi 100 100
     assert cluster.wait(job)["ExitCode"] == "0:0", (cluster.work / f"{job}.log").read_text()
     first, second = sorted(cluster.signed(job))
     assert first == killed and first[1] == "0" and second[1] == "1" and first[0] < second[0]
-    assert comment(cluster, job)["n_profiles"] == 1
+    assert cluster.price(job)["n_profiles"] == 1
 
 
 def test_the_price_of_a_task_is_its_own_in_an_array(cluster):
@@ -66,6 +53,6 @@ while ! [ -e done.$SLURM_ARRAY_JOB_ID.1 -a -e done.$SLURM_ARRAY_JOB_ID.2 ]; do s
         numbers[task] = int(facts["JobId"])
     assert job in numbers.values(), "one of them has the number of all"
     for task, number in numbers.items():
-        told = comment(cluster, f"{job}_{task}")
+        told = cluster.price(f"{job}_{task}")
         (path,) = cluster.signed(number).values()
         assert told["profile_fair_su"] == pytest.approx(hdf5.read(path).price.fair_su, abs=1e-9)

@@ -7,45 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import jobs
 import pytest
-import sample
 from slurm_jobs import LIMIT_S, daemon
 
 from mpicoloc.lab import slurm_server
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
-from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client
-from mpicoloc.slurm import service as pairing
+from mpicoloc.pairing.sharing_plan import Commit, Release
+from mpicoloc.slurm import client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-HOW = pairing.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
-
-
-@pytest.fixture
-def known(tmp_path):
-    """Profiles of jobs called a and b."""
-    folder = tmp_path / "profiles"
-    folder.mkdir()
-    for name in "ab":
-        job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
-        hdf5.write(dataclasses.replace(sample.profile(), job=job), folder / f"{name}.h5")
-    return pairing.ProfileHistory(str(folder))
-
-
-@pytest.fixture
-def step(known, tmp_path):
-    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
-
-    def step(*, is_dry=False):
-        return pairing.run_once(known, HOW, audit, is_dry=is_dry)
-
-    step.log = lambda: [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    return step
 
 
 @pytest.fixture
@@ -170,15 +142,12 @@ def test_each_job_ends_once_whoever_is_killed_between_the_two_halves_of_a_pair(c
         jobs.wait_until(lambda: queue()[pair[0]].partition == "shared", "the leader to be told", LIMIT_S)
     os.kill(daemon(cluster, "slurmctld"), signal.SIGKILL)
     for job in busy.values():
-        jobs.wait_until(lambda job=job: is_told(cluster, "scancel", job), "slurmctld to be back")
+        jobs.wait_until(lambda job=job: cluster.is_told("scancel", job), "slurmctld to be back")
     with service(cluster, known, "--interval-s", "0.3"):
         for job in pair:
             assert cluster.wait(job)["JobState"] == "COMPLETED"
     assert not [job for job in queue().values() if job.state == "PENDING"]
-    ended = Counter(
-        line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()
-    )
-    assert [ended[f"JobId={job}"] for job in pair] == [1, 1]
+    assert n_ends(cluster, pair) == [1, 1]
 
 
 def test_what_waits_for_a_node_that_goes_down_is_given_back_by_one_command(cluster, queue, step, full):
@@ -189,9 +158,9 @@ def test_what_waits_for_a_node_that_goes_down_is_given_back_by_one_command(clust
     other = "n1" if node != "n1" else "n2"
     # As a trigger of slurmctld starts it: with the node's name behind, and nothing open.
     command = f"{sys.executable} -m mpicoloc pair --release {{}} <&- >&- 2>&-"
-    assert is_told(cluster, "sh", "-c", command.format(other))
+    assert cluster.is_told("sh", "-c", command.format(other))
     assert queue()[first].wanted_nodes == (node,)
-    assert is_told(cluster, "sh", "-c", command.format(node))
+    assert cluster.is_told("sh", "-c", command.format(node))
     left = queue()[first]
     assert (left.partition, left.is_bound, left.limit_s, left.admin_comment) == ("whole", False, 600, "")
 
@@ -252,7 +221,7 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
         jobs.wait_until(lambda: queue()[first].partition == "shared", "the leader to be told", 60)
         os.kill(daemon(cluster, "slurmctld"), signal.SIGKILL)
         killed_s = time.time()
-        jobs.wait_until(lambda: is_told(cluster, "scontrol", "ping"), "slurmctld to be back")
+        jobs.wait_until(lambda: cluster.is_told("scontrol", "ping"), "slurmctld to be back")
         # Of nodes that have not answered it yet the service gives its jobs back, and says it again later.
         jobs.wait_until(lambda: all(node.is_up for node in client.snapshot().nodes), "all nodes", 60)
         jobs.wait_until(lambda: queue()[first].partition == "shared", "the leader to be told", 60)
@@ -265,10 +234,13 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
     pairs = [line for line in said if line.get("share", {}).get("jobs") == [first, second]]
     assert [line["what"] for line in pairs] == ["said"]
     assert pairs[0]["unix_s"] > killed_s
-    ended = Counter(
-        line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()
-    )
-    assert [ended[f"JobId={job}"] for job in (first, second)] == [1, 1]
+    assert n_ends(cluster, (first, second)) == [1, 1]
+
+
+def n_ends(cluster, pair):
+    """How often each of these jobs has ended."""
+    ended = [line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()]
+    return [ended.count(f"JobId={job}") for job in pair]
 
 
 def rewrite(file, text):
@@ -283,11 +255,6 @@ def as_nobody(cluster, *words):
     return subprocess.run(
         command, env=cluster.env, cwd="/", capture_output=True, text=True, timeout=jobs.LIMIT_S
     )
-
-
-def is_told(cluster, *words):
-    done = subprocess.run(list(map(str, words)), env=cluster.env, capture_output=True, timeout=jobs.LIMIT_S)
-    return done.returncode == 0
 
 
 class service:

@@ -1,23 +1,17 @@
 """Where Slurm counts memory, two jobs share a node if it has what both ask for."""
 
-import dataclasses
 import os
 import tempfile
 from pathlib import Path
 
 import jobs
 import pytest
-import sample
 from slurm_jobs import Cluster, is_possible
 
 from mpicoloc.lab import slurm_cluster
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.sharing_plan import Partitions
-from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client, service
+from mpicoloc.slurm import client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
-HOW = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
 
 
 @pytest.fixture
@@ -32,17 +26,6 @@ def cluster():
             yield Cluster(plan, None, Path(folder))
         finally:
             slurm_cluster.stop(name)
-
-
-@pytest.fixture
-def step(tmp_path):
-    """One look of the service, which knows profiles of jobs a and b."""
-    for name in "ab":
-        job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
-        hdf5.write(dataclasses.replace(sample.profile(), job=job), tmp_path / f"{name}.h5")
-    known = service.ProfileHistory(str(tmp_path))
-    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
-    return lambda: service.run_once(known, HOW, audit, is_dry=False)
 
 
 def submit(cluster, name, *words):

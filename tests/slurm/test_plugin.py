@@ -1,6 +1,5 @@
 """A real Slurm with the plugin: jobs that ask are measured, no other is touched, and nothing harms a job."""
 
-import json
 import os
 import re
 import subprocess
@@ -12,16 +11,13 @@ import pytest
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch_system import PENDING, BatchJob
+from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.features import run_of
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.summary import summary
 from mpicoloc.slurm import service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-
-def comment(cluster, job):
-    return json.loads(cluster.facts(job)["AdminComment"])["mpicoloc"]
 
 
 def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys):
@@ -31,7 +27,7 @@ def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys)
     profile = hdf5.read(path)
     assert profile.job.n_ranks == 2 and not profile.partial
     assert main(["verify", str(path), "--key-file", str(cluster.key)]) == 0
-    told = comment(cluster, profile.job.id)
+    told = cluster.price(profile.job.id)
     assert told["n_profiles"] == 1
     slowdown = profile.interference.slowdown  # None where so short a job was not seen to be alone
     assert told["slowdown"] == (slowdown and [slowdown.value, slowdown.low, slowdown.high])
@@ -69,7 +65,7 @@ srun --mpi={mpi} sh -c 'exec ./heat2d.{family} 60 100'
     steps = {step: hdf5.read(path) for (_, step), path in cluster.signed(job).items()}
     assert len(steps) == 2 and "batch" in steps, "Hydra starts its daemons in a step too"
     assert all(len(profile.tables["events"]) == 200 for profile in steps.values())
-    assert comment(cluster, job)["n_profiles"] == 2
+    assert cluster.price(job)["n_profiles"] == 2
     # The next job of this name is expected to take as long as both steps.
     known = service.ProfileHistory(str(cluster.spool))
     known.update()
@@ -100,7 +96,7 @@ def test_what_a_measured_job_submits_has_a_profile_of_its_own(cluster):
     for number in (job, submitted):
         ((start, path),) = cluster.signed(number).items()
         assert start[1] == "batch" and hdf5.read(path).job.id == str(number)
-        assert comment(cluster, number)["n_profiles"] == 1
+        assert cluster.price(number)["n_profiles"] == 1
 
 
 def test_off_leaves_nothing_of_ours_inside_a_measured_job(cluster):
@@ -192,26 +188,12 @@ def test_a_restart_of_slurmctld_loses_neither_job_nor_price(cluster):
     jobs.wait_until(lambda: cluster.signed(job), "the profile")
     jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price")
     pid = int(Path(cluster.plan.folder, "slurmctld.pid").read_text())
-    subprocess.run(
-        ["nsenter", "-t", str(first(cluster)), "-p", "-m", "kill", str(pid)], check=True, timeout=20
-    )
+    first = slurm_cluster.first_process(cluster.plan.name)
+    subprocess.run(["nsenter", "-t", str(first), "-p", "-m", "kill", str(pid)], check=True, timeout=20)
 
-    def is_up():
-        ping = ["scontrol", "ping"]
-        return (
-            " is UP"
-            in subprocess.run(ping, env=cluster.env, capture_output=True, text=True, timeout=20).stdout
-        )
-
-    jobs.wait_until(is_up, "slurmctld to come back")
+    jobs.wait_until(lambda: cluster.is_told("scontrol", "ping"), "slurmctld to come back")
     assert cluster.wait(job)["ExitCode"] == "0:0"
-    assert comment(cluster, job)["n_profiles"] == 1
-
-
-def first(cluster):
-    from mpicoloc.lab import slurm_cluster
-
-    return slurm_cluster.first_process(cluster.plan.name)
+    assert cluster.price(job)["n_profiles"] == 1
 
 
 def test_a_second_lab_of_the_name_is_refused_and_the_first_stays(cluster):

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import jobs
+import processes
 import pytest
-from slurm_jobs import LIMIT_S, command_of, daemon, processes
+from slurm_jobs import LIMIT_S, command_of, daemon
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import signature
@@ -155,13 +156,11 @@ def died(cluster, node, job):
     """A node of which all of a job and what would clean up after it is gone; it comes back at the end."""
     slurmd = daemon(cluster, "slurmd", f"-N\0{node}\0")
     os.kill(slurmd, signal.SIGSTOP)
-    for pid in processes("slurmstepd"):
-        if command_of(pid).startswith(f"slurmstepd: [{job}."):
+    steps = processes.matching(lambda one: command_of(one.name).startswith(f"slurmstepd: [{job}."))
+    tasks = processes.matching(cluster.owns, environ=[f"SLURM_JOB_ID={job}".encode()])
+    for pid in (*steps, *tasks):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"SLURM_JOB_ID={job}\0".encode() in (folder / "environ").read_bytes() and cluster.owns(folder):
-                os.kill(int(folder.name), signal.SIGKILL)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import jobs
+import processes
 import pytest
 from slurm_jobs import is_possible
 
@@ -29,10 +30,9 @@ def test_a_killed_cluster_leaves_no_process_and_the_next_one_begins_anew(name):
     env = {**os.environ, "SLURM_CONF": slurm_cluster.conf(name)}
     first = slurm_cluster.first_process(name)
     space = os.stat(f"/proc/{first}/ns/pid").st_ino
-    inside = [p for p in Path("/proc").glob("[0-9]*") if _space(p) == space]
-    assert len(inside) >= 4, "munged, slurmctld, slurmd and the first one"
+    assert len(in_space(space)) >= 4, "munged, slurmctld, slurmd and the first one"
     os.kill(first, signal.SIGKILL)
-    jobs.wait_until(lambda: not any(_space(p) == space for p in Path("/proc").glob("[0-9]*")), "their end")
+    jobs.wait_until(lambda: not in_space(space), "their end")
     assert not slurm_cluster.stop(name)
     assert not Path(plan.folder).exists()
     with pytest.raises(EnvironmentFault, match="mpicoloc slurm up"):
@@ -45,11 +45,9 @@ def test_a_killed_cluster_leaves_no_process_and_the_next_one_begins_anew(name):
     assert slurm_cluster.stop(name)
 
 
-def _space(folder):
-    try:
-        return os.stat(folder / "ns" / "pid").st_ino
-    except OSError:
-        return 0
+def in_space(space):
+    """Numbers of the processes of a lab."""
+    return processes.matching(lambda one: os.stat(one / "ns" / "pid").st_ino == space)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jobs
 import numpy as np
+import processes
 import pytest
 
 from mpicoloc.bubble import calibrate
@@ -34,22 +34,7 @@ def calibration_of(largest_bytes=16 << 20):
 
 def find_mpi(folder):
     """An MPI with a program that computes and hardly calls it."""
-    found = jobs.find_mpi("mpich", folder, "rarely.c") or jobs.find_mpi("openmpi", folder, "rarely.c")
-    return found or pytest.skip("no MPI")
-
-
-def start(found, before, seconds, options, folder, started, name="a"):
-    """A job of one rank; `before` is the begin of its command, which says where it runs."""
-    own = {"MPICOLOC_OUT": str(folder / f"{name}.h5"), "MPICOLOC_JOB_ID": name}
-    shim = ["env", f"LD_PRELOAD={jobs.paths.find_shim(found.name)}"]
-    log = folder / f"{name}.log"
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [*before, found.mpirun, *found.flags, "-n", "1", *shim, found.program, str(seconds)],
-            env={**os.environ, **own, **options}, cwd=folder, stdin=subprocess.DEVNULL,
-            stdout=file, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-    started.append(jobs.Job(process, folder / f"{name}.h5", log))
-    return started[-1]
+    return jobs.need_mpi("mpich openmpi", folder, "rarely.c")
 
 
 def n_counted(profile):
@@ -92,7 +77,7 @@ def process_of(thread):
 
 def _is_pressing(thread):
     with contextlib.suppress(OSError):
-        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+        return processes.stat(thread)[0] == "R"
     return False
 
 

@@ -45,8 +45,6 @@ def together_s(job, jobs):
 def slowdowns(jobs, solo_s):
     """Slowdown of each program beside others.
 
-    Notes
-    -----
     A job with work w that was alone for a s and together for t s went w - a while together, so its slowdown
     was t / (w - a); of a program's jobs it is that of the sums, since Slurm tells whole seconds. At least 1,
     also if the machine had more else to do when the jobs were alone.
@@ -70,11 +68,7 @@ def work_s(jobs, slowdown):
 class AsChosen:
     """Joins that the pairing service chose, and how long after its partner each second job came.
 
-    Parameters
-    ----------
-    leader : dict of int to int
-        The job that was there before, by the second one.
-    jobs : sequence of Ended
+    `leader` has the job that was there before, by the second one.
     """
 
     packs = True
@@ -124,16 +118,9 @@ def leaders(jobs):
 
 
 def ends_s(way, jobs, solo_s):
-    """When each job ends in simulation, s since 1970, in the order of the numbers.
+    """When each job of this way (exclusive, shared or pairs) ends in simulation, s since 1970.
 
-    Parameters
-    ----------
-    way : str
-        exclusive, shared or pairs.
-    jobs : sequence of Ended
-        Of this way, in ascending order of their numbers.
-    solo_s : dict of str to float
-        Of `alone_s`.
+    The jobs are in ascending order of their numbers; `solo_s` is that of `alone_s`.
     """
     begin_s = min(job.start_s for job in jobs)
     first = leaders(jobs) if way == "pairs" else {}

@@ -13,6 +13,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import processes
+import pytest
+
 from mpicoloc.errors import DataError
 from mpicoloc.job import coordinator
 from mpicoloc.pmpi import build_shim, contract, elf, paths
@@ -44,6 +47,12 @@ def find_mpi(name, folder, source="life.c"):
     return Mpi(name, found[1], FAMILIES[name], program)
 
 
+def need_mpi(names, folder, source="life.c"):
+    """The first of these families that is here, with a test program; else the test is skipped."""
+    found = next(filter(None, (find_mpi(name, folder, source) for name in names.split())), None)
+    return found or pytest.skip(f"no {names} here, or no shim for it")
+
+
 @functools.cache
 def _compiled(mpicc, source):
     """A test program, compiled once by each process of the run."""
@@ -63,6 +72,11 @@ def commands(name):
         if suffix or build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc)) == name:
             return mpicc, mpirun
     return None
+
+
+def need_commands(name):
+    """Compiler and launcher of a family; the test is skipped where there are none."""
+    return commands(name) or pytest.skip(f"no {name} here")
 
 
 def library(mpicc):
@@ -106,21 +120,28 @@ class Job:
         return hdf5.read(self.out_path)
 
 
-def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=None, env=None):
-    """Start the test program with mpicoloc: `way` is "wrap" or "preload"; as root, also for another user."""
-    out = out or folder / f"{name}.h5"
-    own = {"MPICOLOC_OUT": str(out), "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable}
-    env = {**os.environ, **own, **(env or {})}
-    command = [mpi.mpirun, *mpi.flags, "-n", str(n_ranks + (way == "wrap"))]
+def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=None, before=(), env=None):
+    """Start the test program with mpicoloc: `way` is "wrap" or "preload"; as root, also for another user.
+
+    `before` is the begin of the command, which says where it runs.
+    """
+    command = [*as_user(uid), *before, mpi.mpirun, *mpi.flags, "-n", n_ranks + (way == "wrap")]
     if way == "wrap":
         command += [sys.executable, "-m", "mpicoloc.wrap"]
     else:
         command += ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
+    return launch([*command, mpi.program, *arguments], folder, name, out, env)
+
+
+def launch(command, folder, name="job", out=None, env=None):
+    """Start a command that is a job, with these options more in the environment."""
+    out = out or folder / f"{name}.h5"
+    own = {"MPICOLOC_OUT": out, "MPICOLOC_JOB_ID": name, "MPICOLOC_PYTHON": sys.executable, **(env or {})}
     log = folder / f"{name}.log"
     with open(log, "wb") as file:
         process = subprocess.Popen(
-            [*as_user(uid), *command, mpi.program, *map(str, arguments)],
-            env=env,
+            list(map(str, command)),
+            env={**os.environ, **{key: str(value) for key, value in own.items()}},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -175,15 +196,13 @@ def running_ranks(shm_dir, job_id, n_ranks):
 def coordinator_of(segment):
     """Process id of the coordinator of a rank's job."""
     key = b"MPICOLOC_KEY=" + segment["key"]
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            is_coordinator = (
-                b"mpicoloc.job.coordinator" in (folder / "cmdline").read_bytes()
-                and (folder / "comm").read_text().strip() != coordinator.COMMAND_NAME
-            )
-            if is_coordinator and key in (folder / "environ").read_bytes().split(b"\0"):
-                return int(folder.name)
-    raise AssertionError("the job has no coordinator")
+    found = processes.matching(
+        lambda one: processes.comm(one) != coordinator.COMMAND_NAME,
+        cmdline=[b"mpicoloc.job.coordinator"],
+        environ=[key],
+    )
+    assert found, "the job has no coordinator"
+    return found[0]
 
 
 def assert_nothing_left(shm_dir):

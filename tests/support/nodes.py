@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import jobs
+import processes
 
 from mpicoloc.errors import DataError
 from mpicoloc.lab import agent, control, server
@@ -45,56 +46,37 @@ class Cluster:
 
     def start(self, mpi, name, nodes, command, way="wrap", **options):
         """Start a job, "wrap" or "preload", with one rank on each of these nodes; returns a `jobs.Job`."""
-        before = {
-            "wrap": [sys.executable, "-m", "mpicoloc.wrap"],
-            "preload": ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"],
-        }
+        before = [sys.executable, "-m", "mpicoloc.wrap"]
+        if way == "preload":
+            before = ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
         n_slots = 2 if way == "wrap" else 1
-        env = {"MPICOLOC_OUT": self.folder / f"{name}.h5", "MPICOLOC_JOB_ID": name}
-        env |= {"MPICOLOC_PYTHON": sys.executable, **options}
-        log = self.folder / f"{name}.log"
+        given = ("MPICOLOC_OUT", "MPICOLOC_JOB_ID", "MPICOLOC_PYTHON", *options)
         launch = [
             mpi.mpirun, *mpi.flags, "--bind-to", "none",
             "--mca", "plm_rsh_agent", server.AGENT, "--mca", "btl", "tcp,self",
-            *(word for key in env for word in ("-x", key)),
+            *(word for key in given for word in ("-x", key)),
             "--host", ",".join(f"{node}:{n_slots}" for node in nodes), "-n", str(n_slots * len(nodes)),
-            *before[way], *command,
+            *before, *command,
         ]  # fmt: skip
-        with open(log, "wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-SE", agent.__file__, self.lab, nodes[0], shlex.join(map(str, launch))],
-                env={**os.environ, **{key: str(value) for key, value in env.items()}},
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return jobs.Job(process, self.folder / f"{name}.h5", log)
+        inside = [sys.executable, "-SE", agent.__file__, self.lab, nodes[0], shlex.join(map(str, launch))]
+        return jobs.launch(inside, self.folder, name, env=options)
 
     def processes_on(self, name):
         """Process ids on a node."""
         pid = control.ask(self.lab, "describe")["pids"][name]
         first = control.first_process(self.lab)
         namespace = os.stat(f"/proc/{first}/root/proc/{pid}/ns/uts").st_ino
-        found = set()
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if os.stat(folder / "ns" / "uts").st_ino == namespace:
-                    found.add(int(folder.name))
-        return found
+        return set(processes.matching(lambda one: os.stat(one / "ns" / "uts").st_ino == namespace))
 
     def coordinator_of(self, job_id, name):
         """Process id of a job's coordinator on a node, waited for until it is in MPI."""
 
         def find():
-            for pid in self.processes_on(name):
-                with contextlib.suppress(OSError):
-                    is_one = b"mpicoloc.job.coordinator" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                    if is_one and f"MPICOLOC_JOB_ID={job_id}".encode() in environ:
-                        return pid
-            return None
+            own = {
+                "cmdline": [b"mpicoloc.job.coordinator"],
+                "environ": [f"MPICOLOC_JOB_ID={job_id}".encode()],
+            }
+            return next(iter(self.processes_on(name) & {*processes.matching(**own)}), None)
 
         return jobs.wait_until(find, f"the coordinator of {job_id} on {name}")
 

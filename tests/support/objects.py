@@ -54,24 +54,10 @@ def program(
     cc: Sequence[str] = (),
     link: Sequence[str] = ("-lm", "-lpthread", "-ldl"),
 ) -> Path:
-    """Compile and link a program.
+    """Compile and link a program; the objects, which other programs may have as well, are kept in `folder`.
 
-    Parameters
-    ----------
-    out : Path
-        The program.
-    files : sequence of Path
-        Its C files.
-    flags : sequence of str
-        For the compiler and the linker.
-    folder : Path
-        Where the objects are kept that other programs may have as well.
-    extra : mapping
-        Flags of single files, by name.
-    cc : sequence of str
-        The compiler, if not that of the environment.
-    link : sequence of str
-        Libraries and what only the linker is told.
+    `extra` has flags of single files, by name, `cc` the compiler, if not that of the environment, and `link`
+    the libraries and what only the linker is told.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_options(folder)

@@ -35,18 +35,10 @@ def mpicoloc(*argv, **more):
 
 
 def show(*argv, columns=100, lines=200, env=(), stop_s=None, stdout=None, keys=()):
-    """Run a command on a terminal of that size.
+    """Run a command on a terminal of that size; its standard output may go to the file `stdout` instead.
 
-    Parameters
-    ----------
-    env : mapping
-        Variables beside those of this process; None: without.
-    stop_s : float, optional
-        Interrupt it after that time, as Ctrl-C does.
-    stdout : path, optional
-        Its standard output goes there and not to the terminal.
-    keys : sequence of (str, str)
-        Words on the screen to wait for, and what is typed then.
+    `env` has variables beside those of this process (None: without), `keys` pairs of words on the screen to
+    wait for and what is typed then. After `stop_s` the command is interrupted, as Ctrl-C does.
     """
     child, master = os.forkpty()
     if child == 0:

@@ -3,12 +3,10 @@
 
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
+#include "common/threads.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { STACK_BYTES = 64 * 1024 };
 
@@ -48,22 +46,15 @@ struct mc_bubble_workers {
     pthread_t waker;
 };
 
-static uint64_t cpu_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void press(worker *w, const turn *t)
 {
     const int *stop = &w->all->stop;
     w->t_began = mc_now_ns();
     mc_bubble_run(&w->bubble, t->setting, t->times.t_counted, stop);
-    uint64_t n_before = w->bubble.n_touched, cpu_before = cpu_now_ns(), ns_before = mc_now_ns();
+    uint64_t n_before = w->bubble.n_touched, cpu_before = mc_clock_ns(CLOCK_THREAD_CPUTIME_ID), ns_before = mc_now_ns();
     mc_bubble_run(&w->bubble, t->setting, t->times.t_end, stop);
     w->work.n_lines = w->bubble.n_touched - n_before;
-    w->work.cpu_ns = cpu_now_ns() - cpu_before;
+    w->work.cpu_ns = mc_clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before;
     w->last_ns = mc_now_ns() - ns_before;
     __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
@@ -141,26 +132,12 @@ static void *be_waker(void *data)
     return NULL;
 }
 
-static int start(pthread_t *thread, void *(*run)(void *), void *data)
-{
-    pthread_attr_t attributes;
-    sigset_t every, before;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&every); /* signals are for the process's other threads */
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    int is_started = pthread_create(thread, &attributes, run, data) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return is_started;
-}
-
 static int start_worker(mc_bubble_workers *all, int i)
 {
     worker *w = &all->rows[i];
     w->all = all;
     w->i = i;
-    return start(&w->thread, be_bubble, w);
+    return mc_thread_start(&w->thread, STACK_BYTES, 0, be_bubble, w) == 0;
 }
 
 mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes)
@@ -175,7 +152,7 @@ mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t 
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->turn_set, NULL);
     pthread_cond_init(&all->turn_due, NULL);
-    all->has_waker = start(&all->waker, be_waker, all);
+    all->has_waker = mc_thread_start(&all->waker, STACK_BYTES, 0, be_waker, all) == 0;
     while (all->n < n && start_worker(all, all->n))
         all->n++;
     if (all->has_waker && all->n == n)

@@ -1,12 +1,13 @@
 #define _GNU_SOURCE
 #include "agent/bubbles/bubbling.h"
 
-#include "agent/bubbles/bubble_cpus.h"
 #include "agent/bubbles/bubble_workers.h"
 #include "agent/shutter/intervals.h"
 #include "common/options.h"
 #include "common/proc.h"
+#include "common/words.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,35 +32,89 @@ static const char LITTLE_MEMORY[] =
 
 /* Which co-runners are asked to press in a shutter of this job, and for how many bubbles each. */
 typedef struct press_wanted {
-    int n, n_level;     /* bubbles; those that make a level */
-    mc_cpus own, cores; /* processors of the asking job; those that bubbles may use */
+    int n, n_level;       /* bubbles; those that make a level */
+    cpu_set_t own, cores; /* processors of the asking job; those that bubbles may use */
 } press_wanted;
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 
+/* ---- sets of processors ---- */
+
+static cpu_set_t cpus_of_slot(const mc_slot *slot)
+{
+    cpu_set_t cpus;
+    mc_words_load(&cpus, slot->cpu_mask, sizeof cpus);
+    return cpus;
+}
+
+/* Those of a list such as 0-3,8; without one all that there might be. */
+static cpu_set_t cpus_of_list(const char *list)
+{
+    cpu_set_t cpus;
+    int is_named = list && *list;
+    memset(&cpus, is_named ? 0 : 0xff, sizeof cpus);
+    for (int i = 0; is_named && i < CPU_SETSIZE; i++) { /* the list begins again at its end */
+        int cpu = mc_bubble_cpu_of(list, i);
+        if (cpu >= 0)
+            CPU_SET(cpu, &cpus);
+    }
+    return cpus;
+}
+
+/* Those that are online; if that is not known, all that there might be. */
+static cpu_set_t cpus_of_machine(void)
+{
+    char online[512];
+    mc_proc_read_text("/sys/devices/system/cpu/online", online, sizeof online);
+    online[strcspn(online, "\n")] = '\0';
+    return cpus_of_list(online);
+}
+
+static cpu_set_t either(cpu_set_t a, cpu_set_t b)
+{
+    CPU_OR(&a, &a, &b);
+    return a;
+}
+
+static cpu_set_t both(cpu_set_t a, cpu_set_t b)
+{
+    CPU_AND(&a, &a, &b);
+    return a;
+}
+
+static cpu_set_t without(cpu_set_t a, cpu_set_t b)
+{
+    cpu_set_t common = both(a, b);
+    CPU_XOR(&a, &a, &common);
+    return a;
+}
+
+/* ---- who presses ---- */
+
 /* How many bubbles a co-runner can press, at most all. All of its processors must be among those that bubbles may use: it
    does not know which these are. */
-static int n_can_press(const mc_slot *other, const press_wanted *wanted, const mc_cpus *taken)
+static int n_can_press(const mc_slot *other, const press_wanted *wanted, const cpu_set_t *taken)
 {
-    mc_cpus theirs = mc_cpus_without(mc_cpus_of_slot(other), wanted->own);
-    mc_cpus wrong = mc_cpus_without(theirs, wanted->cores), common = mc_cpus_and(theirs, *taken);
-    if (LOAD(other->offer.n_all) != (uint64_t)wanted->n_level || mc_cpus_n(&wrong) || mc_cpus_n(&common))
+    cpu_set_t theirs = without(cpus_of_slot(other), wanted->own);
+    cpu_set_t wrong = without(theirs, wanted->cores), common = both(theirs, *taken);
+    if (LOAD(other->offer.n_all) != (uint64_t)wanted->n_level || CPU_COUNT(&wrong) || CPU_COUNT(&common))
         return 0;
-    return (int)mc_min(mc_min(LOAD(other->offer.n), (uint64_t)mc_cpus_n(&theirs)), (uint64_t)wanted->n);
+    return (int)mc_min(mc_min(LOAD(other->offer.n), (uint64_t)CPU_COUNT(&theirs)), (uint64_t)wanted->n);
 }
 
 /* Those who can press so many at least, from one on. Two with a processor in common would be in each other's way. */
 static int share_out_from(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, int first,
                           int at_least)
 {
-    mc_cpus taken = {{0}};
+    cpu_set_t taken;
+    CPU_ZERO(&taken);
     for (int k = 0; k < view->n_live && request->n_bubbles < (uint64_t)wanted->n; k++) {
         int i = (first + k) % view->n_live;
         int n = mc_view_is_own(view, i) ? 0 : n_can_press(mc_view_slot(view, i), wanted, &taken);
         if (n < at_least)
             continue;
         mc_press_ask(request, view->live[i].i_slot, (int)mc_min((uint64_t)n, (uint64_t)wanted->n - request->n_bubbles));
-        taken = mc_cpus_or(taken, mc_cpus_of_slot(mc_view_slot(view, i)));
+        taken = either(taken, cpus_of_slot(mc_view_slot(view, i)));
     }
     return request->n_bubbles == (uint64_t)wanted->n;
 }
@@ -92,7 +147,7 @@ typedef struct drawn {
 
 struct mc_bubbling {
     mc_bubble_levels levels;
-    mc_cpus online, cores; /* cores: where bubbles may run */
+    cpu_set_t online, cores; /* cores: where bubbles may run */
     double frac;
     uint64_t random;
     int n_workers;
@@ -154,8 +209,8 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->why = why;
     explain(why, NOT_YET, "");
     all->frac = frac;
-    all->online = mc_cpus_of_machine();
-    all->cores = mc_cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
+    all->online = cpus_of_machine();
+    all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
     all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that begin at one time would draw the same */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
@@ -232,10 +287,10 @@ static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bu
 }
 
 /* The first n have a processor already. Returns how many have one then. */
-static int pin_to(const mc_bubbling *all, mc_cpus cpus, int n)
+static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 {
-    for (int cpu = mc_cpus_next(&cpus, -1); cpu >= 0 && n < all->n_workers; cpu = mc_cpus_next(&cpus, cpu))
-        n += mc_bubble_workers_pin(all->workers, n, cpu);
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < all->n_workers; cpu++)
+        n += CPU_ISSET(cpu, &cpus) && mc_bubble_workers_pin(all->workers, n, cpu);
     return n;
 }
 
@@ -284,7 +339,7 @@ static uint64_t thousandths_of(double level)
 }
 
 /* Ask co-runners for what was drawn; 0: they cannot press all of it. */
-static int ask_others(mc_bubbling *all, const mc_board_view *view, mc_cpus own)
+static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own)
 {
     double level = all->next.level;
     press_wanted wanted = {n_bubbles_of(all, level), all->n_workers, own, all->cores};
@@ -298,16 +353,17 @@ static int ask_others(mc_bubbling *all, const mc_board_view *view, mc_cpus own)
    nothing of us. Fewer than all workers would press less than the level says. */
 static int find_processors(mc_bubbling *all, const mc_board_view *view)
 {
-    mc_cpus own = mc_cpus_of_slot(view->slot), others = {{0}};
+    cpu_set_t own = cpus_of_slot(view->slot), others;
+    CPU_ZERO(&others);
     for (int i = 0; i < view->n_live; i++)
         if (!mc_view_is_own(view, i))
-            others = mc_cpus_or(others, mc_cpus_of_slot(mc_view_slot(view, i)));
-    mc_cpus may = mc_cpus_without(mc_cpus_and(all->online, all->cores), own);
-    int n = pin_to(all, mc_cpus_and(may, others), 0);
-    if (pin_to(all, mc_cpus_without(may, others), n) == all->n_workers || ask_others(all, view, own))
+            others = either(others, cpus_of_slot(mc_view_slot(view, i)));
+    cpu_set_t may = without(both(all->online, all->cores), own);
+    int n = pin_to(all, both(may, others), 0);
+    if (pin_to(all, without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
     if (!all->told.t0) /* else some have run, and a co-runner that helped has gone */
-        explain(all->why, mc_cpus_n(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
+        explain(all->why, CPU_COUNT(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
     return 0;
 }
 
@@ -388,18 +444,18 @@ void mc_bubbling_result(const mc_bubbling *all, const mc_ack *acks, int n_acks, 
 
 /* ---- shutters of others ---- */
 
-static mc_cpus cpus_for_others(const mc_bubbling *all, const mc_job_ranks *ranks)
+static cpu_set_t cpus_for_others(const mc_bubbling *all, const mc_job_ranks *ranks)
 {
-    return mc_cpus_and(mc_cpus_of_ranks(ranks), all->cores);
+    return both(mc_job_ranks_cpus(ranks), all->cores);
 }
 
 mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
 {
     if (!all || !is_ready(all))
         return (mc_press_offer){0, 0};
-    mc_cpus cpus = cpus_for_others(all, ranks);
+    cpu_set_t cpus = cpus_for_others(all, ranks);
     uint64_t n_all = (uint64_t)all->n_workers;
-    return (mc_press_offer){mc_min((uint64_t)mc_cpus_n(&cpus), n_all), n_all};
+    return (mc_press_offer){mc_min((uint64_t)CPU_COUNT(&cpus), n_all), n_all};
 }
 
 /* On processors that the other job may use as well it would press inside that job. */
@@ -412,7 +468,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
         return 0;
     double level = (double)thousandths / THOUSANDTHS;
     int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else levels are others */
-    mc_cpus cpus = mc_cpus_without(cpus_for_others(all, ranks), mc_cpus_of_slot(mc_view_slot(view, i_live)));
+    cpu_set_t cpus = without(cpus_for_others(all, ranks), cpus_of_slot(mc_view_slot(view, i_live)));
     if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;
     mc_bubble_times times = times_of(shutter);

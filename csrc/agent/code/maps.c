@@ -15,7 +15,7 @@ static const char *const passed_over[] = {
 
 static int may_show_progress(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = basename(path);
     if (path[0] != '/' || strstr(path, " (deleted)"))
         return 0;
     for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++)
@@ -26,7 +26,7 @@ static int may_show_progress(const char *path)
 
 static int is_libc(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = basename(path);
     return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-", 5) == 0;
 }
 

@@ -56,11 +56,12 @@ int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns)
     return read(ring->fd, ran_ns, sizeof *ran_ns) == (ssize_t)sizeof *ran_ns ? MC_OK : MC_E_PERF;
 }
 
-void mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data)
+uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data)
 {
+    uint64_t n = 0;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!ring->map)
-        return;
+        return 0;
     /* Nothing is ever taken out, so the kernel stops at the ring's end and no record wraps around. */
     const struct perf_event_mmap_page *head = (const void *)ring->map;
     uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
@@ -68,11 +69,14 @@ void mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, u
     while (at + sizeof(struct perf_event_header) <= n_written) {
         const struct perf_event_header *record = (const void *)(ring->map + page + at);
         if (record->size < sizeof *record || record->size > n_written - at)
-            return;
-        if (record->type == PERF_RECORD_SAMPLE && record->size >= RECORD_BYTES)
+            break;
+        int is_sample = record->type == PERF_RECORD_SAMPLE && record->size >= RECORD_BYTES;
+        if (is_sample && found)
             found(data, *(const uint64_t *)(const void *)(record + 1));
+        n += (uint64_t)is_sample;
         at += record->size;
     }
+    return n;
 }
 
 void mc_sample_ring_stop(const mc_sample_ring *ring)

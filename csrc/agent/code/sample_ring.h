@@ -18,8 +18,8 @@ int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns);
 /* Processor time that the thread has used since. */
 int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns);
 
-/* Call found() for each sample, in the order of time. */
-void mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data);
+/* Call found(), if there is one, for each sample, in the order of time; returns their number. */
+uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data);
 
 /* Stop; the ring keeps its samples. */
 void mc_sample_ring_stop(const mc_sample_ring *ring);

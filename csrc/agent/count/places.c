@@ -3,7 +3,6 @@
 
 #include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
-#include "agent/relocation/walk.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -93,17 +93,11 @@ int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint
     return spots->n_samplers ? MC_OK : error ? MC_E_PERF : MC_E_GONE;
 }
 
-static void add_one(void *data, uint64_t address)
-{
-    (void)address;
-    ++*(uint64_t *)data;
-}
-
 uint64_t mc_spots_n_taken(const mc_spots *spots)
 {
     uint64_t n = 0;
     for (int i = 0; i < spots->n_samplers; i++)
-        mc_sample_ring_each(&spots->samplers[i].ring, add_one, &n);
+        n += mc_sample_ring_each(&spots->samplers[i].ring, NULL, NULL);
     return n;
 }
 
@@ -158,15 +152,15 @@ void mc_spots_sort(mc_spots *spots)
     qsort(spots->rows, (size_t)spots->n, sizeof *spots->rows, by_number);
 }
 
-void mc_spots_add(mc_spots *spots, const mc_spot *more)
+void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more)
 {
-    for (int i = 0; i < spots->n; i++)
-        if (spots->rows[i].offset == more->offset && spots->rows[i].i_path == more->i_path) {
-            spots->rows[i].n += more->n;
-            return;
-        }
-    if (spots->n < MC_N_SPOTS)
-        spots->rows[spots->n++] = *more;
+    int i = 0;
+    while (i < *n_rows && (rows[i].offset != more->offset || rows[i].i_path != more->i_path))
+        i++;
+    if (i < *n_rows)
+        rows[i].n += more->n;
+    else if (i < n_max)
+        rows[(*n_rows)++] = *more;
 }
 
 static void count_equal(mc_spots *spots, const samples *all)

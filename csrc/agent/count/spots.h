@@ -37,7 +37,8 @@ void mc_spots_free(mc_spots *spots);
    rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
-void mc_spots_add(mc_spots *spots, const mc_spot *more);
+/* Add to the row of the same instruction, or make one if there is room. */
+void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more);
 /* The most frequent first. */
 void mc_spots_sort(mc_spots *spots);
 /* Stop, and forget the samples. */

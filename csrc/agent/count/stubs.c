@@ -3,7 +3,6 @@
 
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
-#include "agent/relocation/walk.h"
 #include "agent/shutter/intervals.h"
 #include "agent/code/maps.h"
 

@@ -59,17 +59,6 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
     return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS);
 }
 
-static const mc_lane_head *lane_of(const mc_sampler *sampler)
-{
-    const mc_segment *segment = sampler->rank->segment;
-    for (int i = 0; i < MC_N_LANES; i++) {
-        const mc_lane_head *head = &segment->lanes[i].head;
-        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)sampler->tid)
-            return head;
-    }
-    return NULL;
-}
-
 /* Differences count only: pauses in the open gap are in it. */
 MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
 {
@@ -78,21 +67,15 @@ MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
     return head->gap_ns + (end > t_last ? end - t_last : 0);
 }
 
-static void add_one(void *data, uint64_t address)
-{
-    (void)address;
-    ++*(uint64_t *)data;
-}
-
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
 {
     for (int i = 0; samples && i < samples->spots->n_samplers; i++) {
         const mc_sampler *sampler = &samples->spots->samplers[i];
-        const mc_lane_head *head = lane_of(sampler);
+        const mc_lane_head *head = mc_lane_of_thread(sampler->rank->segment, sampler->tid);
         mc_sampler_reading *reading = &samples->readings[i][i_edge];
         if (mc_sample_ring_ran_ns(&sampler->ring, &reading->ran_ns) != MC_OK)
             continue;
-        mc_sample_ring_each(&sampler->ring, add_one, &reading->n_records);
+        reading->n_records = mc_sample_ring_each(&sampler->ring, NULL, NULL);
         reading->t = mc_now_ns();
         reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
         reading->waited_ns = mc_proc_waited_ns(sampler->rank->pid, sampler->tid);
@@ -110,18 +93,15 @@ static int is_in_stub(const mc_sampler *sampler, uint64_t address)
 
 static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, int i_window)
 {
-    for (int i = 0; i < samples->n_others; i++) {
-        mc_other_spot *other = &samples->others[i];
-        if (other->offset == offset && other->i_path == i_path) {
-            other->n[i_window]++;
-            return;
-        }
-    }
-    if (samples->n_others == MC_N_OTHER_SPOTS)
+    mc_other_spot *others = samples->others;
+    int i = 0;
+    while (i < samples->n_others && (others[i].offset != offset || others[i].i_path != i_path))
+        i++;
+    if (i == MC_N_OTHER_SPOTS)
         return;
-    mc_other_spot *other = &samples->others[samples->n_others++];
-    *other = (mc_other_spot){.offset = offset, .i_path = i_path};
-    other->n[i_window] = 1;
+    if (i == samples->n_others)
+        others[samples->n_others++] = (mc_other_spot){.offset = offset, .i_path = i_path};
+    others[i].n[i_window]++;
 }
 
 static int classify(walk *all, uint64_t address, int i_window)
@@ -180,15 +160,9 @@ static void remember(mc_window_samples *samples, const mc_other_spot *other)
     uint64_t n = 0;
     for (int i = 0; i < MC_N_BEFORE_WINDOWS; i++)
         n += other->n[i];
-    for (int i = 0; i < samples->n_missed; i++) {
-        mc_spot *missed = &samples->missed[i];
-        if (missed->offset == other->offset && missed->i_path == other->i_path) {
-            missed->n += n;
-            return;
-        }
-    }
-    if (n && samples->n_missed < MC_N_MISSED_SPOTS)
-        samples->missed[samples->n_missed++] = (mc_spot){other->offset, n, other->i_path};
+    if (n)
+        mc_spot_add(samples->missed, &samples->n_missed, MC_N_MISSED_SPOTS,
+                    &(mc_spot){other->offset, n, other->i_path});
 }
 
 void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
@@ -197,7 +171,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
         mc_spot missed = samples->missed[i];
         missed.n = missed.n * EVERY_NS / MC_SAMPLE_EVERY_NS;
         if (missed.n)
-            mc_spots_add(spots, &missed);
+            mc_spot_add(spots->rows, &spots->n, MC_N_SPOTS, &missed);
     }
     mc_spots_sort(spots);
     if (samples)

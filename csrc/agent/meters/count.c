@@ -3,7 +3,6 @@
 
 #include "agent/count/patching.h"
 #include "agent/count/stubs.h"
-#include "agent/meters/always.h"
 #include "agent/meters/meter.h"
 #include "agent/shutter/intervals.h"
 #include "common/options.h"
@@ -219,7 +218,8 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-int mc_count_can_search(mc_count_meter *count)
+/* Not before it is needed: a short job may be over by then. */
+static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)
         count->decoder = mc_decoder_new();
@@ -229,13 +229,7 @@ int mc_count_can_search(mc_count_meter *count)
         count->samples = mc_window_samples_new();
     if (count->decoder && !count->places)
         count->places = calloc(1, sizeof *count->places);
-    return count->decoder && count->spots && count->samples && count->places;
-}
-
-/* Not before it is needed: a short job may be over by then. */
-static int prepare(mc_count_meter *count)
-{
-    if (mc_count_can_search(count))
+    if (count->decoder && count->spots && count->samples && count->places)
         return 1;
     make_impossible(count, "no disassembler (libcapstone) beside the keeper");
     return 0;
@@ -528,11 +522,8 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
 static uint64_t cpu_ns(const mc_job_ranks *ranks)
 {
     uint64_t ns = 0;
-    for (int i = 0; i < ranks->n; i++) {
-        struct timespec t;
-        if (ranks->rows[i].alive && clock_gettime(ranks->rows[i].cpu_clock, &t) == 0)
-            ns += (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    }
+    for (int i = 0; i < ranks->n; i++)
+        ns += ranks->rows[i].alive ? mc_clock_ns(ranks->rows[i].cpu_clock) : 0;
     return ns;
 }
 
@@ -726,10 +717,7 @@ static int step(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now
 {
     mc_count_meter *count = meter->state;
     int was_ready = is_ready(count);
-    if (mc_always_is_wanted())
-        mc_always_step(count, t_free, wake);
-    else
-        search(count, has_shutters, t_free, now, wake);
+    search(count, has_shutters, t_free, now, wake);
     return is_ready(count) && !was_ready;
 }
 

@@ -21,13 +21,6 @@ typedef struct mc_moved {
     int pid; /* of the rank */
 } mc_moved;
 
-/* For tests (agent/meters/always.h). */
-typedef struct mc_always {
-    uint64_t random, n_changes;
-    int n_sets, n_installs_left, n_idle,
-        n_failed; /* n_installs_left: of the present set; n_idle: looks without a pass */
-} mc_always;
-
 typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
@@ -54,12 +47,8 @@ typedef struct mc_count_meter {
     mc_snapshot edges[MC_N_COUNT_EDGES];
     mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at the edges; at the end of the last shutter */
     mc_window_samples *samples;                     /* NULL: no memory */
-    mc_always always;
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
-
-/* Make what a search needs. 0: not possible here. */
-int mc_count_can_search(mc_count_meter *count);
 
 mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
 /* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not

@@ -19,17 +19,6 @@ typedef struct window {
     int *wake;
 } window;
 
-static const mc_lane_head *lane_of(mc_segment *segment, int tid)
-{
-    uint64_t n_lanes = mc_min(__atomic_load_n(&segment->n_lanes, __ATOMIC_ACQUIRE), MC_N_ALL_LANES);
-    for (int i = 0; i < (int)n_lanes; i++) {
-        const mc_lane_head *head = mc_lane_tables(segment, i).head;
-        if (__atomic_load_n(&head->owner_tid, __ATOMIC_ACQUIRE) == (uint64_t)tid)
-            return head;
-    }
-    return NULL;
-}
-
 static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, mc_node *node)
 {
     mc_followed threads[N_TIDS];
@@ -39,7 +28,7 @@ static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, 
         int n_tids = rank->alive ? mc_proc_threads(rank->pid, tids, N_TIDS - n, &n_left) : 0;
         int has_laneless = __atomic_load_n(&rank->segment->counters.n_lane_overflow, __ATOMIC_RELAXED) != 0;
         for (int j = 0; j < n_tids; j++)
-            threads[n++] = (mc_followed){tids[j], has_laneless, lane_of(rank->segment, tids[j])};
+            threads[n++] = (mc_followed){tids[j], has_laneless, mc_lane_of_thread(rank->segment, tids[j])};
     }
     n_left += mc_thread_counts_follow(counts, threads, n);
     node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);

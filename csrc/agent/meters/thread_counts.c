@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/meters/thread_counts.h"
 
+#include "agent/shutter/intervals.h"
 #include "common/counters/perf.h"
 #include "common/counters/tally.h"
 
@@ -92,11 +93,6 @@ int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads
     return n_left;
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Take the smaller signed difference. */
 static uint64_t nearer(uint64_t a, uint64_t b)
 {
@@ -167,7 +163,7 @@ static uint64_t outside_at(const seen *at, uint64_t outside, uint64_t own, uint6
 /* Modulo 2^64: a thread that began to count itself after the window's begin has a negative count there. */
 static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
 {
-    return (int64_t)(end - begin) < 0 ? 0 : less(end - begin, all);
+    return (int64_t)(end - begin) < 0 ? 0 : mc_min(end - begin, all);
 }
 
 /* A call that began or ended together with the span was not published, or only after the window's begin. The first
@@ -183,8 +179,8 @@ static seen at_begin(const watched *one)
 static void add_thread(const watched *one, mc_ipc *all, mc_ipc *outside)
 {
     const seen first = at_begin(one), *a = &first, *b = &one->at[1];
-    uint64_t instructions = b->total.instructions - less(a->total.instructions, b->total.instructions);
-    uint64_t cycles = b->total.cycles - less(a->total.cycles, b->total.cycles);
+    uint64_t instructions = b->total.instructions - mc_min(a->total.instructions, b->total.instructions);
+    uint64_t cycles = b->total.cycles - mc_min(a->total.cycles, b->total.cycles);
     all->instructions += instructions;
     all->cycles += cycles;
 #define OUTSIDE(at, count) \

@@ -280,21 +280,31 @@ static int is_plain_jump(const cs_insn *insn)
     return !(prefixes & MC_PREFIX_66);
 }
 
-static void tell(const cs_insn *insn, mc_instruction *out)
+static uint8_t traits_at(const cs_insn *insn)
+{
+    return insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
+}
+
+/* Of a jump, conditional or not; 0: not known, or it is none. */
+static uint64_t target_of(const cs_insn *insn)
 {
     const cs_x86 *x86 = &insn->detail->x86;
-    uint8_t traits = insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
+    int is_jump = insn->id == X86_INS_JMP || traits_at(insn) & MC_FORKS;
+    int is_direct = x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM && is_plain_jump(insn);
+    return is_jump && is_direct ? (uint64_t)x86->operands[0].imm : 0;
+}
+
+static void tell(const cs_insn *insn, mc_instruction *out)
+{
+    uint8_t traits = traits_at(insn);
     mc_encoding encoding;
-    *out = (mc_instruction){.n_bytes = (uint8_t)insn->size};
-    if (insn->id == X86_INS_JMP && x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM && is_plain_jump(insn)) {
-        out->target = (uint64_t)x86->operands[0].imm;
+    *out = (mc_instruction){.n_bytes = (uint8_t)insn->size, .target = target_of(insn)};
+    if (insn->id == X86_INS_JMP && out->target) {
         out->traits = MC_JUMPS;
         return;
     }
     if (traits & MC_FORKS && !is_plain_jump(insn))
         return;
-    if (traits & MC_FORKS && x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM)
-        out->target = (uint64_t)x86->operands[0].imm;
     out->traits = agree(traits, insn, &encoding) & (uint8_t)~IS_INTEGER;
     out->rip_at = out->traits & MC_MOVES ? encoding.rip_at : 0;
 }
@@ -334,18 +344,16 @@ static void tell_effects(mc_decoder *decoder, mc_effects *out)
     const cs_insn *insn = decoder->insn;
     const cs_x86 *x86 = &insn->detail->x86;
     cs_regs reads, writes;
-    uint8_t n_reads = 0, n_writes = 0, traits = insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
-    *out = (mc_effects){.n_bytes = (uint8_t)insn->size};
-    int is_direct = x86->op_count == 1 && x86->operands[0].type == X86_OP_IMM && is_plain_jump(insn);
+    uint8_t n_reads = 0, n_writes = 0;
+    *out = (mc_effects){.n_bytes = (uint8_t)insn->size, .target = target_of(insn)};
     if (insn->id == X86_INS_PAUSE) {
         out->kinds = MC_PAUSES;
-    } else if (is_direct && (insn->id == X86_INS_JMP || traits & MC_FORKS)) {
+    } else if (out->target) {
         out->kinds = MC_BRANCHES;
-        out->target = (uint64_t)x86->operands[0].imm;
     } else if (insn->id == X86_INS_JMP || insn->id == X86_INS_RET) {
         out->kinds = MC_RETURNS;
     } else if (insn->id != X86_INS_NOP) {
-        if (!traits || decoder->cs.registers(decoder->handle, insn, reads, &n_reads, writes, &n_writes))
+        if (!traits_at(insn) || decoder->cs.registers(decoder->handle, insn, reads, &n_reads, writes, &n_writes))
             out->kinds = MC_UNCLEAR;
         tell_operands(x86, out);
         out->reads = bits_of(reads, n_reads);

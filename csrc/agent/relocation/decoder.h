@@ -41,6 +41,14 @@ typedef struct mc_effects {
 
 typedef struct mc_decoder mc_decoder;
 
+/* Code to decode: n bytes at `base` of the process that runs it. */
+typedef struct mc_code {
+    mc_decoder *decoder;
+    const uint8_t *bytes;
+    size_t n;
+    uint64_t base;
+} mc_code;
+
 /* NULL: another processor, no Capstone here, or no memory. */
 mc_decoder *mc_decoder_new(void);
 void mc_decoder_free(mc_decoder *decoder);

@@ -4,35 +4,17 @@
 
 enum { REX_MASK = 0xf0, REX = 0x40, REX_W = 8, TWO_BYTES = 0x0f, VEX2 = 0xc5, VEX3 = 0xc4, EVEX = 0x62 };
 
-static uint8_t prefix_of(uint8_t byte)
-{
-    switch (byte) {
-    case 0x66:
-        return MC_PREFIX_66;
-    case 0xf2:
-        return MC_PREFIX_F2;
-    case 0xf3:
-        return MC_PREFIX_F3;
-    case 0xf0:
-        return MC_PREFIX_LOCK;
-    case 0x26:
-    case 0x2e:
-    case 0x36:
-    case 0x3e:
-    case 0x64:
-    case 0x65:
-    case 0x67:
-        return MC_PREFIX_OTHER;
-    default:
-        return 0;
-    }
-}
+static const uint8_t prefix_of[256] = {
+    [0x66] = MC_PREFIX_66,    [0xf2] = MC_PREFIX_F2,    [0xf3] = MC_PREFIX_F3,    [0xf0] = MC_PREFIX_LOCK,
+    [0x26] = MC_PREFIX_OTHER, [0x2e] = MC_PREFIX_OTHER, [0x36] = MC_PREFIX_OTHER, [0x3e] = MC_PREFIX_OTHER,
+    [0x64] = MC_PREFIX_OTHER, [0x65] = MC_PREFIX_OTHER, [0x67] = MC_PREFIX_OTHER,
+};
 
 size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes)
 {
     size_t i = 0;
     *prefixes = 0;
-    for (uint8_t prefix; i < n && (prefix = prefix_of(bytes[i])) != 0; i++)
+    for (uint8_t prefix; i < n && (prefix = prefix_of[bytes[i]]) != 0; i++)
         *prefixes |= (uint8_t)(*prefixes & prefix ? MC_PREFIX_TWICE : prefix);
     if (i < n && (bytes[i] & REX_MASK) == REX)
         *prefixes |= (uint8_t)(MC_PREFIX_REX | (bytes[i++] & REX_W ? MC_PREFIX_REX_W : 0));
@@ -89,80 +71,73 @@ static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
+/* Of an immediate as wide as the operand: at most 4. */
+static int operand_bytes(const mc_encoding *out)
+{
+    return out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
+}
+
 /* Operands in the opcode: bytes that follow it; -1: it has a ModRM byte. */
 static int without_modrm(const mc_encoding *out)
 {
-    int is_wide = out->prefixes & MC_PREFIX_REX_W, operand = out->prefixes & MC_PREFIX_66 && !is_wide ? 2 : 4;
     if (out->is_vex || out->map != MC_MAP_ONE_BYTE)
         return -1;
     if ((out->opcode & 0xf8) == 0xb0) /* mov to a byte */
         return 1;
     if ((out->opcode & 0xf8) == 0xb8) /* mov */
-        return is_wide ? 8 : operand;
+        return out->prefixes & MC_PREFIX_REX_W ? 8 : operand_bytes(out);
     if ((out->opcode & 0xfc) == 0xa0) /* mov at an absolute address */
         return 8;
     if (out->opcode == 0xa8 || ((out->opcode & 0xc7) == 0x04)) /* test, add ... cmp with al */
         return 1;
     if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* with eax */
-        return operand;
+        return operand_bytes(out);
     return -1;
 }
 
-static int one_byte_immediate(const mc_encoding *out, uint8_t modrm)
-{
-    int operand = out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
-    switch (out->opcode) {
-    case 0x6b: /* imul */
-    case 0x80: /* add ... cmp */
-    case 0x83:
-    case 0xc0: /* shifts */
-    case 0xc1:
-    case 0xc6: /* mov */
-        return 1;
-    case 0x69:
-    case 0x81:
-    case 0xc7:
-        return operand;
-    case 0xf6: /* test, else not, neg, mul ... */
-        return modrm & 0x30 ? 0 : 1;
-    case 0xf7:
-        return modrm & 0x30 ? 0 : operand;
-    default:
-        return 0;
-    }
-}
+/* Bytes of the immediate behind a ModRM byte, by opcode. */
+enum {
+    OPERAND = 8,     /* as many as the operand has */
+    FOR_TEST = 16,   /* with `test` only; the rest of its group (not, neg, mul ...) has none */
+    LEGACY_ONLY = 32 /* not with VEX */
+};
 
-static int two_byte_immediate(const mc_encoding *out)
-{
-    switch (out->opcode) {
-    case 0x70: /* pshuf, shifts of vectors */
-    case 0x71:
-    case 0x72:
-    case 0x73:
-    case 0xc2: /* cmpps */
-    case 0xc4: /* pinsrw, pextrw, shufps */
-    case 0xc5:
-    case 0xc6:
-        return 1;
-    case 0xa4: /* shld, shrd, bt */
-    case 0xac:
-    case 0xba:
-        return !out->is_vex;
-    default:
-        return 0;
-    }
-}
+static const uint8_t one_byte_immediate[256] = {
+    [0x6b] = 1,
+    [0x69] = OPERAND, /* imul */
+    [0x80] = 1,
+    [0x83] = 1,
+    [0x81] = OPERAND, /* add ... cmp */
+    [0xc0] = 1,
+    [0xc1] = 1, /* shifts */
+    [0xc6] = 1,
+    [0xc7] = OPERAND, /* mov */
+    [0xf6] = FOR_TEST | 1,
+    [0xf7] = FOR_TEST | OPERAND,
+};
+
+static const uint8_t two_byte_immediate[256] = {
+    [0x70] = 1,
+    [0x71] = 1,
+    [0x72] = 1,
+    [0x73] = 1, /* pshuf, shifts of vectors */
+    [0xc2] = 1, /* cmpps */
+    [0xc4] = 1,
+    [0xc5] = 1,
+    [0xc6] = 1, /* pinsrw, pextrw, shufps */
+    [0xa4] = LEGACY_ONLY | 1,
+    [0xac] = LEGACY_ONLY | 1,
+    [0xba] = LEGACY_ONLY | 1, /* shld, shrd, bt */
+};
 
 static int immediate_of(const mc_encoding *out, uint8_t modrm)
 {
-    switch (out->map) {
-    case MC_MAP_ONE_BYTE:
-        return one_byte_immediate(out, modrm);
-    case MC_MAP_0F:
-        return two_byte_immediate(out);
-    default:
+    if (out->map > MC_MAP_0F)
         return out->map == MC_MAP_0F3A;
-    }
+    uint8_t rule = out->map == MC_MAP_0F ? two_byte_immediate[out->opcode] : one_byte_immediate[out->opcode];
+    if ((rule & FOR_TEST && modrm & 0x30) || (rule & LEGACY_ONLY && out->is_vex))
+        return 0;
+    return rule & OPERAND ? operand_bytes(out) : rule & 1;
 }
 
 /* Bytes of ModRM, SIB and displacement; 0: they end too early. */

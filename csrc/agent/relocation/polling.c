@@ -4,19 +4,12 @@
 
 enum { N_WALK = 128 };
 
-typedef struct code_view {
-    mc_decoder *decoder;
-    const uint8_t *bytes;
-    size_t n;
-    uint64_t base;
-} code_view;
-
 /* From its first instruction to the jump back. */
 typedef struct loop {
     uint64_t begin, jump;
 } loop;
 
-static int look_at(const code_view *code, uint64_t address, mc_effects *out)
+static int look_at(const mc_code *code, uint64_t address, mc_effects *out)
 {
     uint64_t offset = address - code->base;
     return offset < code->n &&
@@ -24,7 +17,7 @@ static int look_at(const code_view *code, uint64_t address, mc_effects *out)
 }
 
 /* Straight on past all jumps, to the first one that leads back to or before the address. */
-static int find_loop(const code_view *code, uint64_t address, loop *found)
+static int find_loop(const mc_code *code, uint64_t address, loop *found)
 {
     mc_effects it;
     uint64_t at = address;
@@ -63,7 +56,7 @@ static void add(sum *all, const mc_effects *it, const loop *around, uint64_t at)
 
 int mc_polls(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address)
 {
-    const code_view view = {decoder, code, n, base};
+    const mc_code view = {decoder, code, n, base};
     loop around;
     mc_effects it;
     sum all = {0};

@@ -1,39 +1,69 @@
 #include "agent/relocation/relocate.h"
 
-#include "agent/relocation/walk.h"
 #include "common/mpicoloc.h"
 
 #include <string.h>
 
-enum { DISPLACEMENT_BYTES = 4, JUMP = 0xe9 };
+enum { DISPLACEMENT_BYTES = 4, JUMP = 0xe9, N_SPANS = 16 };
 
 /* incq %fs:offset, without the offset. */
 static const uint8_t count_one[] = {0x64, 0x48, 0xff, 0x04, 0x25};
 enum { N_COUNT = sizeof count_one + DISPLACEMENT_BYTES };
 
-typedef struct code_view {
-    const uint8_t *bytes;
-    size_t n;
-    uint64_t base;
-} code_view;
-
-static int inside(const code_view *code, uint64_t address)
+static int inside(const mc_code *code, uint64_t address)
 {
     return address - code->base < code->n;
 }
 
-static int decode_at(mc_decoder *decoder, const code_view *code, uint64_t address, mc_instruction *out)
+static int decode_at(const mc_code *code, uint64_t address, mc_instruction *out)
 {
-    if (!inside(code, address))
-        return MC_E_ARG;
     size_t offset = (size_t)(address - code->base);
-    return mc_decode(decoder, code->bytes + offset, code->n - offset, address, out);
+    return inside(code, address) &&
+           mc_decode(code->decoder, code->bytes + offset, code->n - offset, address, out) == MC_OK;
 }
 
-int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
-                      mc_instruction *out)
+/* A walk along the code of a program, from an address that is known to be an instruction's begin: the pieces of code that it
+   has been through. It ends where it would begin again. */
+typedef struct walk {
+    int n_spans;
+    uint64_t begin[N_SPANS], end[N_SPANS];
+    uint64_t at;
+} walk;
+
+static walk walk_from(uint64_t address)
 {
-    return decode_at(decoder, &(code_view){code, n, base}, address, out);
+    return (walk){.n_spans = 1, .begin = {address}, .end = {address}, .at = address};
+}
+
+static int has_been(const walk *way, uint64_t address)
+{
+    for (int i = 0; i < way->n_spans; i++)
+        if (address >= way->begin[i] && address < way->end[i])
+            return 1;
+    return 0;
+}
+
+/* Behind this instruction, or where it jumps to; 0: the walk ends. */
+static int walk_on(walk *way, const mc_instruction *instruction)
+{
+    way->at += instruction->n_bytes;
+    way->end[way->n_spans - 1] = way->at;
+    if (instruction->traits & MC_JUMPS) {
+        if (way->n_spans == N_SPANS)
+            return 0;
+        way->at = instruction->target;
+        if (has_been(way, way->at))
+            return 0;
+        way->begin[way->n_spans] = way->end[way->n_spans] = way->at;
+        way->n_spans++;
+    }
+    return instruction->traits & (MC_GOES_ON | MC_JUMPS) && !has_been(way, way->at);
+}
+
+uint64_t mc_context_begin(uint64_t offset)
+{
+    uint64_t word = offset - offset % MC_WORD_BYTES;
+    return word > MC_CONTEXT_BYTES ? word - MC_CONTEXT_BYTES : 0;
 }
 
 /* Of memory, that one store can change so that nobody sees half of it. */
@@ -47,7 +77,7 @@ static uint64_t switched_bytes(void)
 }
 
 /* Also whether the word can be read as a whole. */
-static int fits_a_jump(const code_view *code, uint64_t address, const mc_instruction *instruction)
+static int fits_a_jump(const mc_code *code, uint64_t address, const mc_instruction *instruction)
 {
     uint64_t word = address - address % MC_WORD_BYTES, n_switched = switched_bytes();
     if (!(instruction->traits & MC_MOVES) || instruction->n_bytes < MC_JUMP_BYTES)
@@ -60,11 +90,11 @@ static int fits_a_jump(const code_view *code, uint64_t address, const mc_instruc
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {
-    const code_view view = {code, n, base};
+    const mc_code view = {decoder, code, n, base};
     mc_instruction instruction;
-    mc_walk way = mc_walk_from(from);
+    walk way = walk_from(from);
     int n_found = 0, n_waiting = 0;
-    while (n_found < n_max && decode_at(decoder, &view, way.at, &instruction) == MC_OK) {
+    while (n_found < n_max && decode_at(&view, way.at, &instruction)) {
         if (!(instruction.traits & MC_SPARES_FLAGS))
             n_waiting = 0;
         else if (n_found + n_waiting < n_max && fits_a_jump(&view, way.at, &instruction))
@@ -73,17 +103,42 @@ int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t 
             n_found += n_waiting;
             n_waiting = 0;
         }
-        if (!mc_walk_on(&way, &instruction))
+        if (!walk_on(&way, &instruction))
+            break;
+    }
+    return n_found;
+}
+
+static int has_head(const uint64_t *heads, int n, uint64_t head)
+{
+    for (int i = 0; i < n; i++)
+        if (heads[i] == head)
+            return 1;
+    return 0;
+}
+
+int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
+                  uint64_t *heads)
+{
+    const mc_code view = {decoder, code, n, base};
+    walk way = walk_from(from);
+    mc_instruction it;
+    int n_found = 0;
+    while (n_found < n_max && decode_at(&view, way.at, &it)) {
+        int is_near = it.target >= base && it.target <= from && way.at - it.target < MC_LOOP_BYTES;
+        if (it.traits & MC_FORKS && is_near && !has_head(heads, n_found, it.target))
+            heads[n_found++] = it.target;
+        if (!walk_on(&way, &it))
             break;
     }
     return n_found;
 }
 
 /* Nothing reads the flags before all are written. */
-static int are_flags_dead(mc_decoder *decoder, const code_view *code, uint64_t address)
+static int are_flags_dead(const mc_code *code, uint64_t address)
 {
     mc_instruction instruction;
-    while (decode_at(decoder, code, address, &instruction) == MC_OK && instruction.traits & MC_SPARES_FLAGS) {
+    while (decode_at(code, address, &instruction) && instruction.traits & MC_SPARES_FLAGS) {
         if (instruction.traits & MC_SETS_FLAGS)
             return 1;
         address += instruction.n_bytes;
@@ -140,10 +195,10 @@ static int make_stub(const mc_instruction *instruction, const uint8_t *bytes, ui
 int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
                 uint64_t stub_address, int32_t fs_offset, mc_patch_code *out)
 {
-    const code_view view = {code, n, base};
+    const mc_code view = {decoder, code, n, base};
     mc_instruction instruction;
-    if (decode_at(decoder, &view, address, &instruction) != MC_OK || !fits_a_jump(&view, address, &instruction) ||
-        !are_flags_dead(decoder, &view, address))
+    if (!decode_at(&view, address, &instruction) || !fits_a_jump(&view, address, &instruction) ||
+        !are_flags_dead(&view, address))
         return MC_E_ARG;
     uint64_t word_address = address - address % MC_WORD_BYTES;
     *out = (mc_patch_code){.address = address, .word_address = word_address, .n_bytes = instruction.n_bytes};

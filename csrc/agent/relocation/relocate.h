@@ -16,7 +16,7 @@
 enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 16 };
 
 /* What callers give of the code in front of an instruction, where its loop may begin. And how far a stub may be away. */
-enum { MC_CONTEXT_BYTES = 256, MC_REACH_BYTES = 1 << 30 };
+enum { MC_CONTEXT_BYTES = 256, MC_LOOP_BYTES = 1024, MC_REACH_BYTES = 1 << 30 };
 
 typedef struct mc_patch_code {
     uint64_t address;                                    /* of the replaced instruction, in the process that runs it */
@@ -30,16 +30,18 @@ typedef struct mc_patch_code {
 /* Where in a file the code begins that tells of the instruction at this offset. */
 uint64_t mc_context_begin(uint64_t offset);
 
-/* The instruction at an address inside `code`, the n bytes at `base`. MC_E_ARG: there is none. */
-int mc_instruction_at(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
-                      mc_instruction *out);
-
 /* Find replaceable instructions: straight on from an address that is known to be an instruction's begin, such as a
    sampled program counter, past conditional jumps, along direct jumps inside `code`, up to anything else (a call, a
    return, what is not known). `code` are the n bytes at `base` of the process, as they are without our jumps. Every
    address is proved to be an instruction's begin. Returns their number, at most n_max, in the order of the walk. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses);
+
+/* Begins of the loops around an instruction: targets, at or before it, of the conditional jumps that a walk from it as
+   that of mc_replaceable meets, in this order, so mostly inner loops first. Only those inside `code` and at most
+   MC_LOOP_BYTES before the jump: callers compare as much of it with the program's memory. Returns their number. */
+int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
+                  uint64_t *heads);
 
 /* Make the jump and the stub of an instruction, whose begin the caller has from mc_replaceable. The counter is the 8
    bytes at this distance from each thread's pointer. MC_E_ARG: it may not be replaced, or is out of reach. */

@@ -2,8 +2,8 @@
 #include "agent/shutter/board_view.h"
 
 #include "common/proc.h"
+#include "common/words.h"
 
-#include <string.h>
 #include <unistd.h>
 
 /* Jobs of another version have a board of their own: they would neither stand still nor be seen. A board of theirs that
@@ -13,7 +13,7 @@ int mc_view_join(mc_board_view *view, const char *job_id)
     mc_proc_stat self;
     if (mc_board_n_foreign() > 0)
         return MC_E_VERSION;
-    if (mc_proc_read_stat(&self, (int)getpid(), 0) != MC_OK)
+    if (mc_proc_read_stat(&self, (int)getpid()) != MC_OK)
         return MC_E_GONE;
     view->owner = mc_board_owner((int)getpid(), self.start_ticks);
     int status = mc_board_open(&view->board);
@@ -58,9 +58,8 @@ int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns)
 
 void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now)
 {
-    uint64_t mask[MC_N_CPU_WORDS];
-    mc_job_ranks_cpus(ranks, mask);
-    memcpy(view->slot->cpu_mask, mask, sizeof mask);
+    cpu_set_t cpus = mc_job_ranks_cpus(ranks);
+    mc_words_store(view->slot->cpu_mask, &cpus, sizeof cpus);
     __atomic_store_n(&view->slot->offer.n_all, offer.n_all, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->offer.n, offer.n, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->books, (uint64_t)ranks->is_multi_node, __ATOMIC_RELEASE);

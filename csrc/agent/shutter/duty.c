@@ -2,6 +2,7 @@
 #include "agent/shutter/duty.h"
 
 #include "agent/shutter/intervals.h"
+#include "common/proc.h"
 
 /* Ranks wait for their processors when a pause is over, and that counts. But a job that somebody stops in a pause, and
    continues much later, has not stood still for others all that time. */
@@ -21,9 +22,8 @@ static double n_threads(const mc_job_ranks *ranks, uint64_t now)
     double n = 0.0;
     for (int i = 0; i < ranks->n; i++) {
         const mc_rank *rank = &ranks->rows[i];
-        struct timespec t;
-        if (rank->alive && now > rank->segment->t_init && clock_gettime(rank->cpu_clock, &t) == 0)
-            n += ((double)t.tv_sec * 1e9 + (double)t.tv_nsec) / (double)(now - rank->segment->t_init);
+        if (rank->alive && now > rank->segment->t_init)
+            n += (double)mc_clock_ns(rank->cpu_clock) / (double)(now - rank->segment->t_init);
     }
     return n > ranks->n ? n : ranks->n;
 }

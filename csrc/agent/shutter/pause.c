@@ -15,14 +15,10 @@ static const uint64_t FRESH_NS = 100000;
 
 static uint64_t cpu_ns(const mc_board_view *view, const mc_rank *rank)
 {
-    struct timespec t;
-    if (clock_gettime(rank->cpu_clock, &t) != 0)
-        return 0;
-    uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    uint64_t ns = mc_clock_ns(rank->cpu_clock);
     /* In tests the agent is a thread of a rank. */
-    if ((uint32_t)rank->pid == (uint32_t)(view->owner >> 32) && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        ns -= mc_min(ns, (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec);
-    return ns;
+    int is_within = (uint32_t)rank->pid == (uint32_t)(view->owner >> 32);
+    return is_within ? ns - mc_min(ns, mc_clock_ns(CLOCK_THREAD_CPUTIME_ID)) : ns;
 }
 
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
@@ -53,11 +49,8 @@ void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
 {
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&gate->t_last_enter, 0, __ATOMIC_RELAXED);
-    if (deadline_ns) { /* else the last pause's are still wanted */
+    if (deadline_ns) /* else that of the last pause is still wanted */
         __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&gate->t_last_resume, 0, __ATOMIC_RELAXED);
-    }
     __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
 }

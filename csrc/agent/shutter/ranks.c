@@ -81,12 +81,16 @@ int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks)
     return n;
 }
 
-void mc_job_ranks_cpus(const mc_job_ranks *ranks, uint64_t cpu_mask[MC_N_CPU_WORDS])
+cpu_set_t mc_job_ranks_cpus(const mc_job_ranks *ranks)
 {
-    memset(cpu_mask, 0, MC_N_CPU_WORDS * sizeof *cpu_mask);
-    for (int i = 0; i < ranks->n; i++)
-        for (int j = 0; j < MC_N_CPU_WORDS && ranks->rows[i].alive; j++)
-            cpu_mask[j] |= ranks->rows[i].segment->cpu_mask[j];
+    cpu_set_t cpus, of_rank;
+    CPU_ZERO(&cpus);
+    for (int i = 0; i < ranks->n; i++) {
+        memcpy(&of_rank, ranks->rows[i].segment->cpu_mask, sizeof of_rank);
+        if (ranks->rows[i].alive)
+            CPU_OR(&cpus, &cpus, &of_rank);
+    }
+    return cpus;
 }
 
 void mc_job_ranks_close(mc_job_ranks *ranks)

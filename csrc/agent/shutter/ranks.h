@@ -4,7 +4,10 @@
 
 #include "common/mpicoloc.h"
 
+#include <sched.h>
 #include <time.h>
+
+_Static_assert(sizeof(cpu_set_t) == MC_N_CPU_WORDS * sizeof(uint64_t), "masks of processors are sets of the C library");
 
 typedef struct mc_rank {
     mc_segment *segment;
@@ -38,7 +41,7 @@ int mc_job_ranks_find(mc_job_ranks *ranks);
 /* See which ranks are still alive. */
 void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now);
 int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks);
-/* Processors that those alive may run on, as in mc_slot. */
-void mc_job_ranks_cpus(const mc_job_ranks *ranks, uint64_t cpu_mask[MC_N_CPU_WORDS]);
+/* Processors that those alive may run on. */
+cpu_set_t mc_job_ranks_cpus(const mc_job_ranks *ranks);
 
 #endif

@@ -118,12 +118,8 @@ int mc_perf_is_kept(int fd, uint64_t id)
 
 static int paranoid_level(void)
 {
-    char text[16] = "";
-    int fd = open("/proc/sys/kernel/perf_event_paranoid", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    return n > 0 ? atoi(text) : -2;
+    char text[16];
+    return mc_proc_read_text("/proc/sys/kernel/perf_event_paranoid", text, sizeof text) > 0 ? atoi(text) : -2;
 }
 
 static void say_why(int error, char *reason, size_t size)

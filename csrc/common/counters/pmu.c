@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROW(name, type, config, is_usual) {name, type, config, is_usual},
@@ -34,13 +33,11 @@ static uint64_t begin_cpu_ns;
 /* Processor time with that of children, whose events are counted too. */
 static uint64_t cpu_ns(void)
 {
-    struct timespec own = {0, 0};
     struct rusage children = {0};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
     getrusage(RUSAGE_CHILDREN, &children);
-    uint64_t s = (uint64_t)(own.tv_sec + children.ru_utime.tv_sec + children.ru_stime.tv_sec);
+    uint64_t s = (uint64_t)(children.ru_utime.tv_sec + children.ru_stime.tv_sec);
     uint64_t us = (uint64_t)(children.ru_utime.tv_usec + children.ru_stime.tv_usec);
-    return s * 1000000000u + us * 1000u + (uint64_t)own.tv_nsec;
+    return mc_clock_ns(CLOCK_PROCESS_CPUTIME_ID) + s * 1000000000u + us * 1000u;
 }
 
 static int is_listed(const char *list, const char *name)
@@ -82,7 +79,7 @@ static int count(int i)
 static int counts_itself(struct dl_phdr_info *object, size_t size, void *unused)
 {
     static const char *const libraries[] = {"libpapi.so", "liblikwid.so", "libpfm.so"};
-    const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+    const char *name = basename(object->dlpi_name);
     (void)size, (void)unused;
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)

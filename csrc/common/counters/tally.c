@@ -83,17 +83,8 @@ static int map_pages(mc_ipc *first)
     return 0;
 }
 #else
-static int read_pages(mc_ipc *out)
-{
-    (void)out;
-    return 0;
-}
-
-static int map_pages(mc_ipc *first)
-{
-    (void)first;
-    return 0;
-}
+#define read_pages(out) ((void)(out), 0)
+#define map_pages(first) ((void)(first), 0)
 #endif
 
 static int is_ours(int i)
@@ -152,26 +143,14 @@ static int read_own(mc_ipc *out)
     return 0;
 }
 
-static void store_ipc(mc_ipc *field, const mc_ipc *value)
-{
-    __atomic_store_n(&field->instructions, value->instructions, __ATOMIC_RELEASE);
-    __atomic_store_n(&field->cycles, value->cycles, __ATOMIC_RELEASE);
-}
-
-/* Fields are stored after the odd number, as each store is a release. What the caller stores next comes after the even
-   one: the load waits for that store (on Arm LDAR for STLR, which a plain store could overtake), and what follows the
-   load waits for it. */
-static void publish(mc_tally *tally, const mc_tally *next)
+/* The odd number is stored first. What the caller stores next comes after the even one: the load waits for that store
+   (on Arm LDAR for STLR, which a plain store could overtake), and what follows the load waits for it. */
+static void publish(mc_tally *tally, mc_tally *next)
 {
     /* It is odd already if a signal handler of the application jumped out of this function. */
-    uint64_t odd = next->seq | 1;
-    __atomic_store_n(&tally->seq, odd, __ATOMIC_RELAXED);
-    __atomic_store_n(&tally->span, next->span, __ATOMIC_RELEASE);
-    __atomic_store_n(&tally->began, next->began, __ATOMIC_RELEASE);
-    __atomic_store_n(&tally->state, next->state, __ATOMIC_RELEASE);
-    store_ipc(&tally->outside, &next->outside);
-    store_ipc(&tally->total, &next->total);
-    __atomic_store_n(&tally->seq, odd + 1, __ATOMIC_SEQ_CST);
+    next->seq |= 1;
+    mc_words_store(tally, next, sizeof *tally);
+    __atomic_store_n(&tally->seq, next->seq + 1, __ATOMIC_SEQ_CST);
     (void)__atomic_load_n(&tally->seq, __ATOMIC_SEQ_CST);
 }
 

@@ -5,29 +5,12 @@
    MPI_PROC_NULL. */
 enum role { ROLE_ROOT_AND_LEAF, ROLE_ROOT, ROLE_LEAF, ROLE_NONE };
 
-static int is_inter(MPI_Comm comm)
+/* The communicator's ranks; none if they are not known. n_ranks: those on the other side, all of an intracommunicator. */
+static const mc_ranks *ranks_of(MPI_Comm comm)
 {
+    static const mc_ranks unknown;
     const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    return ranks != NULL && ranks->is_inter;
-}
-
-static int own_rank(MPI_Comm comm)
-{
-    const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    return ranks != NULL ? ranks->own_rank : 0;
-}
-
-/* Ranks on the other side: all of an intracommunicator, the remote group of an intercommunicator. */
-static int n_others(MPI_Comm comm)
-{
-    const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    return ranks != NULL ? ranks->n_ranks : 0;
-}
-
-static int n_local(MPI_Comm comm)
-{
-    const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    return ranks != NULL ? ranks->n_local : 0;
+    return ranks != NULL ? ranks : &unknown;
 }
 
 static enum role role_of(int root, MPI_Comm comm)
@@ -36,7 +19,7 @@ static enum role role_of(int root, MPI_Comm comm)
         return ROLE_NONE;
     if (root == MPI_ROOT)
         return ROLE_ROOT;
-    if (is_inter(comm) || own_rank(comm) != root)
+    if (ranks_of(comm)->is_inter || ranks_of(comm)->own_rank != root)
         return ROLE_LEAF;
     return ROLE_ROOT_AND_LEAF;
 }
@@ -85,7 +68,7 @@ static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MP
 /* The same with a root. On an intercommunicator the ranks outside the root's group note it. */
 static void note_rooted(mc_volume *v, MPI_Comm comm, int root, enum role role, uint64_t whole_bytes, MPI_Datatype type)
 {
-    if (role == ROLE_LEAF || !is_inter(comm))
+    if (role == ROLE_LEAF || !ranks_of(comm)->is_inter)
         note(v, comm, root, whole_bytes, type);
 }
 
@@ -99,7 +82,7 @@ static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint6
 static void give_parts(mc_volume *v, MPI_Comm comm, const parts *p)
 {
     const mc_ranks *ranks = mc_ranks_of_comm(comm);
-    for (int i = 0; i < n_others(comm); i++)
+    for (int i = 0; i < ranks_of(comm)->n_ranks; i++)
         mc_record_part(v, ranks, i, bytes_at(p, i));
 }
 
@@ -120,7 +103,7 @@ void mc_volume_gather(mc_volume *v, int in_place, long long scount, MPI_Datatype
     if (is_leaf(role) && !in_place)
         v->sent_bytes = mc_bytes(scount, stype);
     if (is_root(role))
-        v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)n_others(comm);
+        v->recv_bytes = mc_bytes(rcount, rtype) * (uint64_t)ranks_of(comm)->n_ranks;
     if (is_root(role))
         note_rooted(v, comm, root, role, mc_bytes(rcount, rtype), rtype);
     else
@@ -134,7 +117,7 @@ void mc_volume_gatherv(mc_volume *v, int in_place, long long scount, MPI_Datatyp
     if (is_leaf(role) && !in_place)
         v->sent_bytes = mc_bytes(scount, stype);
     if (is_root(role))
-        v->recv_bytes = sum(&(parts){rcounts, wide, rtype, {0}}, n_others(comm));
+        v->recv_bytes = sum(&(parts){rcounts, wide, rtype, {0}}, ranks_of(comm)->n_ranks);
     if (role == ROLE_LEAF)
         mc_record_part(v, mc_ranks_of_comm(comm), root, v->sent_bytes);
 }
@@ -144,7 +127,7 @@ void mc_volume_scatter(mc_volume *v, long long scount, MPI_Datatype stype, int i
 {
     enum role role = role_of(root, comm);
     if (is_root(role))
-        v->sent_bytes = mc_bytes(scount, stype) * (uint64_t)n_others(comm);
+        v->sent_bytes = mc_bytes(scount, stype) * (uint64_t)ranks_of(comm)->n_ranks;
     if (is_leaf(role) && !in_place)
         v->recv_bytes = mc_bytes(rcount, rtype);
     if (is_root(role))
@@ -159,7 +142,7 @@ void mc_volume_scatterv(mc_volume *v, const void *scounts, int wide, MPI_Datatyp
     enum role role = role_of(root, comm);
     const parts sent = {scounts, wide, stype, {0}};
     if (is_root(role))
-        v->sent_bytes = sum(&sent, n_others(comm));
+        v->sent_bytes = sum(&sent, ranks_of(comm)->n_ranks);
     if (is_leaf(role) && !in_place)
         v->recv_bytes = mc_bytes(rcount, rtype);
     if (is_root(role))
@@ -171,8 +154,8 @@ void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datat
 {
     uint64_t each_bytes = mc_bytes(rcount, rtype);
     v->sent_bytes = in_place ? each_bytes : mc_bytes(scount, stype);
-    v->recv_bytes = each_bytes * (uint64_t)n_others(comm);
-    if (is_inter(comm)) /* what the own group gives */
+    v->recv_bytes = each_bytes * (uint64_t)ranks_of(comm)->n_ranks;
+    if (ranks_of(comm)->is_inter) /* what the own group gives */
         note(v, comm, -1, v->sent_bytes, stype);
     else
         note(v, comm, -1, each_bytes, rtype);
@@ -182,18 +165,18 @@ void mc_volume_allgatherv(mc_volume *v, int in_place, long long scount, MPI_Data
                           int wide, MPI_Datatype rtype, MPI_Comm comm)
 {
     const parts received = {rcounts, wide, rtype, {0}};
-    v->sent_bytes = in_place ? bytes_at(&received, own_rank(comm)) : mc_bytes(scount, stype);
-    v->recv_bytes = sum(&received, n_others(comm));
+    v->sent_bytes = in_place ? bytes_at(&received, ranks_of(comm)->own_rank) : mc_bytes(scount, stype);
+    v->recv_bytes = sum(&received, ranks_of(comm)->n_ranks);
     note_uneven(v, comm, v->recv_bytes, v->sent_bytes, rtype);
 }
 
 void mc_volume_alltoall(mc_volume *v, int in_place, long long scount, MPI_Datatype stype, long long rcount,
                         MPI_Datatype rtype, MPI_Comm comm)
 {
-    uint64_t n = (uint64_t)n_others(comm);
+    uint64_t n = (uint64_t)ranks_of(comm)->n_ranks;
     v->recv_bytes = mc_bytes(rcount, rtype) * n;
     v->sent_bytes = in_place ? v->recv_bytes : mc_bytes(scount, stype) * n;
-    if (is_inter(comm))
+    if (ranks_of(comm)->is_inter)
         note(v, comm, -1, mc_bytes(scount, stype), stype);
     else
         note(v, comm, -1, mc_bytes(rcount, rtype), rtype);
@@ -201,7 +184,7 @@ void mc_volume_alltoall(mc_volume *v, int in_place, long long scount, MPI_Dataty
 
 static void exchange(mc_volume *v, int in_place, const parts *sent, const parts *received, MPI_Comm comm)
 {
-    int n = n_others(comm);
+    int n = ranks_of(comm)->n_ranks;
     v->recv_bytes = sum(received, n);
     v->sent_bytes = in_place ? v->recv_bytes : sum(sent, n);
     give_parts(v, comm, in_place ? received : sent);
@@ -246,15 +229,15 @@ void mc_volume_barrier(mc_volume *v, MPI_Comm comm)
 void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->sent_bytes = mc_bytes(count, type);
-    v->recv_bytes = own_rank(comm) == 0 ? 0 : v->sent_bytes;
+    v->recv_bytes = ranks_of(comm)->own_rank == 0 ? 0 : v->sent_bytes;
     note(v, comm, -1, v->sent_bytes, type);
 }
 
 void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Datatype type, MPI_Comm comm)
 {
     const parts all = {counts, wide, type, {0}};
-    v->sent_bytes = sum(&all, n_local(comm));
-    v->recv_bytes = bytes_at(&all, own_rank(comm));
+    v->sent_bytes = sum(&all, ranks_of(comm)->n_local);
+    v->recv_bytes = bytes_at(&all, ranks_of(comm)->own_rank);
     note_uneven(v, comm, v->sent_bytes, v->recv_bytes, type);
 }
 
@@ -262,7 +245,7 @@ void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype 
 {
     v->recv_bytes = mc_bytes(count, type);
     /* On an intercommunicator too, where the other group receives it. */
-    v->sent_bytes = v->recv_bytes * (uint64_t)n_local(comm);
+    v->sent_bytes = v->recv_bytes * (uint64_t)ranks_of(comm)->n_local;
     note(v, comm, -1, v->recv_bytes, type);
 }
 

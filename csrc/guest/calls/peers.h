@@ -27,10 +27,7 @@ typedef struct mc_neighbours {
     const int *in, *out;
 } mc_neighbours;
 
-/* The ranks of a communicator or window. Valid until the program frees it; mc_ranks_keep makes a reference that
-   stays valid. */
-static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm);
-static inline mc_ranks *mc_ranks_of_win(MPI_Win win);
+/* A reference that stays valid when the program frees the communicator or window. */
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
@@ -53,6 +50,7 @@ static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
            last->generation == atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
 }
 
+/* The ranks of a communicator or window. Valid until the program frees it. */
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
 {
     return mc_is_last(&mc_last_comm, MC_KEY_OF(comm)) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);

@@ -4,6 +4,8 @@
 #include "common/options.h"
 #include "common/proc.h"
 
+int mc_patch_has_jumps;
+
 #ifdef __x86_64__
 
 #include <emmintrin.h>
@@ -46,8 +48,6 @@ static int n_pages;
 static int is_locked; /* somebody changes code */
 static mc_counting *counting;
 static int gate_signal;
-
-int mc_patch_has_jumps;
 
 static uint64_t page_of(uint64_t address)
 {
@@ -527,46 +527,6 @@ void mc_patch_forget(void)
         take_back();
     mc_patch_has_jumps = 0;
     counting = NULL;
-}
-
-#else
-
-int mc_patch_has_jumps;
-
-void mc_patch_obey_lease(void)
-{
-}
-
-uint64_t mc_patch_check_lease(uint64_t now)
-{
-    (void)now;
-    return 0;
-}
-
-void mc_patch_open(mc_segment *segment)
-{
-    segment->counting.counters_offset = 0;
-}
-
-void mc_patch_close(void)
-{
-}
-
-void mc_patch_forget(void)
-{
-}
-
-int mc_patch_is_asked(void)
-{
-    return 0;
-}
-
-void mc_patch_take_part(void)
-{
-}
-
-void mc_patch_register_thread(void)
-{
 }
 
 #endif

@@ -30,12 +30,16 @@ static const void *constant(const void **cache, const char *name)
 
 /* MPICH's handles are the same integers in both languages. */
 #ifdef OPEN_MPI
+#define STATUS_IGNORE "mpi_fortran_status_ignore_"
+#define STATUSES_IGNORE "mpi_fortran_statuses_ignore_"
 #define FROM_FORTRAN(type, kind, name, none) \
     type mc_f_##name(const void *handle) \
     { \
         return MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)handle) : (none); \
     }
 #else
+#define STATUS_IGNORE "MPIR_F08_MPI_STATUS_IGNORE_OBJ"
+#define STATUSES_IGNORE "MPIR_F08_MPI_STATUSES_IGNORE_OBJ"
 #define FROM_FORTRAN(type, kind, name, none) \
     type mc_f_##name(const void *handle) \
     { \
@@ -50,14 +54,13 @@ FROM_FORTRAN(MPI_Op, Op, op, mc_known.sum)
 FROM_FORTRAN(MPI_Win, Win, win, NULL)
 FROM_FORTRAN(MPI_Message, Message, message, NULL)
 
-#ifdef OPEN_MPI
 int mc_f_is_ignored(const void *status)
 {
     static const void *one, *all;
-    return status == constant(&one, "mpi_fortran_status_ignore_") ||
-           status == constant(&all, "mpi_fortran_statuses_ignore_");
+    return status == constant(&one, STATUS_IGNORE) || status == constant(&all, STATUSES_IGNORE);
 }
 
+#ifdef OPEN_MPI
 int mc_f_is_in_place(const void *buffer)
 {
     static const void *cache;
@@ -89,13 +92,6 @@ MPI_Fint mc_f_of_comm(MPI_Comm comm)
 MPI_Fint mc_f_of_comm(MPI_Comm comm)
 {
     return comm;
-}
-
-int mc_f_is_ignored(const void *status)
-{
-    static const void *one, *all;
-    return status == constant(&one, "MPIR_F08_MPI_STATUS_IGNORE_OBJ") ||
-           status == constant(&all, "MPIR_F08_MPI_STATUSES_IGNORE_OBJ");
 }
 
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)

@@ -287,11 +287,11 @@ static void start(int is_wrapped)
     } keeper = {0};
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
-    keeper.id = mc_keeper_get();
+    keeper.id = mc_the_keeper;
     /* Without this, a rank that aborts at once would kill the first one before its keeper exists. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
-    mc_keeper_set(keeper.id);
+    mc_the_keeper = keeper.id;
     if (!is_kept && identity.mode == MC_MODE_PRELOAD)
         mc_forget(); /* under wrap the coordinator can still write the profile */
     MC_REAL(MPI_Comm_free)(&local);

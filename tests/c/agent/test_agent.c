@@ -50,12 +50,9 @@ static void test_alone(void)
     CHECK(a.segments[0]->sampling.alone == 1 && a.segments[1]->sampling.alone == 1);
     CHECK(a.node->n_shutters == 0 && a.node->n_pauses == 0 && a.node->shared_ns == 0);
     test_job b = start_job("b", 1);
-    WAIT_FOR(!a.segments[0]->sampling.alone && !b.segments[0]->sampling.alone, 5);
-    CHECK(a.segments[0]->sampling.alone == 0);
-    CHECK(b.segments[0]->sampling.alone == 0);
+    CHECK_SOON(!a.segments[0]->sampling.alone && !b.segments[0]->sampling.alone, 5);
     end_job(&b);
-    WAIT_FOR(a.segments[1]->sampling.alone, 5);
-    CHECK(a.segments[1]->sampling.alone == 1);
+    CHECK_SOON(a.segments[1]->sampling.alone == 1, 5);
     end_job(&a);
     forget_job(&a);
     forget_job(&b);
@@ -71,8 +68,7 @@ static void test_killed_agent(void)
     for (int i = 0; i < 10000 && b.node->n_pauses < 2; i++)
         nap_ms(1);
     CHECK(b.node->n_pauses >= 2);
-    end_process(b.agent, SIGKILL);
-    b.agent = 0;
+    kill_agent(&b);
     nap_ms(150);
     uint64_t rounds = b.segments[0]->counters.n_calls;
     nap_ms(500);
@@ -102,12 +98,9 @@ static void test_killed_rank(void)
     end_process(a.ranks[1], SIGKILL);
     a.ranks[1] = 0;
     uint64_t n_shutters = b.node->n_shutters;
-    WAIT_FOR(b.node->n_shutters > n_shutters, 10);
-    CHECK(b.node->n_shutters > n_shutters);
-    end_job(&a);
-    end_job(&b);
-    forget_job(&a);
-    forget_job(&b);
+    CHECK_SOON(b.node->n_shutters > n_shutters, 10);
+    finish_job(&a);
+    finish_job(&b);
 }
 
 /* A job that asks for more than is right: too long a shutter, shutters all the time, times that are no times. */
@@ -119,7 +112,7 @@ static void test_greedy_neighbour(void)
     mc_slot *slot;
     mc_proc_stat self;
     CHECK(mc_board_open(&board) == MC_OK);
-    mc_proc_read_stat(&self, getpid(), 0);
+    mc_proc_read_stat(&self, getpid());
     uint64_t owner = mc_board_owner(getpid(), self.start_ticks), period_ns = 200000000;
     CHECK(mc_board_claim(board, owner, "greedy", &slot) == MC_OK);
     slot->n_ranks = 1;
@@ -145,7 +138,7 @@ static void test_greedy_neighbour(void)
 static int is_paused(const test_job *job)
 {
     const mc_gate *gate = &job->segments[0]->gate;
-    return gate->n_acks && gate->t_last_resume == 0 && gate->deadline_ns > mc_now_ns() + 1000000;
+    return gate->n_acks && gate->t_first_resume == 0 && gate->deadline_ns > mc_now_ns() + 1000000;
 }
 
 /* Lateness of a pause counts up to 100 ms. */
@@ -198,17 +191,15 @@ static void test_coming_and_going(void)
         random = random * 1103515245u + 12345u;
         int i = (int)(random >> 16) % 4;
         if (random >> 24 & 1)
-            end_process(jobs[i].agent, SIGKILL), jobs[i].agent = 0;
+            kill_agent(&jobs[i]);
         end_job(&jobs[i]);
         check_pauses(&jobs[i], 10.0);
         forget_job(&jobs[i]);
         nap_ms((int)(random >> 20) % 400);
         jobs[i] = start_job(keys[i], 1 + i % 2);
     }
-    for (int i = 0; i < 4; i++) {
-        end_job(&jobs[i]);
-        forget_job(&jobs[i]);
-    }
+    for (int i = 0; i < 4; i++)
+        finish_job(&jobs[i]);
 }
 
 /* Processor time of an agent with four ranks and a neighbour, as a share of one core: 0.3 % on a quiet day, with the
@@ -266,26 +257,20 @@ static void test_thread(void)
     mc_node *node = map_when_there("t", "node", sizeof(mc_node));
     test_job a = start_job("a", 1);
     WAIT_FOR(count_verdicts(a.node, MC_VERDICT_VALID) && node->n_shutters > 1 && segment->counters.n_pauses > 1, 8);
-    CHECK(node->agent_pid == pid);
-    CHECK(node->n_shutters > 1);
-    CHECK(segment->counters.n_pauses > 1);
+    CHECK(node->agent_pid == pid && node->n_shutters > 1 && segment->counters.n_pauses > 1);
     kill(pid, SIGTERM);
     CHECK(waitpid(pid, &status, 0) == pid && status == 0);
     CHECK(strcmp(a.node->corunners[0].job_id, "job t") == 0);
     mc_shm_unmap(segment, sizeof *segment);
     mc_shm_unmap(node, sizeof *node);
-    end_job(&a);
-    forget_job(&a);
+    finish_job(&a);
     mc_shm_path(path, sizeof path, "t", "node");
     unlink(path);
     mc_shm_path(path, sizeof path, "t", "0.seg");
     unlink(path);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {
+static const named_test tests[] = {
     {"sharing", test_sharing},
     {"alone", test_alone},
     {"killed_agent", test_killed_agent},
@@ -300,12 +285,6 @@ static const struct {
 int main(int argc, char **argv)
 {
     alarm(TEST_LIMIT_S);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
-            continue;
-        int before = n_failed;
-        tests[i].run();
-        fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
-    }
+    run_named(tests, sizeof tests / sizeof *tests, argc > 1 ? argv[1] : NULL);
     return n_failed;
 }

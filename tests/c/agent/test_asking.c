@@ -23,7 +23,7 @@ static asker join(void)
 {
     asker own = {0};
     mc_proc_stat self;
-    CHECK(mc_board_open(&own.board) == MC_OK && mc_proc_read_stat(&self, getpid(), 0) == MC_OK);
+    CHECK(mc_board_open(&own.board) == MC_OK && mc_proc_read_stat(&self, getpid()) == MC_OK);
     own.owner = mc_board_owner(getpid(), self.start_ticks);
     CHECK(mc_board_claim(own.board, own.owner, "asker", &own.slot) == MC_OK);
     own.slot->n_ranks = 1;
@@ -41,8 +41,7 @@ static void leave(const asker *own)
 static void finish(const asker *own, test_job *other)
 {
     leave(own);
-    end_job(other);
-    forget_job(other);
+    finish_job(other);
 }
 
 static mc_slot *find_slot(const asker *own, pid_t agent)
@@ -57,8 +56,7 @@ static mc_slot *find_slot(const asker *own, pid_t agent)
 static mc_slot *slot_of(const asker *own, pid_t agent)
 {
     mc_slot *found = NULL;
-    WAIT_FOR((found = find_slot(own, agent)) != NULL, 20);
-    CHECK(found != NULL);
+    CHECK_SOON((found = find_slot(own, agent)) != NULL, 20);
     if (!found)
         exit(n_failed);
     return found;
@@ -133,8 +131,7 @@ static void test_agent_presses_on_request(void)
     test_job other = start_job("o", 1);
     asker own = join();
     mc_slot *slot = slot_of(&own, other.agent);
-    WAIT_FOR(slot->offer.n, 20);
-    CHECK(slot->offer.n == 1);
+    CHECK_SOON(slot->offer.n == 1, 20);
     int is_so = has_pressed(&own, slot, 8000) && has_pressed(&own, slot, 500) && has_pressed(&own, slot, 0);
     leave(&own);
     end_job(&other);
@@ -172,21 +169,19 @@ static void test_two_agents_press_together(void)
     sched_setaffinity(0, sizeof all, &all);
     asker own = join();
     mc_slot *of_a = slot_of(&own, a.agent), *of_b = slot_of(&own, b.agent);
-    WAIT_FOR(of_a->offer.n && of_b->offer.n, 20);
-    CHECK(of_a->offer.n == 1 && of_b->offer.n == 1);
+    CHECK_SOON(of_a->offer.n == 1 && of_b->offer.n == 1, 20);
     mc_press_request request = request_to(&own, of_a, 8000);
     mc_press_ask(&request, (int)(of_b - own.board->slots), 1);
     mc_ack ack_a = {0}, ack_b = {0};
     for (uint64_t end = deadline(); !(ack_a.has_pressed && ack_b.has_pressed) && mc_now_ns() < end;)
-        if (ask(&own, of_a, request, 6 * MS, &ack_a) != MC_OK || mc_slot_ack(of_b, own.slot->epoch, &ack_b) != MC_OK)
+        if (ask(&own, of_a, request, 6 * MS, &ack_a) != MC_OK ||
+            mc_slot_ack(of_b, own.slot->reservation.epoch, &ack_b) != MC_OK)
             ack_a.has_pressed = ack_b.has_pressed = 0;
     int is_so = ack_a.has_pressed && ack_b.has_pressed;
     CHECK(!is_so || (ack_a.n_lines > 0 && ack_b.n_lines > 0));
     leave(&own);
-    end_job(&a);
-    end_job(&b);
-    forget_job(&a);
-    forget_job(&b);
+    finish_job(&a);
+    finish_job(&b);
     check_pressed(is_so);
     calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
 }
@@ -252,22 +247,17 @@ static void test_an_agent_that_is_killed_leaves_no_bubble(void)
     for (uint64_t end = deadline(); other.node->n_pauses == n_pauses && mc_now_ns() < end;)
         nap_ms(1);
     CHECK(other.node->n_pauses > n_pauses);
-    end_process(other.agent, SIGKILL);
-    CHECK(cpu_s(other.agent) < 0.0);
-    other.agent = 0;
+    pid_t agent = other.agent;
+    kill_agent(&other);
+    CHECK(cpu_s(agent) < 0.0);
     end_process(asking, SIGKILL);
     nap_ms(100);
-    uint64_t rounds = other.segments[0]->counters.n_calls;
-    WAIT_FOR(other.segments[0]->counters.n_calls > rounds, 5);
-    CHECK(other.segments[0]->counters.n_calls > rounds);
+    check_that_it_runs(&other);
     mc_board_reap(own.board);
     finish(&own, &other);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} tests[] = {
+static const named_test tests[] = {
     {"pressing", test_agent_presses_on_request},
     {"together", test_two_agents_press_together},
     {"not_asked", test_invalid_requests_are_ignored},
@@ -283,13 +273,7 @@ int main(int argc, char **argv)
     setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05", 1);
     setenv("MPICOLOC_SHUTTER_DUTY_FRAC", "0.9", 1);
     alarm(80);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
-            continue;
-        int before = n_failed;
-        tests[i].run();
-        fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
-    }
+    run_named(tests, sizeof tests / sizeof *tests, argc > 1 ? argv[1] : NULL);
     unlink(CALIBRATION);
     return n_failed;
 }

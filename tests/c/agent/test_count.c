@@ -9,75 +9,51 @@ static unsigned pass_many(unsigned n);
 #include "agent/relocation/relocate.h"
 #include "../support/count_lab.h"
 
-/* Every pass of every thread counts, and nothing when the place is as it was. */
-static void check_counts(int n_threads)
+/* Every pass of every thread counts, and nothing when the place is as it was. In the end the rank takes it back by
+   itself. */
+static void test_exact(lab *a)
 {
-    lab a;
-    open_lab(&a, n_threads);
-    uint64_t n_places = a.set.n;
-    CHECK(insist(&a, MC_PATCH_INSTALL) && mc_patching_is_patched(&a.ranks));
-    CHECK(run_once(&a, n_threads) == (uint64_t)n_threads * N_PASSES);
-    CHECK(insist(&a, MC_PATCH_REMOVE) && !mc_patching_is_patched(&a.ranks));
-    CHECK(run_once(&a, n_threads) == 0);
+    uint64_t n_places = a->set.n, n_passes = (uint64_t)a->n_threads * N_PASSES;
+    CHECK(insist(a, MC_PATCH_INSTALL) && mc_patching_is_patched(&a->ranks));
+    CHECK(run_once(a) == n_passes);
+    CHECK(insist(a, MC_PATCH_REMOVE) && !mc_patching_is_patched(&a->ranks));
+    CHECK(run_once(a) == 0);
     /* The place is found again, though its page may be a copy that no file's name stands for. */
-    CHECK(mc_stubs_make(&a.set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK && a.set.n == n_places);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
-    CHECK(run_once(&a, n_threads) == (uint64_t)n_threads * N_PASSES);
-    fprintf(stderr, "stood still for %.0f us in 3 changes\n", (double)a.stopped_ns * 1e-3);
-    close_lab(&a); /* patched: the rank takes it back by itself */
+    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == n_places);
+    CHECK(insist(a, MC_PATCH_INSTALL));
+    CHECK(run_once(a) == n_passes);
+    fprintf(stderr, "stood still for %.0f us in 3 changes\n", (double)a->stopped_ns * 1e-3);
 }
 
-static void test_exact(void)
+static void test_fork(lab *a)
 {
-    check_counts(1);
-}
-
-static void test_threads(void)
-{
-    check_counts(N_THREADS);
-}
-
-static void test_fork(void)
-{
-    lab a;
-    told->forks = 1;
-    open_lab(&a, 1);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(insist(a, MC_PATCH_INSTALL));
     told->forks = 2;
-    WAIT_FOR(told->forks == 0, 20);
-    CHECK(told->forks == 0);
-    close_lab(&a);
+    CHECK_SOON(told->forks == 0, 20);
 }
 
 /* Code is changed again and again under a program that passes the place, also in handlers of signals. */
-static void test_storm(void)
+static void test_storm(lab *a)
 {
-    lab a;
     int n_installed = 0;
-    told->has_timer = 1;
-    open_lab(&a, N_THREADS);
     for (int i = 0; i < N_CHANGES; i++) {
         told->n_runs++;
-        n_installed += change(&a, MC_PATCH_INSTALL);
-        change(&a, MC_PATCH_REMOVE);
+        n_installed += change(a, MC_PATCH_INSTALL);
+        change(a, MC_PATCH_REMOVE);
     }
     fprintf(stderr, "%d of %d changes in time\n", n_installed, N_CHANGES);
     CHECK(n_installed > N_CHANGES / 10);
-    close_lab(&a);
 }
 
 /* A debugger may have breakpoints in the code. */
-static void test_unlike(void)
+static void test_unlike(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    a.ranks.rows[0].segment->counting.patches[0].before[0] ^= 1;
-    mc_counting *counting = &a.ranks.rows[0].segment->counting;
+    a->ranks.rows[0].segment->counting.patches[0].before[0] ^= 1;
+    mc_counting *counting = &a->ranks.rows[0].segment->counting;
     for (int i = 0; i < 50 && counting->request != MC_PATCH_FAILED; i++) /* the thread may come too late */
-        CHECK(!change(&a, MC_PATCH_INSTALL) && !mc_patching_is_patched(&a.ranks));
+        CHECK(!change(a, MC_PATCH_INSTALL) && !mc_patching_is_patched(&a->ranks));
     CHECK(counting->request == MC_PATCH_FAILED);
-    CHECK(run_once(&a, 1) == 0);
-    close_lab(&a);
+    CHECK(run_once(a) == 0);
 }
 
 /* Windows of a thread that passes a place all the time, near it or, where nothing is counted, far from all. */
@@ -97,43 +73,38 @@ static void sample_windows(lab *a, mc_window_samples *samples, mc_shutter *shutt
     CHECK(shutter->waited_frac <= 1.0 && (shutter->waited_frac >= 0.0 || access("/proc/self/schedstat", R_OK) != 0));
 }
 
-static void test_near(void)
+static void test_near(lab *a)
 {
-    lab a;
     mc_shutter shutter;
     mc_window_samples *samples = mc_window_samples_new();
     mc_spots *spots = mc_spots_new();
-    open_lab(&a, 1);
     told->n_runs = 1 << 30;
-    sample_windows(&a, samples, &shutter);
+    sample_windows(a, samples, &shutter);
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
         CHECK(shutter.n_samples[i] > 0 && 2 * shutter.n_near[i] > shutter.n_samples[i]);
     mc_window_samples_recall(samples, spots);
     int n_before = spots->n;
-    a.set.n = 0;
-    sample_windows(&a, samples, &shutter);
+    a->set.n = 0;
+    sample_windows(a, samples, &shutter);
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
         CHECK(shutter.n_samples[i] > 0 && shutter.n_near[i] == 0);
     mc_window_samples_recall(samples, spots);
     CHECK(spots->n > n_before);
     mc_spots_free(spots);
     mc_window_samples_free(samples);
-    close_lab(&a);
 }
 
 /* Bytes since an instant, if all the time since then was beside co-runners; pauses do not count. */
-static void test_moved(void)
+static void test_moved(lab *a)
 {
-    lab a;
     uint64_t ns, bytes, paused_ns = 1000;
     mc_node *node = calloc(1, sizeof *node);
-    open_lab(&a, 1);
-    mc_site_row *site = &a.ranks.rows[0].segment->lanes[0].sites[7];
-    mc_moved from = mc_moved_until_now(&a.ranks, node), never = {0};
+    mc_site_row *site = &a->ranks.rows[0].segment->lanes[0].sites[7];
+    mc_moved from = mc_moved_until_now(&a->ranks, node), never = {0};
     site->sent_bytes += 1000;
     site->recv_bytes += 24;
     nap_ms(2);
-    mc_moved to = mc_moved_until_now(&a.ranks, node);
+    mc_moved to = mc_moved_until_now(&a->ranks, node);
     mc_moved_between(&from, &to, &ns, &bytes);
     CHECK(ns == to.t - from.t && bytes == 1024);
     to.paused_ns = from.paused_ns + paused_ns;
@@ -149,7 +120,6 @@ static void test_moved(void)
     mc_moved_between(&from, &to, &ns, &bytes);
     CHECK(ns == 0 && bytes == 0);
     free(node);
-    close_lab(&a);
 }
 
 /* Waits until a number is not 0, by an instruction that could be a place. It is never called. */
@@ -163,19 +133,6 @@ extern const char outer_loop[], inner_loop[];
 __asm__(".text\n\t.balign 16\n\t.globl outer_loop\nouter_loop:\n\tmovl $0x1000, %ecx\n\ttestl %eax, %eax\n\t"
         ".globl inner_loop\ninner_loop:\n\tincq (%rdi)\n\tdecl %ecx\n\tjnz inner_loop\n\tdecl %edx\n\tjnz "
         "outer_loop\n\tret");
-
-/* The file that this address is of becomes the first one of the counts; returns what makes an address an offset. */
-static uint64_t name_file(mc_counts *counts, const char *address)
-{
-    mc_maps *maps = malloc(sizeof *maps);
-    CHECK(mc_maps_read(maps, getpid()) == MC_OK);
-    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)address);
-    CHECK(map != NULL);
-    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
-    uint64_t to_offset = map->offset - map->start;
-    free(maps);
-    return to_offset;
-}
 
 /* What a search for places needs. */
 typedef struct search {
@@ -208,7 +165,7 @@ static void test_outer(void)
     search all = open_search();
     mc_spots *spots = all.spots;
     mc_places *places = all.places;
-    uint64_t to_offset = name_file(all.counts, outer_loop);
+    uint64_t to_offset = name_file(all.counts, getpid(), outer_loop);
     spots->n = 1;
     spots->rows[0] = (mc_spot){(uint64_t)(uintptr_t)inner_loop + to_offset, 9, 0};
     mc_places_find(places, all.decoder, &all.files, all.counts, spots, NULL);
@@ -223,7 +180,7 @@ static void test_waiting(void)
     mc_spots *spots = all.spots;
     mc_places *places = all.places;
     mc_patch_code patch;
-    uint64_t to_offset = name_file(all.counts, waiting_place), waiting = (uint64_t)(uintptr_t)waiting_place;
+    uint64_t to_offset = name_file(all.counts, getpid(), waiting_place), waiting = (uint64_t)(uintptr_t)waiting_place;
     spots->n = 3;
     spots->rows[0] = (mc_spot){waiting + to_offset, 9, 0};
     spots->rows[1] = (mc_spot){(uint64_t)(uintptr_t)counted_place + to_offset, 5, 0};
@@ -280,44 +237,61 @@ static void test_forbidden(void)
     forget_job(&a);
 }
 
+static const struct lab_test {
+    const char *name;
+    void (*run)(lab *a);
+    int n_threads, forks, has_timer;
+} lab_tests[] = {
+    {"exact", test_exact, .n_threads = 1},
+    {"threads", test_exact, .n_threads = N_THREADS},
+    {"fork", test_fork, .n_threads = 1, .forks = 1},
+    {"storm", test_storm, .n_threads = N_THREADS, .has_timer = 1},
+    {"unlike", test_unlike, .n_threads = 1},
+    {"near", test_near, .n_threads = 1},
+    {"moved", test_moved, .n_threads = 1},
+    {"differs", test_differs, .n_threads = 1},
+    {"lease", test_lease, .n_threads = N_THREADS},
+    {"lease_asleep", test_lease_asleep, .n_threads = 1},
+    {"lease_in_call", test_lease_in_call, .n_threads = 1},
+    {"stopped", test_stopped, .n_threads = 1},
+    {"reader", test_reader, .n_threads = 1},
+    {"reader_taken", test_reader_taken, .n_threads = 1},
+    {"no_time", test_no_time, .n_threads = 1},
+    {"busy", test_busy, .n_threads = 1},
+    {"hot", test_hot, .n_threads = 1},
+    {"kept", test_kept, .n_threads = 1},
+    {"taken_page", test_taken_page, .n_threads = 1},
+};
+
+/* 0: it is none of these. */
+static int run_in_lab(const char *name)
+{
+    lab a;
+    for (size_t i = 0; i < sizeof lab_tests / sizeof *lab_tests; i++) {
+        const struct lab_test *test = &lab_tests[i];
+        if (strcmp(name, test->name) != 0)
+            continue;
+        told->forks = test->forks;
+        told->has_timer = test->has_timer;
+        open_lab(&a, test->n_threads);
+        test->run(&a);
+        close_lab(&a);
+        return 1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } tests[] = {
-        {"exact", test_exact},
-        {"threads", test_threads},
-        {"fork", test_fork},
-        {"storm", test_storm},
-        {"unlike", test_unlike},
-        {"near", test_near},
-        {"moved", test_moved},
-        {"differs", test_differs},
-        {"lease", test_lease},
-        {"lease_asleep", test_lease_asleep},
-        {"lease_in_call", test_lease_in_call},
-        {"stopped", test_stopped},
-        {"reader", test_reader},
-        {"reader_taken", test_reader_taken},
-        {"no_time", test_no_time},
-        {"busy", test_busy},
-        {"hot", test_hot},
-        {"thin", test_thin},
-        {"choice", test_choice},
-        {"waiting", test_waiting},
-        {"outer", test_outer},
-        {"kept", test_kept},
-        {"taken_page", test_taken_page},
-        {"jobs", test_jobs},
-        {"forbidden", test_forbidden},
+    static const named_test tests[] = {
+        {"thin", test_thin},   {"choice", test_choice}, {"waiting", test_waiting},
+        {"outer", test_outer}, {"jobs", test_jobs},     {"forbidden", test_forbidden},
     };
     alarm(TEST_LIMIT_S + 20);
     setenv("MPICOLOC_METER", "count", 1);
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (argc == 2 && strcmp(argv[1], tests[i].name) == 0)
-            tests[i].run();
+    if (argc == 2 && !run_in_lab(argv[1]))
+        run_named(tests, sizeof tests / sizeof *tests, argv[1]);
     if (argc > 2 && strcmp(argv[1], "exempt") == 0)
         test_exempt(argc - 2, argv + 2);
     return n_failed;

@@ -109,7 +109,7 @@ static void *be_neighbour(void *data)
     mc_slot *slot;
     mc_proc_stat stat;
     int pid = *(int *)data;
-    CHECK(mc_board_open(&board) == MC_OK && mc_proc_read_stat(&stat, pid, 0) == MC_OK);
+    CHECK(mc_board_open(&board) == MC_OK && mc_proc_read_stat(&stat, pid) == MC_OK);
     uint64_t owner = mc_board_owner(pid, stat.start_ticks);
     while (!over()) {
         CHECK(mc_board_claim(board, owner, "a neighbour that comes and goes", &slot) == MC_OK);

@@ -1,6 +1,5 @@
 /* Rules for instructions that may be replaced by a jump, and what the stub is. Exit code: number of failed checks. */
 #include "agent/relocation/relocate.h"
-#include "agent/relocation/walk.h"
 #include "common/mpicoloc.h"
 
 #include "../support/check.h"

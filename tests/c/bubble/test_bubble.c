@@ -12,91 +12,75 @@
 enum { N_BYTES = 8 << 20, N_LINES = N_BYTES / MC_BUBBLE_LINE_BYTES };
 static const uint64_t NEVER = UINT64_MAX, MS = 1000000;
 
-static void touches_only_its_working_set(void)
+static void touches_only_its_working_set(mc_bubble *b)
 {
-    mc_bubble b;
     volatile int stop = 0;
-    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
     for (size_t i = 0; i < N_LINES; i++)
-        b.lines[i].written = UINT64_MAX;
-    mc_bubble_run(&b, (mc_bubble_setting){1 << 20, 0}, mc_bubble_now_ns() + 30 * MS, &stop);
-    CHECK(b.n_touched >= MC_BUBBLE_BLOCK_LINES && b.n_touched % MC_BUBBLE_BLOCK_LINES == 0);
-    CHECK(b.lines[(1 << 20) / MC_BUBBLE_LINE_BYTES / 2].written == 0);
+        b->lines[i].written = UINT64_MAX;
+    mc_bubble_run(b, (mc_bubble_setting){1 << 20, 0}, mc_bubble_now_ns() + 30 * MS, &stop);
+    CHECK(b->n_touched >= MC_BUBBLE_BLOCK_LINES && b->n_touched % MC_BUBBLE_BLOCK_LINES == 0);
+    CHECK(b->lines[(1 << 20) / MC_BUBBLE_LINE_BYTES / 2].written == 0);
     for (size_t i = (1 << 20) / MC_BUBBLE_LINE_BYTES; i < N_LINES; i++)
-        CHECK(b.lines[i].written == UINT64_MAX);
-    mc_bubble_close(&b);
-    CHECK(b.lines == NULL);
+        CHECK(b->lines[i].written == UINT64_MAX);
 }
 
 /* Whatever working set it had before, it writes half of the present one away from what it reads. */
-static void reads_and_writes_stay_apart(void)
+static void reads_and_writes_stay_apart(mc_bubble *b)
 {
     static const uint64_t sizes[] = {1 << 20, 100001, 3 << 20, N_BYTES, 64 * 1024};
     volatile int stop = 0;
-    mc_bubble b;
-    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t n_runs = sizes[i] / MC_BUBBLE_LINE_BYTES / MC_BUBBLE_READS, written = 0;
-        mc_bubble_run(&b, (mc_bubble_setting){N_BYTES, 0}, mc_bubble_now_ns() + MS, &stop);
-        b.i_read = N_LINES; /* its end, which no smaller one has */
+        mc_bubble_run(b, (mc_bubble_setting){N_BYTES, 0}, mc_bubble_now_ns() + MS, &stop);
+        b->i_read = N_LINES; /* its end, which no smaller one has */
         for (size_t j = 0; j < N_LINES; j++)
-            b.lines[j].written = UINT64_MAX;
-        b.due_ns = 0;
-        uint64_t before = b.n_touched;
-        while (b.n_touched == before) /* one block only: the next is due in minutes */
-            mc_bubble_run(&b, (mc_bubble_setting){sizes[i], 1}, mc_bubble_now_ns() + MS, &stop);
-        CHECK(b.n_touched == before + MC_BUBBLE_BLOCK_LINES);
-        while (written < N_LINES && b.lines[written].written == UINT64_MAX)
+            b->lines[j].written = UINT64_MAX;
+        b->due_ns = 0;
+        uint64_t before = b->n_touched;
+        while (b->n_touched == before) /* one block only: the next is due in minutes */
+            mc_bubble_run(b, (mc_bubble_setting){sizes[i], 1}, mc_bubble_now_ns() + MS, &stop);
+        CHECK(b->n_touched == before + MC_BUBBLE_BLOCK_LINES);
+        while (written < N_LINES && b->lines[written].written == UINT64_MAX)
             written++;
-        uint64_t read = b.i_read - MC_BUBBLE_READS;
+        uint64_t read = b->i_read - MC_BUBBLE_READS;
         CHECK(written / MC_BUBBLE_WRITES == (read / MC_BUBBLE_READS + n_runs / 2) % n_runs);
     }
-    mc_bubble_close(&b);
 }
 
 /* Whatever is asked for, it stays inside its memory: the sanitizer looks on. */
-static void takes_any_setting(void)
+static void takes_any_setting(mc_bubble *b)
 {
     static const uint64_t sizes[] = {0, 1, 63, 64 * 1024, 100001, N_BYTES, UINT64_MAX};
     static const double rates[] = {0, 1, 1e3, 1e7, 1e15};
-    mc_bubble b;
     volatile int stop = 0;
-    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t j = 0; j < sizeof rates / sizeof *rates; j++) {
             uint64_t begin = mc_bubble_now_ns();
-            mc_bubble_run(&b, (mc_bubble_setting){sizes[i], rates[j]}, begin + MS, &stop);
+            mc_bubble_run(b, (mc_bubble_setting){sizes[i], rates[j]}, begin + MS, &stop);
         }
-    mc_bubble_close(&b);
 }
 
-static void silence_touches_nothing(void)
+static void silence_touches_nothing(mc_bubble *b)
 {
-    mc_bubble b;
     volatile int stop = 0;
-    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
-    mc_bubble_run(&b, (mc_bubble_setting){0, 0}, mc_bubble_now_ns() + 2 * MS, &stop);
-    CHECK(b.n_touched == 0);
+    mc_bubble_run(b, (mc_bubble_setting){0, 0}, mc_bubble_now_ns() + 2 * MS, &stop);
+    CHECK(b->n_touched == 0);
     stop = 1;
-    mc_bubble_run(&b, (mc_bubble_setting){N_BYTES, 0}, NEVER, &stop);
-    CHECK(b.n_touched == 0);
-    mc_bubble_close(&b);
+    mc_bubble_run(b, (mc_bubble_setting){N_BYTES, 0}, NEVER, &stop);
+    CHECK(b->n_touched == 0);
 }
 
 /* A rate is not passed, and a bubble that stood still does not make up for it. */
-static void keeps_its_rate(void)
+static void keeps_its_rate(mc_bubble *b)
 {
-    mc_bubble b;
     volatile int stop = 0;
-    CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
     mc_bubble_setting slow = {N_BYTES, 1e6};
-    mc_bubble_run(&b, slow, mc_bubble_now_ns() + 5 * MS, &stop);
+    mc_bubble_run(b, slow, mc_bubble_now_ns() + 5 * MS, &stop);
     usleep(100000);
-    uint64_t before = b.n_touched, begin = mc_bubble_now_ns();
-    mc_bubble_run(&b, slow, begin + 50 * MS, &stop);
+    uint64_t before = b->n_touched, begin = mc_bubble_now_ns();
+    mc_bubble_run(b, slow, begin + 50 * MS, &stop);
     double due = (double)(mc_bubble_now_ns() - begin) / 1e9 * slow.lines_per_s;
-    CHECK((double)(b.n_touched - before) <= due + 4 * 2 * MC_BUBBLE_BLOCK_LINES);
-    mc_bubble_close(&b);
+    CHECK((double)(b->n_touched - before) <= due + 4 * 2 * MC_BUBBLE_BLOCK_LINES);
 }
 
 typedef struct running {
@@ -174,11 +158,15 @@ static void reads_levels(void)
 
 int main(void)
 {
-    touches_only_its_working_set();
-    reads_and_writes_stay_apart();
-    takes_any_setting();
-    silence_touches_nothing();
-    keeps_its_rate();
+    void (*const tests[])(mc_bubble *) = {touches_only_its_working_set, reads_and_writes_stay_apart, takes_any_setting,
+                                          silence_touches_nothing, keeps_its_rate};
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        mc_bubble b;
+        CHECK(mc_bubble_open(&b, N_BYTES) == MC_BUBBLE_OK);
+        tests[i](&b);
+        mc_bubble_close(&b);
+        CHECK(b.lines == NULL);
+    }
     ends_when_told();
     refuses_more_than_there_is();
     reads_levels();

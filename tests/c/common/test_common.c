@@ -7,8 +7,7 @@ static int ask(mc_agent *coordinator, uint64_t i, uint64_t from_now_ns)
 {
     uint64_t t0 = mc_now_ns() + from_now_ns;
     mc_common_ask(coordinator, i, t0, t0 + 4000000, 2001);
-    WAIT_FOR(coordinator->node->common.i_answered == i, 10);
-    CHECK(coordinator->node->common.i_answered == i);
+    CHECK_SOON(coordinator->node->common.i_answered == i, 10);
     CHECK(!coordinator->node->common.can_bubble && coordinator->node->common.drawn_bubble == 0);
     return (int)coordinator->node->common.is_free;
 }
@@ -23,8 +22,7 @@ static int take_common(mc_agent *coordinator, uint64_t i, uint64_t all_verdict)
     if (!ask(coordinator, i, LATER_NS))
         return 0;
     mc_common_decide(coordinator, i, 1, 1); /* without an agent that can */
-    WAIT_FOR(node->common.i_judged == i, 10);
-    CHECK(node->common.i_judged == i);
+    CHECK_SOON(node->common.i_judged == i, 10);
     if (node->common.verdict != MC_VERDICT_VALID)
         all_verdict = node->common.verdict;
     CHECK(node->n_shutters == n_taken); /* it waits for the other nodes */
@@ -83,8 +81,7 @@ static void test_on_several_nodes(void)
     CHECK(n_free <= 1);
     mc_common_decide(&of_a, 8, 0, 0);
     mc_common_decide(&of_c, 1, 0, 0);
-    WAIT_FOR(b.node->n_shutters > n_own + 2, 20);
-    CHECK(b.node->n_shutters > n_own + 2);
+    CHECK_SOON(b.node->n_shutters > n_own + 2, 20);
     CHECK(a.node->n_shutters == n_taken && c.node->n_shutters == 0);
     for (test_job *job = &a; job; job = job == &a ? &b : job == &b ? &c : NULL) {
         end_job(job);

@@ -29,6 +29,13 @@ static void begin_span(void)
     segment->sampling.counts_until = span;
 }
 
+static void begin(worker *w, int claims_lane)
+{
+    start(w, claims_lane);
+    follow(w);
+    begin_span();
+}
+
 typedef struct window {
     uint64_t all, outside;
 } window;
@@ -74,9 +81,7 @@ static void test_windows(void)
     static const char *const windows[] = {"()++(+++)+", "+(++)++(+)", "+(+", "++", "+)+",
                                           "+++",        "(+)",        "+(",  "+",  ")+"};
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
         check_window(&w, windows[i]);
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
@@ -90,9 +95,7 @@ static void test_windows(void)
 static void test_spans_apart(void)
 {
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+++");
     tell(&w, BEGIN, 0);
     tell(&w, END, 0);
@@ -120,9 +123,7 @@ static void test_late_times(void)
 {
     static const char *const windows[] = {"+(++)+", ")+(+", "++", "+)+"};
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+(+)+(");
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
         mc_lane_head *lane = lane_of(&w);
@@ -144,9 +145,7 @@ static void test_late_times(void)
 static void test_first_window(void)
 {
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+(+)+");
     stop(&w);
     start(&w, 0); /* calls no MPI */
@@ -158,9 +157,7 @@ static void test_first_window(void)
 static void test_calls_that_are_only_counted(void)
 {
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "(+)");
     for (int i = 0; i < 50; i++) {
         tell(&w, LIGHT, 7);
@@ -174,9 +171,7 @@ static void test_calls_that_are_only_counted(void)
 static void test_fork(void)
 {
     worker w;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+(+)");
     tell(&w, FORK, 0);
     CHECK(w.n_forked == 1);
@@ -203,9 +198,7 @@ static void test_no_descriptors(void)
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     rlim_t usual = limit.rlim_cur;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     limit.rlim_cur = 100;
     setrlimit(RLIMIT_NOFILE, &limit);
     check_unknown(&w);
@@ -222,9 +215,7 @@ static void test_descriptors_of_others(void)
     worker w;
     int ends[2], n_ours = 0;
     char text[8] = "";
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+(+)");
     CHECK(pipe(ends) == 0 && write(ends[1], "theirs", 7) == 7);
     for (int fd = 256; fd < 300; fd++) {
@@ -246,9 +237,7 @@ static void test_ended_thread(void)
 {
     worker w;
     mc_ipc all, outside;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     check_window(&w, "+(+)");
     mc_thread_counts_note(counts, 0, span);
     stop(&w);
@@ -281,9 +270,7 @@ static void test_counters_pinned_by_others(void)
 {
     worker w;
     mc_ipc all, outside;
-    start(&w, 0);
-    follow(&w);
-    begin_span();
+    begin(&w, 0);
     for (int i_end = 0; i_end < 2; i_end++) {
         check_window(&w, "+");
         for (int i = 0; i < 2; i++) {
@@ -304,9 +291,7 @@ static void test_hardware(void)
 {
     worker w;
     mc_ipc all, once, outside;
-    start(&w, 1);
-    follow(&w);
-    begin_span();
+    begin(&w, 1);
     mc_thread_counts_note(counts, 0, span);
     tell(&w, BEGIN, 0);
     tell(&w, END, 0);

@@ -101,7 +101,7 @@ static void be_caller(common *c, const sleeping_call *call, const char *mode, in
 static int is_asleep(pid_t pid)
 {
     mc_proc_stat stat;
-    return mc_proc_read_stat(&stat, pid, pid) == MC_OK && stat.state == 'S';
+    return mc_proc_read_stat(&stat, pid) == MC_OK && stat.state == 'S';
 }
 
 static void signal_sleeper(pid_t pid, int signal)

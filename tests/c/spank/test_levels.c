@@ -1,43 +1,11 @@
 /* Variables of service levels, from files to the environment of a task. argv[1]: an empty folder. */
 #define _GNU_SOURCE
 #include "../support/check.h"
-#include "../support/spank_log.h"
+#include "../support/spank_stand_ins.h"
 #include "spank/environment.h"
 
 #include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-/* The environment of the task is that of this process. */
-spank_err_t spank_getenv(spank_t spank, const char *name, char *text, int size)
-{
-    const char *value = getenv(name);
-    (void)spank;
-    if (!value)
-        return ESPANK_ENV_NOEXIST;
-    return snprintf(text, (size_t)size, "%s", value) < size ? ESPANK_SUCCESS : ESPANK_NOSPACE;
-}
-
-spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
-{
-    (void)spank;
-    return setenv(name, value, overwrite) == 0 ? ESPANK_SUCCESS : ESPANK_ERROR;
-}
-
-spank_err_t spank_unsetenv(spank_t spank, const char *name)
-{
-    (void)spank;
-    return unsetenv(name) == 0 ? ESPANK_SUCCESS : ESPANK_ERROR;
-}
-
-static int is_now(const char *name, const char *value)
-{
-    const char *present = getenv(name);
-    return value ? present && strcmp(present, value) == 0 : !present;
-}
 
 static void write_file(const char *folder, const char *job, const char *text)
 {

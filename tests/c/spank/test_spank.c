@@ -1,11 +1,9 @@
 /* The Slurm plugin's own parts: names of nodes and files, and how it waits for what it starts. */
 #define _GNU_SOURCE
 #include "../support/check.h"
-#include "../support/spank_log.h"
+#include "../support/spank_stand_ins.h"
 
 #include <glob.h>
-#include <stdarg.h>
-#include <string.h>
 #include <unistd.h>
 
 /* A file system that hangs. */
@@ -21,8 +19,6 @@ static int hanging_glob(const char *pattern, int flags, int (*failed)(const char
 #include "spank/plugin.c"
 #undef glob
 
-/* The environment of a task. */
-static char variables[8][2][256];
 static const char *program;
 
 spank_context_t spank_context(void)
@@ -33,44 +29,6 @@ spank_context_t spank_context(void)
 spank_err_t spank_option_register(spank_t spank, struct spank_option *given)
 {
     return spank && given ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
-}
-
-static char *variable(const char *name, int is_new)
-{
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(variables[i][0], is_new ? "" : name) == 0)
-            return strcpy(variables[i][0], name), variables[i][1];
-    return NULL;
-}
-
-spank_err_t spank_getenv(spank_t spank, const char *name, char *text, int size)
-{
-    const char *value = variable(name, 0);
-    (void)spank;
-    if (!value)
-        return ESPANK_ENV_NOEXIST;
-    if ((int)strlen(value) >= size)
-        return ESPANK_NOSPACE;
-    strcpy(text, value);
-    return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
-{
-    char *old = variable(name, 0);
-    (void)spank;
-    if (!old || overwrite)
-        snprintf(old ? old : variable(name, 1), sizeof variables[0][1], "%s", value);
-    return ESPANK_SUCCESS;
-}
-
-spank_err_t spank_unsetenv(spank_t spank, const char *name)
-{
-    char *value = variable(name, 0);
-    (void)spank;
-    if (value)
-        memset(value - sizeof variables[0][0], 0, sizeof variables[0]);
-    return ESPANK_SUCCESS;
 }
 
 /* Job 12, step 0 of user 1000 on 2 nodes; each step of a test gives the job another number. */
@@ -121,12 +79,6 @@ static void begin_step(uint32_t job, uint32_t step, const char *option_value)
     CHECK(slurm_spank_task_init(NULL, 0, NULL) == ESPANK_SUCCESS);
 }
 
-static int is_now(const char *name, const char *value)
-{
-    const char *present = variable(name, 0);
-    return value ? present && strcmp(present, value) == 0 : !present;
-}
-
 static int shell(const char *script)
 {
     char *arguments[] = {"/bin/sh", "-c", (char *)script, NULL};
@@ -166,7 +118,7 @@ static const uint32_t batch = 0xfffffffb;
 
 static void begin_site(char library[])
 {
-    memset(variables, 0, sizeof variables);
+    CHECK(clearenv() == 0);
     memset(&site, 0, sizeof site);
     program = "./app";
     CHECK(!take_word(&site, "out=/p/%j.%s.h5"));
@@ -187,7 +139,7 @@ static void test_each_job_and_step_has_a_file_of_its_own(char library[])
     begin_step(13, 0, "on");
     CHECK(is_now("MPICOLOC_OUT", "/p/13.batch.h5"));
     program = "./app";
-    spank_setenv(NULL, "MPICOLOC_OUT", "mine.h5", 1);
+    setenv("MPICOLOC_OUT", "mine.h5", 1);
     begin_step(14, batch, "on");
     CHECK(is_now("MPICOLOC_OUT", "mine.h5") && is_now("LD_PRELOAD", library));
 }
@@ -198,14 +150,13 @@ static void test_off_leaves_nothing_of_ours(char library[])
     begin_site(library);
     begin_step(12, batch, "trace=10");
     begin_step(12, 0, "off");
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        CHECK(variables[i][0][0] == '\0');
+    CHECK(environ && !environ[0]);
     snprintf(preload, sizeof preload, "mine.so:/x/libmpicoloc-mpich.so %s:/x/yours.so", library);
-    spank_setenv(NULL, "LD_PRELOAD", preload, 1);
-    spank_setenv(NULL, "MPICOLOC_OUT", "mine.h5", 1);
+    setenv("LD_PRELOAD", preload, 1);
+    setenv("MPICOLOC_OUT", "mine.h5", 1);
     begin_step(12, 1, "off");
     CHECK(is_now("LD_PRELOAD", "mine.so:/x/yours.so") && is_now("MPICOLOC_OUT", "mine.h5"));
-    spank_setenv(NULL, "LD_PRELOAD", "/x/libmpicoloc-mpich.so", 1); /* by the user */
+    setenv("LD_PRELOAD", "/x/libmpicoloc-mpich.so", 1); /* by the user */
     begin_step(12, 2, "off");
     CHECK(is_now("LD_PRELOAD", "/x/libmpicoloc-mpich.so"));
 }

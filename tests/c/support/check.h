@@ -32,13 +32,16 @@ typedef struct named_test {
 /* Run the test of this name, or all if it is NULL. */
 static inline void run_named(const named_test *tests, size_t n, const char *name)
 {
+    int n_run = 0;
     for (size_t i = 0; i < n; i++) {
         if (name && strcmp(name, tests[i].name) != 0)
             continue;
         int before = n_failed;
         tests[i].run();
         fprintf(stderr, "%s: %s\n", tests[i].name, n_failed == before ? "ok" : "FAILED");
+        n_run++;
     }
+    CHECK(n_run > 0);
 }
 
 #endif

@@ -170,6 +170,7 @@ static void be_counted(int n_threads)
 /* The rank, and what the agent knows of it. */
 typedef struct lab {
     pid_t pid;
+    int n_threads;
     mc_job_ranks ranks;
     mc_counts *counts;
     mc_decoder *decoder;
@@ -179,10 +180,22 @@ typedef struct lab {
     int wake;
 } lab;
 
-static void open_lab(lab *a, int n_threads)
+/* The file that this address is of becomes the first one of the counts; returns what makes an address an offset. */
+static uint64_t name_file(mc_counts *counts, pid_t pid, const char *address)
 {
     mc_maps *maps = malloc(sizeof *maps);
-    memset(a, 0, sizeof *a);
+    CHECK(mc_maps_read(maps, pid) == MC_OK);
+    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)address);
+    CHECK(map != NULL);
+    snprintf(counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
+    uint64_t to_offset = map->offset - map->start;
+    free(maps);
+    return to_offset;
+}
+
+static void open_lab(lab *a, int n_threads)
+{
+    *a = (lab){.n_threads = n_threads};
     if ((a->pid = child()) == 0)
         be_counted(n_threads);
     WAIT_FOR(told->is_ready == (told->forks ? 1 : n_threads), 20);
@@ -190,19 +203,14 @@ static void open_lab(lab *a, int n_threads)
     mc_job_ranks_find(&a->ranks);
     mc_job_ranks_check(&a->ranks, mc_now_ns());
     CHECK(a->ranks.n == 1 && a->ranks.n_alive == 1);
-    CHECK(mc_maps_read(maps, a->pid) == MC_OK);
     a->counts = calloc(1, sizeof *a->counts);
-    const mc_map *map = mc_maps_find(maps, (uint64_t)(uintptr_t)counted_place);
-    CHECK(map != NULL);
-    snprintf(a->counts->paths[0], MC_TEXT_LEN, "%s", maps->paths[map->i_path]);
-    uint64_t to_offset = map->offset - map->start, n_places = has_wide_stores() ? 2 : 1;
+    uint64_t to_offset = name_file(a->counts, a->pid, counted_place), n_places = has_wide_stores() ? 2 : 1;
     a->counts->n_paths = 1;
     a->set.n = 2;
     a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place + to_offset, 0};
     a->set.places[1] = (mc_place){(uint64_t)(uintptr_t)straddling_place + to_offset, 0};
     a->decoder = mc_decoder_new();
     CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == n_places);
-    free(maps);
 }
 
 static int change(lab *a, uint32_t request)
@@ -245,15 +253,14 @@ static void close_lab(lab *a)
     mc_job_ranks_close(&a->ranks);
 }
 
-static uint64_t run_once(lab *a, int n_threads)
+static uint64_t run_once(lab *a)
 {
     mc_snapshot begin = {NULL, 0, 0, 0}, end = {NULL, 0, 0, 0};
     uint64_t sums[MC_N_PLACES];
     int n_done = told->n_done;
     CHECK(mc_snapshot_take(&begin, &a->ranks) == MC_OK);
     told->n_runs++;
-    WAIT_FOR(told->n_done == n_done + n_threads, 30);
-    CHECK(told->n_done == n_done + n_threads);
+    CHECK_SOON(told->n_done == n_done + a->n_threads, 30);
     CHECK(mc_snapshot_take(&end, &a->ranks) == MC_OK && end.n == begin.n);
     mc_snapshot_between(&begin, &end, sums);
     mc_snapshot_free(&begin);

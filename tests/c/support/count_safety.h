@@ -10,135 +10,105 @@ static int is_patched(const lab *a)
 static void tell(int what)
 {
     told->other = what;
-    WAIT_FOR(!told->other, 20);
-    CHECK(!told->other);
+    CHECK_SOON(!told->other, 20);
 }
 
 /* Nobody tells the rank any more to take its jumps back. It makes no MPI call. */
-static void test_lease(void)
+static void test_lease(lab *a)
 {
-    lab a;
-    open_lab(&a, N_THREADS);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(insist(a, MC_PATCH_INSTALL));
     nap_ms(1500);
-    CHECK(is_patched(&a) && mc_patching_lasts(&a.ranks));
-    CHECK(insist(&a, MC_PATCH_REMOVE) && insist_once(&a, MC_PATCH_INSTALL));
-    WAIT_FOR(!is_patched(&a), 20);
-    CHECK(!is_patched(&a) && !mc_patching_lasts(&a.ranks));
-    CHECK(run_once(&a, N_THREADS) == 0);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
-    CHECK(run_once(&a, N_THREADS) == (uint64_t)N_THREADS * N_PASSES);
-    close_lab(&a);
+    CHECK(is_patched(a) && mc_patching_lasts(&a->ranks));
+    CHECK(insist(a, MC_PATCH_REMOVE) && insist_once(a, MC_PATCH_INSTALL));
+    WAIT_FOR(!is_patched(a), 20);
+    CHECK(!is_patched(a) && !mc_patching_lasts(&a->ranks));
+    CHECK(run_once(a) == 0);
+    CHECK(insist(a, MC_PATCH_INSTALL));
+    CHECK(run_once(a) == (uint64_t)a->n_threads * N_PASSES);
 }
 
 /* Its only thread sleeps, and sleeps no shorter for it. */
-static void test_lease_asleep(void)
+static void test_lease_asleep(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    CHECK(insist_once(&a, MC_PATCH_INSTALL));
+    CHECK(insist_once(a, MC_PATCH_INSTALL));
     told->other = OTHER_SLEEP;
-    WAIT_FOR(!is_patched(&a), 20);
-    CHECK(!is_patched(&a));
+    CHECK_SOON(!is_patched(a), 20);
     WAIT_FOR(!told->other, 20);
-    close_lab(&a);
 }
 
-static void test_lease_in_call(void)
+static void test_lease_in_call(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(insist(a, MC_PATCH_INSTALL));
     tell(OTHER_CALL);
-    a.ranks.rows[0].segment->counting.lease_until_ns = 1; /* the timer comes later */
+    a->ranks.rows[0].segment->counting.lease_until_ns = 1; /* the timer comes later */
     tell(OTHER_CALL);
-    CHECK(!is_patched(&a));
-    close_lab(&a);
+    CHECK(!is_patched(a));
 }
 
 /* Rights cannot be changed for a while: the jumps stay, and count, until they can be taken back. */
-static void test_kept(void)
+static void test_kept(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
+    CHECK(insist(a, MC_PATCH_INSTALL));
     tell(OTHER_FULL);
-    WAIT_FOR(change(&a, MC_PATCH_REMOVE) || a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED, 20);
-    CHECK(a.ranks.rows[0].segment->counting.request == MC_PATCH_FAILED && is_patched(&a));
-    CHECK(run_once(&a, 1) == N_PASSES);
-    a.ranks.rows[0].segment->counting.lease_until_ns = 1;
+    WAIT_FOR(change(a, MC_PATCH_REMOVE) || a->ranks.rows[0].segment->counting.request == MC_PATCH_FAILED, 20);
+    CHECK(a->ranks.rows[0].segment->counting.request == MC_PATCH_FAILED && is_patched(a));
+    CHECK(run_once(a) == N_PASSES);
+    a->ranks.rows[0].segment->counting.lease_until_ns = 1;
     nap_ms(1500); /* the timer has come */
-    CHECK(is_patched(&a) && !told->is_wrong);
+    CHECK(is_patched(a) && !told->is_wrong);
     tell(OTHER_FREE);
-    WAIT_FOR(!is_patched(&a), 20);
-    CHECK(!is_patched(&a));
-    CHECK(run_once(&a, 1) == 0);
-    close_lab(&a);
+    CHECK_SOON(!is_patched(a), 20);
+    CHECK(run_once(a) == 0);
 }
 
 /* The program has mapped memory where stubs should be: they are made elsewhere. */
-static void test_taken_page(void)
+static void test_taken_page(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    mc_counting *counting = &a.ranks.rows[0].segment->counting;
+    mc_counting *counting = &a->ranks.rows[0].segment->counting;
     told->address = counting->pages[0].address;
     tell(OTHER_MAP);
-    WAIT_FOR(change(&a, MC_PATCH_INSTALL) || counting->request == MC_PATCH_FAILED, 20);
-    CHECK(counting->request == MC_PATCH_FAILED && !is_patched(&a));
-    CHECK(mc_stubs_make(&a.set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK);
-    CHECK(counting->pages[0].address != told->address && insist(&a, MC_PATCH_INSTALL));
-    CHECK(run_once(&a, 1) == N_PASSES);
-    close_lab(&a);
+    WAIT_FOR(change(a, MC_PATCH_INSTALL) || counting->request == MC_PATCH_FAILED, 20);
+    CHECK(counting->request == MC_PATCH_FAILED && !is_patched(a));
+    CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK);
+    CHECK(counting->pages[0].address != told->address && insist(a, MC_PATCH_INSTALL));
+    CHECK(run_once(a) == N_PASSES);
 }
 
 /* Time of standing still ends with the change, not when the agent looks. */
-static void test_stopped(void)
+static void test_stopped(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
-    const mc_segment *segment = a.ranks.rows[0].segment;
-    a.stopped_ns = 0;
-    while (!change(&a, MC_PATCH_REMOVE))
-        a.stopped_ns = 0;
-    CHECK(a.stopped_ns == segment->counting.t_changed - segment->gate.t_first_enter);
-    close_lab(&a);
+    CHECK(insist(a, MC_PATCH_INSTALL));
+    const mc_segment *segment = a->ranks.rows[0].segment;
+    a->stopped_ns = 0;
+    while (!change(a, MC_PATCH_REMOVE))
+        a->stopped_ns = 0;
+    CHECK(a->stopped_ns == segment->counting.t_changed - segment->gate.t_first_enter);
 }
 
-static void test_differs(void)
+static void test_differs(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    mc_place_set set = a.set;
+    mc_place_set set = a->set;
     tell(OTHER_CODE);
-    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) != MC_OK && set.n == 0);
+    CHECK(mc_stubs_make(&set, a->decoder, &a->files, a->counts, &a->ranks) != MC_OK && set.n == 0);
     tell(OTHER_CODE);
-    set = a.set;
-    CHECK(mc_stubs_make(&set, a.decoder, &a.files, a.counts, &a.ranks) == MC_OK && set.n == a.set.n);
-    close_lab(&a);
+    set = a->set;
+    CHECK(mc_stubs_make(&set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && set.n == a->set.n);
 }
 
 /* Without Yama the kernel does not know the call. */
-static void test_reader(void)
+static void test_reader(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
     int64_t expected = prctl(PR_SET_PTRACER, getppid()) == 0 ? MC_READER_ALLOWED : -errno;
-    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_UNKNOWN);
-    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
-    CHECK(mc_patching_ask_to_read(&a.ranks) == expected);
-    close_lab(&a);
+    CHECK(mc_patching_ask_to_read(&a->ranks) == MC_READER_UNKNOWN);
+    WAIT_FOR(mc_patching_ask_to_read(&a->ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a->ranks) == expected);
 }
 
-static void test_reader_taken(void)
+static void test_reader_taken(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
     tell(OTHER_READER);
-    WAIT_FOR(mc_patching_ask_to_read(&a.ranks) != MC_READER_UNKNOWN, 20);
-    CHECK(mc_patching_ask_to_read(&a.ranks) == MC_READER_TAKEN);
-    close_lab(&a);
+    WAIT_FOR(mc_patching_ask_to_read(&a->ranks) != MC_READER_UNKNOWN, 20);
+    CHECK(mc_patching_ask_to_read(&a->ranks) == MC_READER_TAKEN);
 }
 
 static mc_meter meter;
@@ -184,18 +154,16 @@ static int is_ready(void)
 }
 
 /* Another job's pause may be near. */
-static void test_no_time(void)
+static void test_no_time(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    mc_count_meter *count = open_meter(&a);
-    CHECK(insist(&a, MC_PATCH_INSTALL));
+    mc_count_meter *count = open_meter(a);
+    CHECK(insist(a, MC_PATCH_INSTALL));
     for (int i = 0; i < 20; i++)
         step_and_rest(SHORT_NS);
-    CHECK(is_patched(&a));
-    for (int i = 0; i < 50 && is_patched(&a); i++)
+    CHECK(is_patched(a));
+    for (int i = 0; i < 50 && is_patched(a); i++)
         step_and_rest(LONG_NS);
-    CHECK(!is_patched(&a));
+    CHECK(!is_patched(a));
     count->stage = MC_COUNT_SAMPLING;
     count->t_stage = mc_now_ns() - 4000000000u;
     step(SHORT_NS);
@@ -203,19 +171,16 @@ static void test_no_time(void)
     step(LONG_NS);
     CHECK(count->stage == MC_COUNT_TRYING);
     close_meter();
-    close_lab(&a);
 }
 
 /* A thread writes still when the places are chosen. */
-static void test_busy(void)
+static void test_busy(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    mc_count_meter *count = open_meter(&a);
-    uint32_t *request = &a.ranks.rows[0].segment->counting.request;
+    mc_count_meter *count = open_meter(a);
+    uint32_t *request = &a->ranks.rows[0].segment->counting.request;
     count->stage = MC_COUNT_TRYING;
     count->places->n = 1;
-    count->places->rows[0] = (mc_candidate_place){.place = a.set.places[0], .n_passes = 1e5, .thread_s = 1.0};
+    count->places->rows[0] = (mc_candidate_place){.place = a->set.places[0], .n_passes = 1e5, .thread_s = 1.0};
     *request = MC_PATCH_BUSY;
     step(LONG_NS);
     step(LONG_NS);
@@ -224,7 +189,6 @@ static void test_busy(void)
     step(LONG_NS);
     CHECK(count->i_set == 0 && count->node->counts.n_sets == 1 && is_ready());
     close_meter();
-    close_lab(&a);
 }
 
 /* Edges may be late by a sixteenth of a window, installing may take an eighth of the time before the shutter: a crowded
@@ -246,13 +210,11 @@ static void measure(void)
 }
 
 /* Trials had found it rarely passed. */
-static void test_hot(void)
+static void test_hot(lab *a)
 {
-    lab a;
-    open_lab(&a, 1);
-    mc_count_meter *count = open_meter(&a);
+    mc_count_meter *count = open_meter(a);
     mc_counts *counts = &count->node->counts;
-    counts->sets[0] = a.set;
+    counts->sets[0] = a->set;
     counts->n_sets = 1;
     count->i_set = 0;
     told->n_runs = 1 << 30;  /* it does nothing else */
@@ -265,12 +227,11 @@ static void test_hot(void)
         step_and_rest(LONG_NS);
     CHECK(counts->n_sets == 1 && count->i_set < 0); /* nothing is left of it */
     count->has_thinned = 1;
-    count->thinned = a.set;
+    count->thinned = a->set;
     for (int i = 0; i < 50 && count->has_thinned; i++)
         step_and_rest(LONG_NS);
     CHECK(counts->n_sets == 2 && count->i_set == 1);
     close_meter();
-    close_lab(&a);
 }
 
 static void test_thin(void)

@@ -44,6 +44,12 @@ static inline void nap_ms(int ms)
     for (int i_nap = 0; i_nap < (limit_s)*50 && !(condition); i_nap++) \
     nap_ms(20)
 
+#define CHECK_SOON(condition, limit_s) \
+    do { \
+        WAIT_FOR(condition, limit_s); \
+        CHECK(condition); \
+    } while (0)
+
 static volatile sig_atomic_t told_to_stop;
 
 static void on_term(int signal)
@@ -143,6 +149,19 @@ static inline void end_process(pid_t pid, int signal)
         ;
 }
 
+static inline void kill_agent(test_job *job)
+{
+    end_process(job->agent, SIGKILL);
+    job->agent = 0;
+}
+
+/* Its first rank works on. */
+static inline void check_that_it_runs(const test_job *job)
+{
+    uint64_t rounds = job->segments[0]->counters.n_calls;
+    CHECK_SOON(job->segments[0]->counters.n_calls > rounds, 5);
+}
+
 /* What stays in the maps can still be looked at. */
 static inline void end_job(test_job *job)
 {
@@ -165,6 +184,12 @@ static inline void forget_job(test_job *job)
     for (int i = 0; i < job->n_ranks; i++)
         mc_shm_unmap(job->segments[i], sizeof(mc_segment));
     mc_shm_unmap(job->node, sizeof(mc_node));
+}
+
+static inline void finish_job(test_job *job)
+{
+    end_job(job);
+    forget_job(job);
 }
 
 static inline int count_verdicts(const mc_node *node, uint64_t verdict)

@@ -48,6 +48,17 @@ typedef struct sleeping_call {
 #define CALL(name) static inline int call_##name(__attribute__((unused)) call_things *t)
 #define END(name) \
     static inline void end_##name(__attribute__((unused)) call_things *t, __attribute__((unused)) pid_t pid)
+/* Those that one expression makes. */
+#define CALL_BY(name, expression) \
+    CALL(name) \
+    { \
+        return expression; \
+    }
+#define END_BY(name, expression) \
+    END(name) \
+    { \
+        expression; \
+    }
 
 static volatile sig_atomic_t n_own_signals;
 
@@ -57,19 +68,21 @@ static inline void on_own_signal(int signal)
     n_own_signals++;
 }
 
-static inline struct timespec call_time(void)
+static inline struct timespec *call_time(void)
 {
-    return (struct timespec){0, CALL_MS * 1000000l};
+    static struct timespec t;
+    t = (struct timespec){0, CALL_MS * 1000000l};
+    return &t;
 }
 
-static inline struct timespec call_end(clockid_t clock)
+static inline struct timespec *call_end(clockid_t clock)
 {
-    struct timespec t;
+    static struct timespec t;
     clock_gettime(clock, &t);
     t.tv_nsec += CALL_MS * 1000000l;
     t.tv_sec += t.tv_nsec / 1000000000l;
     t.tv_nsec %= 1000000000l;
-    return t;
+    return &t;
 }
 
 static inline int ended(long result, long wanted)
@@ -77,26 +90,24 @@ static inline int ended(long result, long wanted)
     return result == wanted ? 0 : result < 0 ? errno : -1;
 }
 
-CALL(poll)
+/* Whether the call's time has ended it, which it tells by this error. */
+static inline int expired(long result, int error)
 {
-    struct pollfd fd = {t->pipe[0], POLLIN, 0};
-    return ended(poll(&fd, 1, CALL_MS), 0);
+    return result >= 0 ? -1 : errno == error ? 0 : errno;
 }
 
 static inline int do_ppoll(const call_things *t, const sigset_t *mask)
 {
     struct pollfd fd = {t->pipe[0], POLLIN, 0};
-    struct timespec time = call_time();
-    return ended(ppoll(&fd, 1, &time, mask), 0);
+    return ended(ppoll(&fd, 1, call_time(), mask), 0);
 }
 
 static inline int do_pselect(const call_things *t, const sigset_t *mask)
 {
     fd_set set;
-    struct timespec time = call_time();
     FD_ZERO(&set);
     FD_SET(t->pipe[0], &set);
-    return ended(pselect(t->pipe[0] + 1, &set, NULL, NULL, &time, mask), 0);
+    return ended(pselect(t->pipe[0] + 1, &set, NULL, NULL, call_time(), mask), 0);
 }
 
 static inline const sigset_t *no_signals(void)
@@ -106,33 +117,18 @@ static inline const sigset_t *no_signals(void)
     return &mask;
 }
 
-CALL(ppoll)
-{
-    return do_ppoll(t, NULL);
-}
-
-CALL(ppoll_mask)
-{
-    return do_ppoll(t, no_signals());
-}
+CALL_BY(poll, ended(poll(&(struct pollfd){t->pipe[0], POLLIN, 0}, 1, CALL_MS), 0))
+CALL_BY(ppoll, do_ppoll(t, NULL))
+CALL_BY(ppoll_mask, do_ppoll(t, no_signals()))
+CALL_BY(pselect, do_pselect(t, NULL))
+CALL_BY(pselect_mask, do_pselect(t, no_signals()))
 
 CALL(select)
 {
     fd_set set;
-    struct timeval time = {0, CALL_MS * 1000};
     FD_ZERO(&set);
     FD_SET(t->pipe[0], &set);
-    return ended(select(t->pipe[0] + 1, &set, NULL, NULL, &time), 0);
-}
-
-CALL(pselect)
-{
-    return do_pselect(t, NULL);
-}
-
-CALL(pselect_mask)
-{
-    return do_pselect(t, no_signals());
+    return ended(select(t->pipe[0] + 1, &set, NULL, NULL, &(struct timeval){0, CALL_MS * 1000}), 0);
 }
 
 static inline int make_epoll(const call_things *t)
@@ -143,46 +139,13 @@ static inline int make_epoll(const call_things *t)
     return fd;
 }
 
-CALL(epoll_wait)
-{
-    struct epoll_event event;
-    return ended(epoll_wait(make_epoll(t), &event, 1, CALL_MS), 0);
-}
-
-CALL(epoll_pwait)
-{
-    struct epoll_event event;
-    return ended(epoll_pwait(make_epoll(t), &event, 1, CALL_MS, NULL), 0);
-}
-
-CALL(nanosleep)
-{
-    struct timespec time = call_time();
-    return ended(nanosleep(&time, NULL), 0);
-}
-
-CALL(nanosleep_rest)
-{
-    struct timespec time = call_time();
-    return ended(nanosleep(&time, &time), 0);
-}
-
-CALL(clock_nanosleep)
-{
-    struct timespec time = call_time();
-    return clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
-}
-
-CALL(clock_nanosleep_abs)
-{
-    struct timespec time = call_end(CLOCK_MONOTONIC);
-    return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
-}
-
-CALL(usleep)
-{
-    return ended(usleep(CALL_MS * 1000), 0);
-}
+CALL_BY(epoll_wait, ended(epoll_wait(make_epoll(t), &(struct epoll_event){0}, 1, CALL_MS), 0))
+CALL_BY(epoll_pwait, ended(epoll_pwait(make_epoll(t), &(struct epoll_event){0}, 1, CALL_MS, NULL), 0))
+CALL_BY(nanosleep, ended(nanosleep(call_time(), NULL), 0))
+CALL_BY(nanosleep_rest, ended(nanosleep(call_time(), call_time()), 0))
+CALL_BY(clock_nanosleep, clock_nanosleep(CLOCK_MONOTONIC, 0, call_time(), NULL))
+CALL_BY(clock_nanosleep_abs, clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, call_end(CLOCK_MONOTONIC), NULL))
+CALL_BY(usleep, ended(usleep(CALL_MS * 1000), 0))
 
 CALL(sleep)
 {
@@ -191,15 +154,8 @@ CALL(sleep)
     return mc_now_ns() - begin >= 1000000000u ? 0 : EINTR;
 }
 
-CALL(mutex)
-{
-    return pthread_mutex_lock(&t->mutex);
-}
-
-END(mutex)
-{
-    pthread_mutex_unlock(&t->mutex);
-}
+CALL_BY(mutex, pthread_mutex_lock(&t->mutex))
+END_BY(mutex, pthread_mutex_unlock(&t->mutex))
 
 CALL(cond_wait)
 {
@@ -218,40 +174,16 @@ END(cond_wait)
 CALL(cond_timedwait)
 {
     pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
-    struct timespec time = call_end(CLOCK_REALTIME);
     pthread_mutex_lock(&own);
-    int error = pthread_cond_timedwait(&t->condition, &own, &time);
+    int error = pthread_cond_timedwait(&t->condition, &own, call_end(CLOCK_REALTIME));
     return error == ETIMEDOUT ? 0 : error ? error : -1;
 }
 
-CALL(sem_wait)
-{
-    return ended(sem_wait(&t->semaphore), 0);
-}
-
-END(sem_wait)
-{
-    sem_post(&t->semaphore);
-}
-
-CALL(sem_timedwait)
-{
-    struct timespec time = call_end(CLOCK_REALTIME);
-    return sem_timedwait(&t->semaphore, &time) == 0 ? -1 : errno == ETIMEDOUT ? 0 : errno;
-}
-
-CALL(futex)
-{
-    struct timespec time = call_time();
-    long result = syscall(SYS_futex, &t->flag, 0 /* FUTEX_WAIT */, 0, &time, NULL, 0);
-    return result == 0 ? -1 : errno == ETIMEDOUT ? 0 : errno;
-}
-
-CALL(read)
-{
-    char byte;
-    return ended(read(t->pipe[0], &byte, 1), 1);
-}
+CALL_BY(sem_wait, ended(sem_wait(&t->semaphore), 0))
+END_BY(sem_wait, sem_post(&t->semaphore))
+CALL_BY(sem_timedwait, expired(sem_timedwait(&t->semaphore, call_end(CLOCK_REALTIME)), ETIMEDOUT))
+CALL_BY(futex, expired(syscall(SYS_futex, &t->flag, 0 /* FUTEX_WAIT */, 0, call_time(), NULL, 0), ETIMEDOUT))
+CALL_BY(read, ended(read(t->pipe[0], &(char){0}, 1), 1))
 
 END(read)
 {
@@ -267,29 +199,14 @@ static inline int limited_socket(const call_things *t)
     return t->pair[0];
 }
 
-static inline int timed_out(ssize_t n)
-{
-    return n >= 0 ? -1 : errno == EAGAIN ? 0 : errno;
-}
-
-CALL(read_timeout)
-{
-    char byte;
-    return timed_out(read(limited_socket(t), &byte, 1));
-}
-
-CALL(recv_timeout)
-{
-    char byte;
-    return timed_out(recv(limited_socket(t), &byte, 1, 0));
-}
+CALL_BY(read_timeout, expired(read(limited_socket(t), &(char){0}, 1), EAGAIN))
+CALL_BY(recv_timeout, expired(recv(limited_socket(t), &(char){0}, 1, 0), EAGAIN))
 
 CALL(recvmsg_timeout)
 {
-    char byte;
-    struct iovec vector = {&byte, 1};
+    struct iovec vector = {&(char){0}, 1};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    return timed_out(recvmsg(limited_socket(t), &message, 0));
+    return expired(recvmsg(limited_socket(t), &message, 0), EAGAIN);
 }
 
 CALL(send_timeout)
@@ -298,12 +215,7 @@ CALL(send_timeout)
     int fd = limited_socket(t);
     while (send(fd, block, sizeof block, MSG_DONTWAIT) > 0)
         ;
-    return timed_out(send(fd, block, sizeof block, 0));
-}
-
-CALL(accept)
-{
-    return accept(t->listener, NULL, NULL) >= 0 ? 0 : errno;
+    return expired(send(fd, block, sizeof block, 0), EAGAIN);
 }
 
 static inline int connect_to(const call_things *t)
@@ -315,6 +227,8 @@ static inline int connect_to(const call_things *t)
     return connect(fd, (struct sockaddr *)&name, size);
 }
 
+CALL_BY(accept, accept(t->listener, NULL, NULL) >= 0 ? 0 : errno)
+
 END(accept)
 {
     if (connect_to(t) != 0)
@@ -322,44 +236,21 @@ END(accept)
 }
 
 /* The listener's queue holds one; the second waits. */
-CALL(connect)
-{
-    return connect_to(t) != 0 || connect_to(t) != 0 ? errno : 0;
-}
+CALL_BY(connect, connect_to(t) != 0 || connect_to(t) != 0 ? errno : 0)
+END_BY(connect, accept(t->listener, NULL, NULL))
 
-END(connect)
+static inline const sigset_t *own_signals(void)
 {
-    accept(t->listener, NULL, NULL);
-}
-
-static inline sigset_t own_signals(void)
-{
-    sigset_t set;
+    static sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    return set;
+    return &set;
 }
 
-CALL(sigtimedwait)
-{
-    struct timespec time = call_time();
-    sigset_t set = own_signals();
-    return sigtimedwait(&set, NULL, &time) >= 0 ? -1 : errno == EAGAIN ? 0 : errno;
-}
-
-CALL(sigwait)
-{
-    int signal;
-    sigset_t set = own_signals();
-    return sigwait(&set, &signal);
-}
-
-CALL(sigwaitinfo)
-{
-    sigset_t set = own_signals();
-    return ended(sigwaitinfo(&set, NULL), SIGUSR1);
-}
+CALL_BY(sigtimedwait, expired(sigtimedwait(own_signals(), NULL, call_time()), EAGAIN))
+CALL_BY(sigwait, sigwait(own_signals(), &(int){0}))
+CALL_BY(sigwaitinfo, ended(sigwaitinfo(own_signals(), NULL), SIGUSR1))
 
 CALL(pause)
 {
@@ -376,45 +267,19 @@ CALL(sigsuspend)
     return n_own_signals == 1 ? 0 : EINTR;
 }
 
-END(by_signal)
-{
-    kill(pid, SIGUSR1);
-}
+END_BY(by_signal, kill(pid, SIGUSR1))
 
-CALL(semop)
-{
-    struct sembuf take = {0, -1, 0};
-    return ended(semop(t->sysv_sem, &take, 1), 0);
-}
-
-CALL(semtimedop)
-{
-    struct sembuf take = {0, -1, 0};
-    struct timespec time = call_time();
-    return semtimedop(t->sysv_sem, &take, 1, &time) == 0 ? -1 : errno == EAGAIN ? 0 : errno;
-}
-
-END(semop)
-{
-    semop(t->sysv_sem, &(struct sembuf){0, 1, 0}, 1);
-}
+CALL_BY(semop, ended(semop(t->sysv_sem, &(struct sembuf){0, -1, 0}, 1), 0))
+END_BY(semop, semop(t->sysv_sem, &(struct sembuf){0, 1, 0}, 1))
+CALL_BY(semtimedop, expired(semtimedop(t->sysv_sem, &(struct sembuf){0, -1, 0}, 1, call_time()), EAGAIN))
 
 struct short_message {
     long type;
     char text[8];
 };
 
-CALL(msgrcv)
-{
-    struct short_message message;
-    return msgrcv(t->sysv_queue, &message, sizeof message.text, 0, 0) >= 0 ? 0 : errno;
-}
-
-END(msgrcv)
-{
-    struct short_message message = {1, "hello"};
-    msgsnd(t->sysv_queue, &message, sizeof message.text, 0);
-}
+CALL_BY(msgrcv, msgrcv(t->sysv_queue, &(struct short_message){0}, sizeof(char[8]), 0, 0) >= 0 ? 0 : errno)
+END_BY(msgrcv, msgsnd(t->sysv_queue, &(struct short_message){1, "hello"}, sizeof(char[8]), 0))
 
 static inline int open_again(const call_things *t)
 {
@@ -423,15 +288,8 @@ static inline int open_again(const call_things *t)
     return open(path, O_RDWR);
 }
 
-CALL(flock)
-{
-    return ended(flock(open_again(t), LOCK_EX), 0);
-}
-
-END(flock)
-{
-    flock(t->locked_file, LOCK_UN);
-}
+CALL_BY(flock, ended(flock(open_again(t), LOCK_EX), 0))
+END_BY(flock, flock(t->locked_file, LOCK_UN))
 
 CALL(waitpid)
 {

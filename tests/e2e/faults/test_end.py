@@ -12,29 +12,26 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * jobs.LIMIT_S)]
 
 @pytest.fixture(params=sorted(jobs.FAMILIES))
 def mpi(request, tmp_path):
-    found = jobs.find_mpi(request.param, tmp_path, "finalize.c")
-    if found is None:
-        pytest.skip(f"no {request.param} here, or no shim for it")
-    return found
+    return jobs.need_mpi(request.param, tmp_path, "finalize.c")
 
 
-def test_ranks_sleep_until_the_profile_is_written(started, mpi, tmp_path, shm_dir):
+def test_ranks_sleep_until_the_profile_is_written(start, mpi, tmp_path):
     """Also those that the first one is not, which would spin in MPI_Finalize until it comes."""
     late = tmp_path / "late_python"
     late.write_text(f'#!/bin/sh\nsleep {WAIT_S}\nexec "{sys.executable}" "$@"\n')
     late.chmod(0o755)
-    started.append(jobs.start(mpi, tmp_path, "preload", env={"MPICOLOC_PYTHON": str(late)}))
-    assert started[0].wait() == 0, started[0].log
-    used_s = {int(rank): float(s) for rank, s in re.findall(r"rank (\d) used (\S+) s", started[0].log)}
+    job = start(mpi, "preload", env={"MPICOLOC_PYTHON": late})
+    assert job.wait() == 0, job.log
+    used_s = {int(rank): float(s) for rank, s in re.findall(r"rank (\d) used (\S+) s", job.log)}
     assert sorted(used_s) == [0, 1] and max(used_s.values()) < WAIT_S / 2
-    assert not started[0].profile().partial
+    assert not job.profile().partial
 
 
 @pytest.mark.parametrize("way", ["wrap", "preload"])
-def test_files_of_the_jobs_folder_take_no_librarys_place(started, mpi, tmp_path, shm_dir, way):
+def test_files_of_the_jobs_folder_take_no_librarys_place(start, mpi, tmp_path, way):
     for name in ("numpy", "random", "mpicoloc"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('a file of the job')\n")
     safe = {"PYTHONSAFEPATH": "1"} if way == "wrap" else {}  # the user's own `python -m mpicoloc.wrap`
-    started.append(jobs.start(mpi, tmp_path, way, env=safe))
-    assert started[0].wait() == 0, started[0].log
-    assert not started[0].profile().partial
+    job = start(mpi, way, env=safe)
+    assert job.wait() == 0, job.log
+    assert not job.profile().partial

@@ -22,12 +22,8 @@ DUTY_FRAC, MAX_S = (config.BY_KEY[key].default for key in ("shutter.duty_frac", 
 
 
 @pytest.fixture
-def start(openmpi, started, tmp_path, shm_dir):
-    def start_one(*arguments, way="preload", **options):
-        started.append(jobs.start(openmpi, tmp_path, way, *arguments, **options))
-        return started[-1]
-
-    return start_one
+def start(openmpi, start):
+    return lambda *arguments, way="preload", **options: start(openmpi, way, *arguments, **options)
 
 
 def running(shm_dir, name):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jobs
+import processes
 import pytest
 
 from mpicoloc.core.tables import VERDICTS
@@ -66,26 +67,16 @@ def end(programs, tmp_path, shm_dir):
                    f"LD_PRELOAD={paths.find_shim(mpi.name)}"]  # fmt: skip
         if way == "run":
             command = [*before, sys.executable, "-m", "mpicoloc", "run", "-n", "2", "--mpirun", mpi.mpirun]
-        env = {**os.environ, "MPICOLOC_OUT": str(out), "MPICOLOC_PYTHON": sys.executable}
-        with open(tmp_path / "log", "w+b") as log:
-            process = subprocess.Popen(
-                [*command, mpi.program, *map(str, arguments)],
-                env=env,
-                cwd=tmp_path,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                if during is not None:
-                    during()
-                    time.sleep(AFTER_S)
-                    over.touch()
-                code = process.wait(jobs.LIMIT_S)
-            finally:
-                jobs.Job(process, out, tmp_path / "log").kill()
-        said = (tmp_path / "log").read_text(errors="replace")
+        job = jobs.launch([*command, mpi.program, *arguments], tmp_path, out=out)
+        try:
+            if during is not None:
+                during()
+                time.sleep(AFTER_S)
+                over.touch()
+            code = job.process.wait(jobs.LIMIT_S)
+        finally:
+            job.kill()
+        said = job.log
         last = (f"mpicoloc: profile {out}", f"mpicoloc: no profile was written to {out}: ")
         own = [line for line in said.splitlines() if line.startswith("mpicoloc: ")]
         if way == "run":
@@ -224,14 +215,7 @@ def test_the_writer_is_killed(end, shm_dir, how):
 def writers(shm_dir):
     """Processes that write a profile of a job there, as they have begun Python."""
     own = f"MPICOLOC_SHM_DIR={shm_dir}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"mpicoloc.profile.assemble" in (folder / "cmdline").read_bytes().split(b"\0") and own in (
-                folder / "environ"
-            ).read_bytes().split(b"\0"):
-                yield int(folder.name)
-        except OSError:
-            continue
+    return processes.matching(cmdline=[b"mpicoloc.profile.assemble"], environ=[own])
 
 
 @pytest.mark.parametrize(("way", "family"), WAYS)

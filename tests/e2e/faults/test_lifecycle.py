@@ -17,26 +17,11 @@ from mpicoloc.profile import hdf5
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 WAYS = ["wrap", "preload"]
 NAP_US = 2000
-_made = {}
 
 
 @pytest.fixture(params=sorted(jobs.FAMILIES))
-def mpi(request, tmp_path_factory):
-    name = request.param
-    if name not in _made:
-        _made[name] = jobs.find_mpi(name, tmp_path_factory.mktemp(name))
-    if _made[name] is None:
-        pytest.skip(f"no {name} here, or no shim for it")
-    return _made[name]
-
-
-@pytest.fixture
-def start(started, tmp_path, shm_dir):
-    def start_one(mpi, way, *arguments, **options):
-        started.append(jobs.start(mpi, tmp_path, way, *arguments, **options))
-        return started[-1]
-
-    return start_one
+def mpi(request, tmp_path):
+    return jobs.need_mpi(request.param, tmp_path)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -224,12 +209,10 @@ def test_a_coordinator_without_mpi4py_ends_the_job(start, mpi, tmp_path, shm_dir
 
 
 @pytest.mark.parametrize("family, other", [("openmpi", "mpich"), ("mpich", "openmpi"), ("openmpi", "abi")])
-def test_a_library_for_another_mpi_is_left_out(tmp_path, tmp_path_factory, shm_dir, family, other):
+def test_a_library_for_another_mpi_is_left_out(tmp_path, shm_dir, family, other):
     """Its wrappers would cut the handles of this MPI: the program runs as if nothing had been preloaded."""
-    mpi = jobs.find_mpi(family, tmp_path_factory.mktemp(family))
-    shim = paths.find_shim(other)
-    if mpi is None or shim is None:
-        pytest.skip(f"no {family} here, or no shim for {other}")
+    mpi = jobs.need_mpi(family, tmp_path)
+    shim = paths.find_shim(other) or pytest.skip(f"no shim for {other}")
     command = [mpi.mpirun, *mpi.flags, "-n", "2", "env", f"LD_PRELOAD={shim}", mpi.program, "seven", "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=jobs.LIMIT_S)
     assert done.returncode == 7, done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jobs
 import nodes
+import processes
 import pytest
 
 from mpicoloc.cli.main import main
@@ -23,23 +24,20 @@ NAP_US = 2000
 
 
 @pytest.fixture
-def start(started, tmp_path, shm_dir, monkeypatch):
+def start(start, tmp_path, monkeypatch):
     def start_one(mpi, way, end, checkpoint_s=0.3, **options):
         monkeypatch.setenv("MPICOLOC_CHECKPOINT_S", str(checkpoint_s))
-        started.append(jobs.start(mpi, tmp_path, way, end, LONG_S, NAP_US, tmp_path / "end", **options))
-        return started[-1]
+        return start(mpi, way, end, LONG_S, NAP_US, tmp_path / "end", **options)
 
     return start_one
 
 
 def kill_all(word, pids=None):
     """Kill all processes that have `word` in their environment or arguments, keeper and all, at once."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            texts = [(folder / name).read_bytes() for name in ("environ", "cmdline")]
-            if any(word in text for text in texts) and int(folder.name) != os.getpid():
-                found.append(int(folder.name))
+    found = processes.matching(
+        lambda one: (one.name != str(os.getpid()) and
+                     any(word in (one / file).read_bytes() for file in ("environ", "cmdline")))
+    )  # fmt: skip
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in found if pids is None else set(found) & pids:
             with contextlib.suppress(ProcessLookupError):
@@ -49,14 +47,10 @@ def kill_all(word, pids=None):
 def hurry(tmp_path):
     """Give the checkpoints of the job there their share of the processors: others may leave them none."""
     out = b"MPICOLOC_OUT=" + os.fsencode(tmp_path / "job.h5")
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in processes.matching(cmdline=[b"mpicoloc.profile.checkpoints"], environ=[out]):
         with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"mpicoloc.profile.checkpoints" in words and out in (folder / "environ").read_bytes().split(
-                b"\0"
-            ):
-                (folder / "autogroup").write_text("0")
-                os.sched_setscheduler(int(folder.name), os.SCHED_OTHER, os.sched_param(0))
+            Path(f"/proc/{pid}/autogroup").write_text("0")
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
 
 
 def first_part(tmp_path, rank=0):
@@ -70,10 +64,7 @@ def wait_for(tmp_path, condition):
 
 @pytest.mark.parametrize(("family", "way"), [("openmpi", "wrap"), ("mpich", "preload")])
 def test_all_of_a_job_is_killed_at_once(start, family, way, tmp_path, shm_dir, capsys):
-    mpi = jobs.find_mpi(family, tmp_path)
-    if mpi is None:
-        pytest.skip(f"no {family} here, or no shim for it")
-    job = start(mpi, way, "finalize")
+    job = start(jobs.need_mpi(family, tmp_path), way, "finalize")
     first_part(tmp_path)
     time.sleep(0.5)
     kill_all(b"MPICOLOC_SHM_DIR=" + os.fsencode(shm_dir))

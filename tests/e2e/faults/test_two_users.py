@@ -145,7 +145,7 @@ def asleep_beside_forger(openmpi, places, started, forge):
     """Run the victim beside the forger; of each rank: seconds asleep, of so many, and since its begin."""
 
     def run():
-        victim = jobs.find_mpi("openmpi", places[""], "asleep.c")
+        victim = jobs.need_mpi("openmpi", places[""], "asleep.c")
         job = jobs.start(victim, places["first"], "preload", SECONDS, name="first", uid=USERS["first"])
         started.append(job)
         jobs.wait_until(lambda: Path(contract.board_path()).exists(), f"a board: {job.log}")

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from subnet import NEEDED, Subnet
+from subnet import NEEDED
 
 from mpicoloc.cli.main import main
 from mpicoloc.network import files, routing
@@ -13,13 +13,6 @@ from mpicoloc.network.topology import infiniband, readers, xgft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
-
-
-@pytest.fixture
-def subnet(tmp_path):
-    subnet = Subnet(tmp_path, xgft.parse(TREE, 1e9))
-    yield subnet
-    subnet.close()
 
 
 def forwarding_tables(text, fabric):

@@ -5,23 +5,15 @@ import re
 
 import pytest
 from network_files import profile
-from subnet import NEEDED, Subnet
+from subnet import NEEDED
 
 from mpicoloc.cli.main import main
-from mpicoloc.network.topology import xgft
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(2;4,2;1,2)"
 JOBS = {"heavy": 4000, "middle": 2000, "light": 500}
 """Bytes that each sends in 2 s from h0, h1, h2 to the other switch, over links of 1 GB/s."""
-
-
-@pytest.fixture
-def subnet(tmp_path):
-    subnet = Subnet(tmp_path, xgft.parse(TREE, 1e9))
-    yield subnet
-    subnet.close()
 
 
 @pytest.fixture

@@ -15,15 +15,13 @@ PROGRAMS = {"heavy": (10, 131072, 500), "light": (60, 8192, 1500)}
 
 
 @pytest.fixture
-def recorded(started, tmp_path, shm_dir, monkeypatch):
+def recorded(start, tmp_path, monkeypatch):
     """Profiles of both programs, each with all calls of four ranks."""
-    found = jobs.find_mpi("mpich", tmp_path, "exchange.c")
-    if found is None:
-        pytest.skip("no MPICH here, or no shim for it")
+    found = jobs.need_mpi("mpich", tmp_path, "exchange.c")
     monkeypatch.setenv("MPICOLOC_TRACE", "all")
     files = []
     for name, words in PROGRAMS.items():
-        started.append(job := jobs.start(found, tmp_path, "wrap", *words, n_ranks=4, name=name))
+        job = start(found, "wrap", *words, n_ranks=4, name=name)
         assert job.wait() == 0, job.log
         files.append(str(job.out_path))
     return files

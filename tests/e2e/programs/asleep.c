@@ -1,9 +1,7 @@
 /* Computes for argv[1] seconds and tells how long it was kept from it: the time in which the kernel saw this thread neither
    on a processor nor waiting for one, so asleep, although it never sleeps. Other processes on the machine do not count. */
 #define _POSIX_C_SOURCE 200809L
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../../mpi/programs/ranks.h"
 #include <time.h>
 
 static double now_s(void)
@@ -27,16 +25,14 @@ static double awake_s(void)
 int main(int argc, char **argv)
 {
     double begin_s = now_s(), x = 1.0;
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    begin(&argc, &argv);
     double awake_before_s = awake_s(), from_s = now_s(), end_s = from_s + (argc > 1 ? atof(argv[1]) : 1.0);
     while (now_s() < end_s)
         for (int i = 0; i < 1000; i++)
             x = x * 1.0000001 + 1e-9;
     double all_s = now_s() - from_s, awake_spent_s = awake_s() - awake_before_s;
-    printf("rank %d: %.6f s asleep of %.6f s, %.6f s since its begin%s\n", rank, all_s - awake_spent_s, all_s,
-           now_s() - begin_s, awake_before_s > 0.0 && x > 0.0 ? "" : " (not told)");
+    say("%.6f s asleep of %.6f s, %.6f s since its begin%s", all_s - awake_spent_s, all_s, now_s() - begin_s,
+        awake_before_s > 0.0 && x > 0.0 ? "" : " (not told)");
     MPI_Finalize();
     return 0;
 }

@@ -1,13 +1,10 @@
 /* A job that tells the signals it ignores, then lives for argv[1] seconds, or until there is a file of that name.
    argv[2] "filter": openat is refused after MPI_Init; "no-init": MPI is linked and not begun. */
+#include "../../mpi/programs/ranks.h"
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <mpi.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,15 +35,14 @@ static void print_ignored(void)
 
 int main(int argc, char **argv)
 {
-    int rank, is_over = 0;
+    int is_over = 0;
     const char *how = argc > 2 ? argv[2] : "";
-    if (strcmp(how, "no-init") == 0)
+    if (is(how, "no-init"))
         return 5;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    begin(&argc, &argv);
     if (rank == 0)
         print_ignored();
-    if (strcmp(how, "filter") == 0 && !refuse_openat())
+    if (is(how, "filter") && !refuse_openat())
         return 3;
     const char *end_file = strchr(argv[1], '/') ? argv[1] : NULL;
     double end = MPI_Wtime() + atof(argv[1]);

@@ -1,12 +1,11 @@
 /* Messages and collectives whose numbers and sizes follow from the number of ranks and argv[1] rounds. */
-#include <mpi.h>
-#include <stdlib.h>
+#include "../../mpi/programs/ranks.h"
 
 static char out[1 << 16], in[1 << 16];
 
-static void point_to_point(int rank, int n_ranks, int round)
+static void point_to_point(int round)
 {
-    int next = (rank + 1) % n_ranks, last = (rank + n_ranks - 1) % n_ranks, n = 100 + round;
+    int next = (rank + 1) % size, last = (rank + size - 1) % size, n = 100 + round;
     MPI_Request requests[2];
     if (rank % 2 == 0)
         MPI_Send(out, n, MPI_BYTE, next, 1, MPI_COMM_WORLD);
@@ -19,10 +18,10 @@ static void point_to_point(int rank, int n_ranks, int round)
     MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
 }
 
-static void collectives(int n_ranks)
+static void collectives(void)
 {
     int counts[64], starts[64];
-    for (int i = 0; i < n_ranks; i++) {
+    for (int i = 0; i < size; i++) {
         counts[i] = 8;
         starts[i] = 8 * i;
     }
@@ -39,16 +38,14 @@ static void collectives(int n_ranks)
 
 int main(int argc, char **argv)
 {
-    int rank, n_ranks, n_rounds = argc > 1 ? atoi(argv[1]) : 10;
+    int n_rounds = argc > 1 ? atoi(argv[1]) : 10;
     volatile double x = 1;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+    begin(&argc, &argv);
     for (int round = 0; round < n_rounds; round++) {
         for (int i = 0; i < 200000; i++)
             x = x * 1.0000001 + 1e-9;
-        point_to_point(rank, n_ranks, round);
-        collectives(n_ranks);
+        point_to_point(round);
+        collectives();
     }
     MPI_Finalize();
     return 0;

@@ -1,8 +1,7 @@
 /* Rank r touches (r + 1) times argv[1] new pages and sleeps once for every ten of them, half of it in a thread. It also
    does so before MPI_Init and after MPI_Finalize. */
-#include <mpi.h>
+#include "../../mpi/programs/ranks.h"
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,12 +21,10 @@ static void *touch(void *unused)
 
 int main(int argc, char **argv)
 {
-    int rank;
     pthread_t thread;
     n_pages = 10 * strtoul(argv[1], NULL, 10);
     touch(NULL);
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    begin(&argc, &argv);
     n_pages = (size_t)(rank + 1) * strtoul(argv[1], NULL, 10) / 2;
     touch(NULL);
     pthread_create(&thread, NULL, touch, NULL);

@@ -1,6 +1,5 @@
 /* Each rank tells how much processor time it used in MPI_Finalize. */
-#include <mpi.h>
-#include <stdio.h>
+#include "../../mpi/programs/ranks.h"
 #include <time.h>
 
 static double used_s(void)
@@ -12,9 +11,7 @@ static double used_s(void)
 
 int main(int argc, char **argv)
 {
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    begin(&argc, &argv);
     double before_s = used_s();
     MPI_Finalize();
     printf("rank %d used %.6f s\n", rank, used_s() - before_s);

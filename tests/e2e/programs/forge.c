@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     mc_board *board;
     mc_proc_stat self;
     int never = 0;
-    if (argc < 2 || mc_board_open(&board) != MC_OK || mc_proc_read_stat(&self, (int)getpid(), 0) != MC_OK)
+    if (argc < 2 || mc_board_open(&board) != MC_OK || mc_proc_read_stat(&self, (int)getpid()) != MC_OK)
         return 1;
     uint64_t owner = mc_board_owner((int)getpid(), self.start_ticks),
              end = mc_now_ns() + (uint64_t)(atof(argv[1]) * 1e9);

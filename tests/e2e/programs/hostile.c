@@ -1,12 +1,9 @@
 /* Gives its host another name, $HOSTILE_HOST, where the system allows it; then a region for each argument. */
 #define _GNU_SOURCE
 #include "../../../mpicoloc/include/mpicoloc_app.h"
+#include "../../mpi/programs/ranks.h"
 
-#include <mpi.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { HOST_LEN = 64, N_MESSAGES = 20 };
@@ -16,16 +13,13 @@ int main(int argc, char **argv)
     const char *host = getenv("HOSTILE_HOST");
     if (host && unshare(CLONE_NEWUTS) == 0 && sethostname(host, strnlen(host, HOST_LEN)) != 0)
         fputs("unnamed\n", stderr);
-    int rank, n_ranks;
     char cell = 0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+    begin(&argc, &argv);
     for (int i = 1; i < argc; i++) {
         mpicoloc_begin(argv[i]);
         for (int k = 0; k < N_MESSAGES; k++)
-            MPI_Sendrecv_replace(&cell, 1, MPI_BYTE, (rank + 1) % n_ranks, 0, (rank + n_ranks - 1) % n_ranks, 0,
-                                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Sendrecv_replace(&cell, 1, MPI_BYTE, (rank + 1) % size, 0, (rank + size - 1) % size, 0, MPI_COMM_WORLD,
+                                 MPI_STATUS_IGNORE);
         mpicoloc_end(argv[i]);
     }
     return MPI_Finalize();

@@ -1,9 +1,6 @@
 /* A job that computes for argv[2] seconds, or until there is a file argv[4], with naps of argv[3] us, and then ends as
    argv[1] says. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../mpi/programs/ranks.h"
 #include <unistd.h>
 
 static void compute(double seconds, unsigned nap_us, const char *end_file)
@@ -22,24 +19,21 @@ static void compute(double seconds, unsigned nap_us, const char *end_file)
 
 int main(int argc, char **argv)
 {
-    int rank, size;
     const char *end = argc > 1 ? argv[1] : "finalize";
-    if (strcmp(end, "no-mpi") == 0)
+    if (is(end, "no-mpi"))
         return 5;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     compute(argc > 2 ? atof(argv[2]) : 1.0, argc > 3 ? (unsigned)atoi(argv[3]) : 0, argc > 4 ? argv[4] : NULL);
     if (rank == 0) {
         printf("computed with %d ranks\n", size);
         fflush(stdout);
     }
-    if (strcmp(end, "abort") == 0 && rank == 0)
+    if (is(end, "abort") && rank == 0)
         MPI_Abort(MPI_COMM_WORLD, 3);
-    if (strcmp(end, "abort") == 0)
+    if (is(end, "abort"))
         pause();
-    if (strcmp(end, "exit") == 0)
+    if (is(end, "exit"))
         exit(6);
     MPI_Finalize();
-    return strcmp(end, "seven") == 0 ? 7 : 0;
+    return is(end, "seven") ? 7 : 0;
 }

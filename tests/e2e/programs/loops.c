@@ -1,9 +1,10 @@
 /* Computes in loops for some seconds, with two threads, signals every millisecond, and children that are forked; calls
    MPI only to begin and to end. Its results are printed: nobody may change them. */
+#include "../../mpi/programs/counted/hot.h"
+
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/time.h>
@@ -14,18 +15,6 @@ enum { N = 2048, N_ROUNDS = 1200, CHILD_EVERY = 300 };
 
 static volatile sig_atomic_t n_signals;
 static double first[N], second[N];
-
-/* Its constants make instructions long enough to be counted. */
-static uint64_t scramble(uint64_t x, int n)
-{
-    uint32_t y = (uint32_t)x, z = (uint32_t)(x >> 32);
-    for (int i = 0; i < n; i++) {
-        y = (y ^ 0x9e3779b9u) * 1664525u + 1013904223u;
-        z = (z ^ 0x7f4a7c15u) * 22695477u + (y & 0x0fffff0fu);
-        y += (z & 0x3fffff3fu) ^ 0x5bd1e995u;
-    }
-    return (uint64_t)z << 32 | y;
-}
 
 static void smooth(double *from, double *to, int n)
 {

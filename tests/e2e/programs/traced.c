@@ -1,6 +1,5 @@
 /* Messages of several kinds between neighbours in a ring of ranks, argv[1] rounds. */
-#include <mpi.h>
-#include <stdlib.h>
+#include "../../mpi/programs/ranks.h"
 
 enum { N_MESSAGES = 4, BLOCK = 16 };
 
@@ -19,11 +18,9 @@ static void exchange(int left, int right)
 
 int main(int argc, char **argv)
 {
-    int rank, size, n = argc > 1 ? atoi(argv[1]) : 100;
+    int n = argc > 1 ? atoi(argv[1]) : 100;
     char *last = buffer + 2 * N_MESSAGES * BLOCK;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     int left = (rank + size - 1) % size, right = (rank + 1) % size;
     for (int i = 0; i < n; i++) {
         exchange(left, right);

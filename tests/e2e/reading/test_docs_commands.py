@@ -9,7 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from pages import LAB, ROOT, Shell, blocks, is_there, marked, missing
+from pages import LAB, ROOT, Shell, blocks, is_there, keys, marked, missing
 
 from mpicoloc.core.profile import Job
 from mpicoloc.core.tables import table
@@ -108,10 +108,3 @@ def test_json_page_has_the_keys_of_the_command():
     found["interference"]["co_runners"] = [{"id": "other", "overlap_s": 1.0}]
     found["interference"]["meters"] = {"burst": {"value": 1.1, "low": 1.0, "high": 1.2, "n": 40}}
     assert keys(documented) == keys(found)
-
-
-def keys(value):
-    """The nested keys of a JSON value; a slowdown that is null has the keys of one that is not."""
-    if isinstance(value, dict):
-        return {key: keys(child) for key, child in value.items()}
-    return [keys(child) for child in value] if isinstance(value, list) else None

@@ -37,11 +37,7 @@ OBEYED = re.compile(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u2
 
 def job(folder, way):
     """The profile of a job of such names."""
-    found = next(
-        filter(None, (jobs.find_mpi(name, folder, "hostile.c") for name in ("mpich", "openmpi"))), None
-    )
-    if found is None:
-        pytest.skip("no MPI here")
+    found = jobs.need_mpi("mpich openmpi", folder, "hostile.c")
     os.rename(found.program, os.fsencode(folder) + b"/" + FILE)
     program, profile = [b"./" + FILE, *ARGUMENTS], folder / f"{way}.h5"
     if way == "run":

@@ -26,7 +26,7 @@ N_RANKS = exported.N_RANKS
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """The profile of a run of four ranks that communicate in every way."""
-    return exported.run(tmp_path_factory.mktemp("replay"), jobs.PROGRAMS / "replayed.c", "all", 4)
+    return exported.run(tmp_path_factory.mktemp("replay"), jobs.PROGRAMS / "replayed.c", "all", 4, "mixed")
 
 
 def matrix(messages):

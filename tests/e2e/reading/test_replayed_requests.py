@@ -22,7 +22,7 @@ def record(request, tmp_path):
     """Runs a part of the program, and returns what is read of its trace."""
 
     def run(what, **choices):
-        source = jobs.PROGRAMS / "replayed_more.c"
+        source = jobs.PROGRAMS / "replayed.c"
         path = exported.run(tmp_path, source, "all", N_TIMES, what, family=request.param)
         return profile_programs.read(str(path), Choices(**choices))
 

@@ -1,15 +1,11 @@
 /* Each rank sends its number on and works a while, so many times: ring N_ROUNDS N_STEPS. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../../mpi/programs/ranks.h"
 
 int main(int argc, char **argv)
 {
-    int rank, size, got = -1, sum = 0;
+    int got = -1, sum = 0;
     volatile double x = 1.0;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     for (int i = 0, n = atoi(argv[1]); i < n; i++) {
         for (int j = 0, n_steps = atoi(argv[2]); j < n_steps; j++)
             x = x * 1.0000001 + 1e-9;

@@ -110,23 +110,10 @@ def lay_out(root: Path) -> None:
 
 
 def boot(root: Path, steps: str, folder: Path, n_processors: int = 1) -> str:
-    """Run shell commands in the machine.
+    """Run shell commands in the machine of these files (see `lay_out`); what they print is returned.
 
-    Parameters
-    ----------
-    root : Path
-        Its files, see `lay_out`.
-    steps : str
-        The commands; what they write into /out comes back.
-    folder : Path
-        Where that goes.
-    n_processors : int
-        QEMU runs them in turns, and then some count a few per cent too much.
-
-    Returns
-    -------
-    str
-        What was printed.
+    What they write into /out comes back in `folder`. QEMU runs several processors in turns, and then some
+    count a few per cent too much.
     """
     folder.mkdir(parents=True)
     (root / "steps").write_text(steps)

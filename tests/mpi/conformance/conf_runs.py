@@ -81,6 +81,12 @@ def read_marks(path, names):
     return marks
 
 
+def environment(part, folder):
+    """Of a run of these cases, whose marks come into the folder."""
+    names = ",".join(case.name for case in part)
+    return {"CONF_CASES": names, "CONF_MARKS": str(folder), "CONF_FILE": str(folder / "file")}
+
+
 def call_names(shim):
     """The shim's functions by number."""
     return json.loads(Path(shim).with_suffix(".calls.json").read_text())

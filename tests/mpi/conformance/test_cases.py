@@ -38,11 +38,7 @@ def mistakes(make_mpi, shm_dir, tmp_path):
         for i, part in enumerate(conf_lab.parts(cases, name, language, size)):
             marks = tmp_path / f"part{i}"
             marks.mkdir()
-            env = {
-                "CONF_CASES": ",".join(case.name for case in part),
-                "CONF_MARKS": str(marks),
-                "CONF_FILE": str(marks / "file"),
-            }
+            env = conf_runs.environment(part, marks)
             done = shimlab.launch(family, size, program, preload=family.shim, **env)
             last = [conf_runs.last_mark(path) for path in marks.glob("*.marks")]
             assert (done.code, done.stderr) == (0, ""), f"after {last}"

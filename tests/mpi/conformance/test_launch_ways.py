@@ -1,6 +1,5 @@
 """Whichever way a job is started, each case is recorded exactly, and the profile holds what was recorded."""
 
-import os
 import sys
 from collections import Counter
 
@@ -13,8 +12,7 @@ from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
-ALL = os.environ.get("MPI_CONFORMANCE") == "all"
-RUNS = [("c", 2), ("use_mpi_f08", 2)] + [("mpif_h", 1), ("use_mpi", 4)] * ALL
+RUNS = [("c", 2), ("use_mpi_f08", 2)] + [("mpif_h", 1), ("use_mpi", 4)] * conf_lab.ALL
 
 
 def command(way, family, n_ranks, program):
@@ -63,10 +61,7 @@ def test_profile(make_mpi, shm_dir, tmp_path, way, mpi, language, size):
     cases = [case for case in cases if plain(case)]
     part = conf_lab.parts(cases, conf_lab.library(family).mpi, language, size)[0]
     out = tmp_path / "profile.h5"
-    env = {
-        "CONF_CASES": ",".join(case.name for case in part),
-        "CONF_MARKS": str(tmp_path),
-        "CONF_FILE": str(tmp_path / "file"),
+    env = conf_runs.environment(part, tmp_path) | {
         "MPICOLOC_OUT": str(out),
         "MPICOLOC_PYTHON": sys.executable,
     }

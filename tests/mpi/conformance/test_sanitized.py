@@ -1,6 +1,7 @@
 """The programs of the suite under the sanitizers; they take minutes, so only where MPI_CONFORMANCE=all."""
 
 import conf_lab
+import conf_runs
 import pytest
 import sanlab
 import shimlab
@@ -22,9 +23,7 @@ def test_no_case_is_a_bad_access(make_mpi, monkeypatch, shm_dir, tmp_path, mpi, 
     for i, part in enumerate(conf_lab.parts(cases, mpi, language, 2)):
         marks = tmp_path / f"part{i}"
         marks.mkdir()
-        names = ",".join(case.name for case in part)
-        setting = {"CONF_CASES": names, "CONF_MARKS": str(marks), "CONF_FILE": str(marks / "file")}
-        setting |= sanlab.environment("address", shim, marks / "log")
+        setting = conf_runs.environment(part, marks) | sanlab.environment("address", shim, marks / "log")
         done = shimlab.launch(family, 2, program, **setting)
         assert done.code == 0, done.stderr
         assert sanlab.reports(marks / "log") == []

@@ -1,18 +1,15 @@
 /* A send that is cancelled before anybody receives it, among the first messages of the program. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "../ranks.h"
 
 enum { N = 65536 };
 
 int main(int argc, char **argv)
 {
-    int rank, is_done = 0, is_cancelled = 0;
+    int is_done = 0, is_cancelled = 0;
     int *buffer = calloc(3 * N, sizeof *buffer);
     MPI_Request requests[2], last;
     MPI_Status statuses[2];
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    begin(&argc, &argv);
     if (rank == 1) {
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Send(buffer, N, MPI_INT, 0, 0, MPI_COMM_WORLD);
@@ -36,7 +33,7 @@ int main(int argc, char **argv)
         MPI_Cancel(&last);
     if (rank == 0)
         MPI_Wait(&last, MPI_STATUS_IGNORE);
-    printf("rank %d: cancelled %d\n", rank, is_cancelled);
+    say("cancelled %d", is_cancelled);
     free(buffer);
     MPI_Finalize();
     return 0;

@@ -93,12 +93,6 @@ static void share(int items, int p)
     }
 }
 
-static void unknown(const char *name)
-{
-    fprintf(stderr, "unknown collective %s\n", name);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
 /* Name in the plan, in MPI, and behind MPI_I; arguments up to the communicator w. Those that have all forms: */
 #define IN_ALL_FORMS(X) \
     X("bcast", Bcast, bcast, in, n, d, root, w) \
@@ -137,23 +131,6 @@ static void unknown(const char *name)
         return; \
     }
 
-static void run_blocking(const char *name, int n, int root, int rank, double *in, double *out, MPI_Comm w)
-{
-    MPI_Datatype d = MPI_DOUBLE;
-    IN_ALL_FORMS(RUN)
-    BLOCKING_ONLY(RUN)
-    unknown(name);
-}
-
-static void run_nonblocking(const char *name, int n, int root, int rank, double *in, double *out)
-{
-    MPI_Comm w = MPI_COMM_WORLD;
-    MPI_Datatype d = MPI_DOUBLE;
-    MPI_Request r;
-    IN_ALL_FORMS(RUN_LATER)
-    unknown(name);
-}
-
 static void run_twice(MPI_Request r)
 {
     MPI_Start(&r);
@@ -163,13 +140,20 @@ static void run_twice(MPI_Request r)
     MPI_Request_free(&r);
 }
 
-static void run_persistent(const char *name, int n, int root, int rank, double *in, double *out)
+static void run_on(MPI_Comm w, const char *how, const char *name, int n, int root, int rank, double *in, double *out)
 {
-    MPI_Comm w = MPI_COMM_WORLD;
     MPI_Datatype d = MPI_DOUBLE;
     MPI_Request r;
-    IN_ALL_FORMS(RUN_OFTEN)
-    unknown(name);
+    if (!strcmp(how, "nonblocking")) {
+        IN_ALL_FORMS(RUN_LATER)
+    } else if (!strcmp(how, "persistent")) {
+        IN_ALL_FORMS(RUN_OFTEN)
+    } else {
+        IN_ALL_FORMS(RUN)
+        BLOCKING_ONLY(RUN)
+    }
+    fprintf(stderr, "unknown collective %s\n", name);
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 static MPI_Comm between;
@@ -184,25 +168,14 @@ static void pair_up(int rank, int p)
     MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
 }
 
-static void run_between(const char *name, int n, int root, int rank, double *in, double *out)
-{
-    int place = rank / 2, is_even = rank % 2 == 0;
-    if (is_even)
-        root = place == root ? MPI_ROOT : MPI_PROC_NULL;
-    run_blocking(name, n, root, place, in, out, between);
-}
-
 static void run(const char *how, const char *name, int n, int root, int rank, int p, double *in, double *out)
 {
+    int place = rank / 2, is_even = rank % 2 == 0;
     share(n, p);
-    if (!strcmp(how, "blocking"))
-        run_blocking(name, n, root, rank, in, out, MPI_COMM_WORLD);
-    else if (!strcmp(how, "nonblocking"))
-        run_nonblocking(name, n, root, rank, in, out);
-    else if (!strcmp(how, "persistent"))
-        run_persistent(name, n, root, rank, in, out);
+    if (strcmp(how, "between") != 0)
+        run_on(MPI_COMM_WORLD, how, name, n, root, rank, in, out);
     else
-        run_between(name, n, root, rank, in, out);
+        run_on(between, how, name, n, !is_even ? root : place == root ? MPI_ROOT : MPI_PROC_NULL, place, in, out);
 }
 
 int main(int argc, char **argv)

@@ -1,24 +1,21 @@
 /* Receives that end in tests of each kind, at sites that are timed by sampling by then; prints what was received.
 
        polls completions | jump */
-#include <mpi.h>
+#include "../ranks.h"
 
 #include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { N_TURNS = 600, N_AT_ONCE = 4, N_BYTES = 5, N_POLLS = 1000 };
 
 static MPI_Request requests[N_AT_ONCE];
 static char buffers[N_AT_ONCE][16];
-static int me;
 
-static void begin(void)
+static void post(void)
 {
     for (int i = 0; i < N_AT_ONCE; i++)
-        MPI_Irecv(buffers[i], 16, MPI_BYTE, me, i, MPI_COMM_WORLD, &requests[i]);
+        MPI_Irecv(buffers[i], 16, MPI_BYTE, rank, i, MPI_COMM_WORLD, &requests[i]);
     for (int i = 0; i < N_AT_ONCE; i++)
-        MPI_Send("12345", N_BYTES, MPI_BYTE, me, i, MPI_COMM_WORLD);
+        MPI_Send("12345", N_BYTES, MPI_BYTE, rank, i, MPI_COMM_WORLD);
 }
 
 static void end_with_test(void)
@@ -61,7 +58,7 @@ static void complete(void)
 {
     MPI_Status statuses[N_AT_ONCE];
     for (int i = 0; i < N_TURNS; i++) {
-        begin();
+        post();
         if (i % 6 == 0)
             end_with_test();
         else if (i % 6 == 1)
@@ -72,7 +69,7 @@ static void complete(void)
             end_with_testsome(i % 6 == 4 ? MPI_STATUSES_IGNORE : statuses);
         test_none();
     }
-    printf("rank %d: messages %d bytes %d\n", me, N_TURNS * N_AT_ONCE, N_TURNS * N_AT_ONCE * N_BYTES);
+    say("messages %d bytes %d", N_TURNS * N_AT_ONCE, N_TURNS * N_AT_ONCE * N_BYTES);
 }
 
 static jmp_buf before;
@@ -94,29 +91,28 @@ static void jump(void)
     MPI_Request request;
     MPI_Comm_create_errhandler(leave, &handler);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
-    MPI_Irecv(&small, 1, MPI_BYTE, me, 1, MPI_COMM_WORLD, &request);
+    MPI_Irecv(&small, 1, MPI_BYTE, rank, 1, MPI_COMM_WORLD, &request);
     if (setjmp(before))
         n_jumps++;
     for (; n_polls < N_POLLS && !n_jumps; n_polls++) {
         if (n_polls == N_POLLS - 1)
-            MPI_Send(large, sizeof large, MPI_BYTE, me, 1, MPI_COMM_WORLD);
+            MPI_Send(large, sizeof large, MPI_BYTE, rank, 1, MPI_COMM_WORLD);
         MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
     }
-    MPI_Irecv(buffers[0], 16, MPI_BYTE, me, 2, MPI_COMM_WORLD, &request);
+    MPI_Irecv(buffers[0], 16, MPI_BYTE, rank, 2, MPI_COMM_WORLD, &request);
     for (int i = 0; i < N_POLLS; i++)
         MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
-    MPI_Send("12345", N_BYTES, MPI_BYTE, me, 2, MPI_COMM_WORLD);
+    MPI_Send("12345", N_BYTES, MPI_BYTE, rank, 2, MPI_COMM_WORLD);
     for (flag = 0; !flag;)
         MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
-    printf("rank %d: jumped\n", me);
+    say("jumped");
     MPI_Errhandler_free(&handler);
 }
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &me);
-    if (argc > 1 && strcmp(argv[1], "jump") == 0)
+    begin(&argc, &argv);
+    if (argc > 1 && is(argv[1], "jump"))
         jump();
     else
         complete();

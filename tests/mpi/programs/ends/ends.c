@@ -91,6 +91,8 @@ static void end_badly(const char *way, size_t stack_bytes)
         abort();
     if (is(way, "abort-self"))
         MPI_Abort(MPI_COMM_SELF, 11);
+    if (is(way, "abort-world"))
+        MPI_Abort(MPI_COMM_WORLD, 9);
     if (is(way, "abort-small"))
         abort_on_stack(stack_bytes);
 }

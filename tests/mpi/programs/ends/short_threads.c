@@ -1,8 +1,6 @@
 /* Threads that call MPI and end: argv[1] one after the other, then argv[2] at once. */
-#include <mpi.h>
+#include "../ranks.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 enum { N_CALLS = 5, N_MOST = 64 };
 static pthread_barrier_t all;
@@ -29,11 +27,11 @@ static long collect(pthread_t thread)
 
 int main(int argc, char **argv)
 {
-    int rank, provided, n_row = argc > 2 ? atoi(argv[1]) : 0, n_once = argc > 2 ? atoi(argv[2]) : 0;
+    int provided, n_row = argc > 2 ? atoi(argv[1]) : 0, n_once = argc > 2 ? atoi(argv[2]) : 0;
     long total = 0;
     pthread_t threads[N_MOST];
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    find_place();
     for (int i = 0; i < n_row; i++) {
         pthread_create(&threads[0], NULL, run, NULL);
         total += collect(threads[0]);
@@ -43,7 +41,7 @@ int main(int argc, char **argv)
         pthread_create(&threads[i], NULL, run, &all);
     for (int i = 0; i < n_once; i++)
         total += collect(threads[i]);
-    printf("rank %d: multiple %d, total %ld\n", rank, provided == MPI_THREAD_MULTIPLE, total);
+    say("multiple %d, total %ld", provided == MPI_THREAD_MULTIPLE, total);
     MPI_Finalize();
     return 0;
 }

@@ -1,6 +1,6 @@
 /* What programs do with signals, one kind a run: lines and exit code are those of a run without mpicoloc. */
 #define _GNU_SOURCE
-#include <mpi.h>
+#include "../ranks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -8,9 +8,6 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -18,7 +15,6 @@
 #include <unistd.h>
 
 extern char **environ;
-static int rank;
 static volatile sig_atomic_t n_handled, n_by_signal[65];
 
 static double now_s(void)
@@ -66,10 +62,10 @@ static void handlers(void)
         n_taken += signal != SIGCHLD && sigaction(signal, &action, NULL) == 0;
     }
     compute(1);
-    printf("rank %d: %d taken, %d handled\n", rank, n_taken, (int)n_handled);
+    say("%d taken, %d handled", n_taken, (int)n_handled);
     for (int signal = 1; signal <= 64; signal++)
         if (n_by_signal[signal])
-            printf("rank %d: signal %d came\n", rank, signal);
+            say("signal %d came", signal);
 }
 
 static void blocked(void)
@@ -83,7 +79,7 @@ static void blocked(void)
         n_waiting += signal != SIGCHLD && sigismember(&waiting, signal) == 1;
     struct timespec none = {0, 0};
     int next = sigtimedwait(&all, NULL, &none);
-    printf("rank %d: %d wait, next %d\n", rank, n_waiting, next == SIGCHLD ? -1 : next);
+    say("%d wait, next %d", n_waiting, next == SIGCHLD ? -1 : next);
 }
 
 static void *wait_for_signals(void *data)
@@ -94,7 +90,7 @@ static void *wait_for_signals(void *data)
     while (signal != SIGUSR2) {
         sigwait(&all, &signal);
         if (signal != SIGCHLD)
-            printf("rank %d: sigwait gave %d\n", rank, signal);
+            say("sigwait gave %d", signal);
     }
     return data;
 }
@@ -121,7 +117,7 @@ static void signal_file(void)
     int n_before = (int)read(fd, &info, sizeof info);
     kill(getpid(), SIGUSR1);
     int n_after = (int)read(fd, &info, sizeof info);
-    printf("rank %d: signalfd gave %d, then %d\n", rank, n_before, n_after > 0 ? (int)info.ssi_signo : -1);
+    say("signalfd gave %d, then %d", n_before, n_after > 0 ? (int)info.ssi_signo : -1);
 }
 
 static volatile int n_cleaned, is_cancellable;
@@ -170,7 +166,7 @@ static void cancelling(void)
         pthread_join(thread, &result);
         n_cancelled += result == PTHREAD_CANCELED;
     }
-    printf("rank %d: %d cancelled, %d cleaned up\n", rank, n_cancelled, n_cleaned);
+    say("%d cancelled, %d cleaned up", n_cancelled, n_cleaned);
     compute(0.5);
 }
 
@@ -190,7 +186,7 @@ static void timer(void)
     int made = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &every, NULL) == 0;
     for (int i = 0; i < 1000 && n_expired < 20; i++)
         compute(0.01);
-    printf("rank %d: timer made %d, ran %d\n", rank, made, n_expired >= 20);
+    say("timer made %d, ran %d", made, n_expired >= 20);
     timer_delete(timer);
 }
 
@@ -214,7 +210,7 @@ static void alarm_pause(void)
         n_right += result == -1 && errno == EINTR && n_handled > n_before;
     }
     alarm_every(0);
-    printf("rank %d: %s\n", rank, n_right >= 36 ? "right" : "wrong");
+    say("%s", n_right >= 36 ? "right" : "wrong");
 }
 
 /* So do a read, a sleep and a poll, if the handler is not one that restarts. */
@@ -236,7 +232,7 @@ static void alarm_breaks(void)
         n_polled += poll(&fd, 1, -1) == -1 && errno == EINTR;
     }
     alarm_every(0);
-    printf("rank %d: broken %d %d %d\n", rank, n_read, n_slept, n_polled);
+    say("broken %d %d %d", n_read, n_slept, n_polled);
 }
 
 static void children(void)
@@ -256,7 +252,7 @@ static void children(void)
         n_right += posix_spawnp(&pid, "sh", NULL, NULL, words, environ) == 0 && waitpid(pid, &status, 0) == pid &&
                    WEXITSTATUS(status) == 5;
     }
-    printf("rank %d: %d right\n", rank, n_right);
+    say("%d right", n_right);
 }
 
 static sigjmp_buf back;
@@ -284,7 +280,7 @@ static void alternate_stack(void)
         else
             n_faults++;
     }
-    printf("rank %d: %d faults, %d handled\n", rank, n_faults, (int)n_handled);
+    say("%d faults, %d handled", n_faults, (int)n_handled);
 }
 
 static void sleeping(void)
@@ -298,7 +294,7 @@ static void sleeping(void)
         n_interrupted += select(0, NULL, NULL, NULL, &(struct timeval){0, 100}) != 0;
         n_interrupted += usleep(50) != 0;
     }
-    printf("rank %d: %d interrupted\n", rank, n_interrupted);
+    say("%d interrupted", n_interrupted);
 }
 
 static const struct {
@@ -316,14 +312,13 @@ static const struct {
 int main(int argc, char **argv)
 {
     int provided;
-    if (argc > 2 && strcmp(argv[2], "block") == 0)
+    if (argc > 2 && is(argv[2], "block"))
         block_all();
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    find_place();
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (argc > 1 && strcmp(argv[1], kinds[i].name) == 0)
+        if (argc > 1 && is(argv[1], kinds[i].name))
             kinds[i].run();
-    fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 5;

@@ -1,12 +1,10 @@
 /* Threads that complete what other threads began, while communicators come and go and time is named: 8 threads, any
    number of ranks. Each begins receives and sends, and hands its requests to the next thread, which waits for them.
    The argument: how often, 8 times without. */
-#include <mpi.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "../ranks.h"
 #include "mpicoloc_app.h"
+
+#include <pthread.h>
 
 enum { N_THREADS = 8, N_EACH = 4 };
 
@@ -18,10 +16,10 @@ typedef struct hand {
 static hand hands[N_THREADS];
 static pthread_barrier_t barrier;
 static MPI_Comm comms[N_THREADS];
-static int rank, size, n_rounds = 8;
+static int n_rounds = 8;
 static long sums[N_THREADS];
 
-static void begin(int i_thread, int i_round)
+static void post(int i_thread, int i_round)
 {
     hand *mine = &hands[i_thread];
     int next = (rank + 1) % size, previous = (rank + size - 1) % size;
@@ -69,7 +67,7 @@ static void *work(void *argument)
     int i_thread = (int)(long)argument;
     for (int i = 0; i < n_rounds; i++) {
         mpicoloc_begin(i % 2 ? "odd" : "even");
-        begin(i_thread, i);
+        post(i_thread, i);
         pthread_barrier_wait(&barrier);
         come_and_go(i_thread);
         complete(i_thread, i);
@@ -87,8 +85,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         n_rounds = atoi(argv[1]);
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    find_place();
     if (provided < MPI_THREAD_MULTIPLE)
         MPI_Abort(MPI_COMM_WORLD, 1);
     pthread_barrier_init(&barrier, NULL, N_THREADS);

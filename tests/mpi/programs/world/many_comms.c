@@ -24,14 +24,12 @@ static MPI_Comm make(int i)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
-    int n = argc > 2 ? atoi(argv[2]) : 10000, is_alive = argc > 1 && strcmp(argv[1], "alive") == 0, n_made = 0;
+    begin(&argc, &argv);
+    int n = argc > 2 ? atoi(argv[2]) : 10000, is_alive = argc > 1 && is(argv[1], "alive"), n_made = 0;
     long sum = 0;
     MPI_Comm *comms = calloc((size_t)n, sizeof *comms);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    double begin = MPI_Wtime();
+    double begin_s = MPI_Wtime();
     for (int i = 0; i < n; i++, n_made++) {
         comms[i] = make(i);
         int is_made = comms[i] != MPI_COMM_NULL, are_made = 0;
@@ -48,7 +46,7 @@ int main(int argc, char **argv)
         MPI_Comm_free(&comms[i]);
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    fprintf(stderr, "measured %d %.3f s %ld KiB\n", rank, MPI_Wtime() - begin, usage.ru_maxrss);
+    fprintf(stderr, "measured %d %.3f s %ld KiB\n", rank, MPI_Wtime() - begin_s, usage.ru_maxrss);
     say("%d made, %ld", n_made, sum);
     free(comms);
     MPI_Finalize();

@@ -114,12 +114,15 @@ static void topologies(void)
 {
     int dims[2] = {0, 0}, periods[2] = {1, 0}, next = (rank + 1) % size, previous = (rank + size - 1) % size, n_in,
         n_out, weighted, kind;
+    double gives[4] = {rank, rank, rank, rank}, takes[4] = {-1, -1, -1, -1};
     MPI_Comm comm;
     MPI_Topo_test(MPI_COMM_WORLD, &kind);
     say("topology: %d", kind == MPI_UNDEFINED);
     MPI_Dims_create(size, 2, dims);
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &comm);
     show_comm("cart", comm);
+    MPI_Neighbor_alltoall(gives, 1, MPI_DOUBLE, takes, 1, MPI_DOUBLE, comm);
+    say("neighbours: %g %g %g %g", takes[0], takes[1], takes[2], takes[3]);
     MPI_Comm_free(&comm);
     MPI_Cart_map(MPI_COMM_WORLD, 2, dims, periods, &kind);
     say("cart_map: %d", kind);
@@ -261,8 +264,15 @@ static void windows_and_files(const char *path)
     MPI_Group group;
     MPI_File file;
     MPI_Info info;
-    int *base, *value, flag;
+    MPI_Offset n_bytes;
+    int *base, *value, flag, one = 1;
     MPI_Win_allocate(sizeof *base, sizeof *base, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+#ifdef OPEN_MPI /* Debian's MPICH 4.0.2 puts all into rank 0, with and without the shim */
+    MPI_Win_fence(0, win);
+    MPI_Put(&rank, 1, MPI_INT, (rank + 1) % size, 0, 1, MPI_INT, win);
+    MPI_Win_fence(0, win);
+    say("window: %d put", *base);
+#endif
     MPI_Win_get_group(win, &group);
     show_group("window", group);
     MPI_Win_get_attr(win, MPI_WIN_DISP_UNIT, &value, &flag);
@@ -274,6 +284,11 @@ static void windows_and_files(const char *path)
     MPI_Win_free(&win);
     MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL,
                   &file);
+    MPI_File_write_at_all(file, (MPI_Offset)rank * 4, &one, 1, MPI_INT, MPI_STATUS_IGNORE);
+    MPI_File_sync(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_get_size(file, &n_bytes);
+    say("file: %d bytes", (int)n_bytes);
     MPI_File_get_group(file, &group);
     show_group("file", group);
     MPI_File_get_info(file, &info);
@@ -298,15 +313,20 @@ static void extensions(void)
 
 static void halves(void)
 {
-    MPI_Comm half, inter;
+    MPI_Comm half, inter, merged;
     MPI_Group group;
     char port[MPI_MAX_PORT_NAME] = "";
-    int n, is_first = rank == 0, has_ports = 0;
+    int n, is_first = rank == 0, has_ports = 0, given = rank;
     MPI_Comm_split(MPI_COMM_WORLD, is_first, 0, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, is_first ? 1 : 0, 9, &inter);
     show_comm("halves", inter);
     MPI_Comm_remote_group(inter, &group);
     show_group("other half", group);
+    MPI_Bcast(&given, 1, MPI_INT, is_first ? MPI_ROOT : 0, inter);
+    MPI_Intercomm_merge(inter, !is_first, &merged);
+    show_comm("merged", merged);
+    say("given: %d", given);
+    MPI_Comm_free(&merged);
     MPI_Comm_free(&inter);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* not every MPICH has ports */
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);

@@ -1,8 +1,5 @@
 /* Ranks that use sessions in different ways (argv[1]). */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../ranks.h"
 #include <unistd.h>
 
 static int place(void)
@@ -25,8 +22,7 @@ static void work(MPI_Session session, const char *set, int n)
     MPI_Group_incl(all, n, ranks, &some);
     MPI_Comm_create_from_group(some, "work", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
-    printf("rank %d: %d of %s\n", place(), sum, set);
-    fflush(stdout);
+    say("%d of %s", sum, set);
     MPI_Comm_free(&comm);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
@@ -36,15 +32,16 @@ static void in_world(void)
 {
     int one = 1, sum = 0;
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    printf("rank %d: %d of the world\n", place(), sum);
+    say("%d of the world", sum);
 }
 
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "";
-    int is_first = place() == 0;
+    rank = place();
+    int is_first = rank == 0;
     MPI_Session session = MPI_SESSION_NULL;
-    if (strcmp(way, "before-init") == 0 || strcmp(way, "after-init") == 0) {
+    if (is(way, "before-init") || is(way, "after-init")) {
         if (is_first && way[0] == 'b')
             MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
         MPI_Init(NULL, NULL);
@@ -58,16 +55,16 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 0;
     }
-    if (strcmp(way, "late") == 0 && !is_first)
+    if (is(way, "late") && !is_first)
         usleep(500000);
     MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
-    if (strcmp(way, "late") == 0)
+    if (is(way, "late"))
         work(session, "mpi://SELF", 0);
-    if (strcmp(way, "together-late") == 0 && is_first)
+    if (is(way, "together-late") && is_first)
         work(session, "mpi://SELF", 0);
-    if (strcmp(way, "two") == 0 && place() < 2)
+    if (is(way, "two") && rank < 2)
         work(session, "mpi://WORLD", 2);
-    if (strcmp(way, "together-late") == 0)
+    if (is(way, "together-late"))
         work(session, "mpi://WORLD", 0);
     MPI_Session_finalize(&session);
     return 0;

@@ -1,8 +1,5 @@
 /* A program that lives in sessions: one, several at once, one after the other, or beside MPI_Init (argv[1]). */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../ranks.h"
 
 static MPI_Session opened(void)
 {
@@ -37,7 +34,7 @@ static void work(MPI_Session session, const char *what)
 {
     MPI_Group group, own, all;
     MPI_Comm comm;
-    int size, rank, place, n_self, sum = 0, number;
+    int place, n_self, sum = 0, number;
     MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
     MPI_Group_from_session_pset(session, "mpi://SELF", &own);
     MPI_Group_size(group, &size);
@@ -51,16 +48,15 @@ static void work(MPI_Session session, const char *what)
         MPI_Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, comm);
     MPI_Sendrecv_replace(&number, 1, MPI_INT, (rank + 1) % size, 0, (rank + size - 1) % size, 0, comm,
                          MPI_STATUS_IGNORE);
-    printf("rank %d: %s group %d place %d self %d infos %d %d sum %d from %d\n", rank, what, size, place, n_self,
-           size_in_info(session, "mpi://WORLD"), size_in_info(session, "mpi://SELF"), sum, number);
-    fflush(stdout);
+    say("%s group %d place %d self %d infos %d %d sum %d from %d", what, size, place, n_self,
+        size_in_info(session, "mpi://WORLD"), size_in_info(session, "mpi://SELF"), sum, number);
     MPI_Group_free(&all);
     MPI_Comm_free(&comm);
     MPI_Group_free(&own);
     MPI_Group_free(&group);
 }
 
-static void several_at_once(void)
+static int several_at_once(void)
 {
     MPI_Session first = opened(), second = opened();
     work(first, "first");
@@ -68,9 +64,10 @@ static void several_at_once(void)
     closed(first);
     work(second, "second again");
     closed(second);
+    return 0;
 }
 
-static void in_a_row(void)
+static int in_a_row(void)
 {
     for (int i = 0; i < 3; i++) {
         char what[16];
@@ -79,48 +76,41 @@ static void in_a_row(void)
         work(session, what);
         closed(session);
     }
+    return 0;
 }
 
 static void show_world(void)
 {
-    int rank, size, sum, one = 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int sum, one = 1;
+    find_place();
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    printf("rank %d: world %d sum %d\n", rank, size, sum);
-    fflush(stdout);
+    say("world %d sum %d", size, sum);
 }
 
 int main(int argc, char **argv)
 {
     const char *way = argc > 1 ? argv[1] : "one";
     MPI_Session session;
-    if (strcmp(way, "several") == 0) {
-        several_at_once();
-        return 0;
-    }
-    if (strcmp(way, "row") == 0) {
-        in_a_row();
-        return 0;
-    }
-    if (strcmp(way, "world-first") == 0)
+    if (is(way, "several"))
+        return several_at_once();
+    if (is(way, "row"))
+        return in_a_row();
+    if (is(way, "world-first"))
         MPI_Init(NULL, NULL);
     session = opened();
-    if (strcmp(way, "session-first") == 0 || strcmp(way, "session-outside") == 0)
+    if (is(way, "session-first") || is(way, "session-outside"))
         MPI_Init(NULL, NULL);
     work(session, "one");
-    if (strcmp(way, "one") != 0 && strcmp(way, "exit") != 0)
+    if (!is(way, "one"))
         show_world();
-    if (strcmp(way, "exit") == 0)
-        exit(6);
-    if (strcmp(way, "session-outside") == 0) {
+    if (is(way, "session-outside")) {
         MPI_Finalize();
         work(session, "outlives");
         closed(session);
         return 0;
     }
     closed(session);
-    if (strcmp(way, "one") != 0)
+    if (!is(way, "one"))
         MPI_Finalize();
     return 0;
 }

@@ -1,14 +1,11 @@
 /* Parents spawn two children, merge with them, and all say what they see of the other side. */
-#include <mpi.h>
-#include <stdio.h>
+#include "../ranks.h"
 
-static void say(const char *who, MPI_Comm other)
+static void tell(const char *who, MPI_Comm other)
 {
     MPI_Comm all;
-    int rank, size, n_others, n_all, one = 1, sum = 0, has_number;
+    int n_others, n_all, one = 1, sum = 0, has_number;
     int *number;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_remote_size(other, &n_others);
     MPI_Intercomm_merge(other, who[0] == 'c', &all);
     MPI_Comm_size(all, &n_all);
@@ -25,13 +22,13 @@ int main(int argc, char **argv)
 {
     MPI_Comm other;
     int errors[2] = {-1, -1};
-    MPI_Init(&argc, &argv);
+    begin(&argc, &argv);
     MPI_Comm_get_parent(&other);
     if (other != MPI_COMM_NULL) {
-        say("child", other);
+        tell("child", other);
     } else {
         MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, errors);
-        say("parent", other);
+        tell("parent", other);
     }
     MPI_Finalize();
     return 0;

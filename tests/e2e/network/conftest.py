@@ -1,0 +1,14 @@
+"""A simulated InfiniBand fabric for the tests with a subnet manager."""
+
+import pytest
+from subnet import Subnet
+
+from mpicoloc.network.topology import xgft
+
+
+@pytest.fixture
+def subnet(request, tmp_path):
+    """Of the test module's tree, over links of 1 GB/s."""
+    made = Subnet(tmp_path, xgft.parse(request.module.TREE, 1e9))
+    yield made
+    made.close()
