@@ -335,11 +335,7 @@ def main() -> int:
         )
         init_barrier.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
-    code = _wait_and_take_part(mpi, key, announcement, writer)
-    for what in ("init", init_barrier.OFF, blind_ranks.PAST):
-        with contextlib.suppress(OSError):
-            os.unlink(contract.shm_path(key, what))  # where no keeper does
-    return code
+    return _wait_and_take_part(mpi, key, announcement, writer)
 
 
 def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> int:
@@ -347,13 +343,22 @@ def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWrite
         is_begun = init_barrier.wait_for_init(key, announcement, _n_ranks())
     except EnvironmentFault as error:
         _tell_reason(str(error))
+        _remove_marks(key)  # the launcher may end this process with the first rank
         blind_ranks.end(blind_ranks.processes())
         return error.exit_code
     if is_begun:
         _take_part(mpi, key, announcement, writer)
     else:
         _tell_reason("no profile was written: no rank on this node called MPI_Init")
+    _remove_marks(key)
     return 0
+
+
+def _remove_marks(key: str) -> None:
+    """Remove the job's files that have no segment, where no keeper does."""
+    for what in ("init", init_barrier.OFF, blind_ranks.PAST):
+        with contextlib.suppress(OSError):
+            os.unlink(contract.shm_path(key, what))
 
 
 def _tell_reason(why: str) -> None:
