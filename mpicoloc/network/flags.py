@@ -41,7 +41,9 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
     """What some placements need."""
-    parser.add_argument("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    parser.add_argument(
+        "--ranks-per-host", type=numbers.count, metavar="N", default=1, help="for placements Fk and RF (1)"
+    )
 
 
 def add_fabric(parser: argparse.ArgumentParser) -> None:
@@ -77,17 +79,13 @@ def network_of(args: argparse.Namespace) -> NetworkInput:
     """The network as the flags describe it."""
     from mpicoloc.network import files
     from mpicoloc.network.characterise import NetworkInput
-    from mpicoloc.network.topology import readers
 
     fabric = files.fabric_of(args.topology, args.link_rate or LINK_RATE, args.up_links)
-    per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
-    if more:
-        raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
     return NetworkInput(
         fabric,
         _trees(args, fabric),
         args.routing,
-        per_host,
+        args.ranks_per_host,
         args.seed,
         args.window_s,
         () if args.link_rate else fabric.assumed_levels,

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
 
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
@@ -210,9 +209,8 @@ def show(result: Experiment, wall_s: float, before_host_s: float | None = None) 
 
 def _blocked_listing(result: Experiment) -> Listing:
     """Packet seconds that a job's packets waited while another one's were sent."""
-    names = [escape(printable(job.name)) for job in result.jobs]
-    headers = [f"behind {name}" for name in names]
-    table = Listing("Waits of packets, summed over all of them", ["job", *headers, "behind none"])
-    for name, row in zip(names, result.sharing.blocked_by_s, strict=True):
-        table.add_row(name, *(seconds(float(wait_s)) for wait_s in row))
-    return table
+    names, waits_s = [job.name for job in result.jobs], result.sharing.blocked_by_s
+    columns = [Column("job", names.__getitem__)]
+    for j, name in enumerate([*names, "none"]):
+        columns.append(Column(f"behind {printable(name)}", waits_s[:, j].__getitem__, seconds))
+    return listing(columns, range(len(names)), "Waits of packets, summed over all of them")

@@ -65,6 +65,8 @@ def _write(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
     """Every combination of the values, as arguments of a replay of its own."""
+    from mpicoloc.replay import scene as scenes
+
     actions = _actions()
     valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
     axes = sweep.axes(args, valued, {JOBS: "files"})
@@ -77,7 +79,7 @@ def _cases(args: argparse.Namespace) -> list[sweep.Case]:
         if JOBS in settings:
             own.files = settings[JOBS].split(",")
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    sweep.check_each(cases, bounded(replay_flags.check), "random_state", replay_flags.settings_of)
+    sweep.check_each(cases, bounded(scenes.check), "random_state")
     return cases
 
 
@@ -114,9 +116,10 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
     from mpicoloc.replay import report
+    from mpicoloc.replay import scene as scenes
 
-    scene = replay_flags.scene_of(args, _read)
-    experiment, wall_s = replay_flags.simulate(args, scene)
+    scene = scenes.scene_of(args, _read)
+    experiment, wall_s = scenes.simulate(args, scene)
     return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
 
 

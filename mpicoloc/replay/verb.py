@@ -144,15 +144,16 @@ def run(args: argparse.Namespace) -> int:
 @bounded
 def _run_one(args: argparse.Namespace) -> int:
     from mpicoloc.replay import report
+    from mpicoloc.replay import scene as scenes
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
     before = None if args.against is None else read(args.against)
-    scene = flags.scene_of(args)
+    scene = scenes.scene_of(args)
     before_host_s = None if before is None else lost_host_s(before, scene.jobs)
     for note in scene.notes:
         messages.note(note)
-    experiment, wall_s = flags.simulate(args, scene)
+    experiment, wall_s = scenes.simulate(args, scene)
     _write(args, experiment, formats)
     if args.json:
         result = report.as_json(experiment, wall_s, before_host_s)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from mpicoloc import messages
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
-from mpicoloc.core import progress, units
+from mpicoloc.core import progress
 from mpicoloc.core.units import counted
 from mpicoloc.errors import UsageError
 from mpicoloc.network import flags
@@ -57,9 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--rows", type=numbers.count, metavar="N", default=8, help="rows of the ports' arbitration tables (8)"
     )
-    add("--assign", metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
-    add("--weights", metavar="W0,W1,..", help="packets that each lane may send in its turn, not those chosen")
-    add("--high", metavar="L1,L2,..", help="lanes of high priority")
+    several = numbers.several(numbers.whole(0, 10**6))
+    add("--assign", type=several, metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
+    add(
+        "--weights",
+        type=several,
+        metavar="W0,W1,..",
+        help="packets that each lane may send in its turn, not those chosen",
+    )
+    add("--high", type=several, metavar="L1,L2,..", help="lanes of high priority")
     add(
         "--high-limit",
         type=numbers.whole(0),
@@ -84,7 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
     )
     add("--max-weight", type=numbers.count, metavar="N", default=8, help="largest weight to try (8)")
-    add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
+    add(
+        "--buffer",
+        type=numbers.size(),
+        metavar="BYTES",
+        default=65536,
+        help="of a simulated port, all lanes together (65536)",
+    )
     add(
         "--cpu-speed",
         type=numbers.positive,
@@ -201,7 +213,6 @@ def _replays(args: argparse.Namespace, fabric: Fabric, chosen: _Chosen) -> Repla
     from mpicoloc.replay.qos.search import Replays
     from mpicoloc.replay.simulate import Settings
 
-    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
     choices = Choices(args.cpu_speed, is_unmatched_left_out=args.allow_unmatched)
     jobs = []
     for case in chosen.cases:
@@ -212,37 +223,21 @@ def _replays(args: argparse.Namespace, fabric: Fabric, chosen: _Chosen) -> Repla
     # Characterised random routes belong to pairs of hosts.
     routing = "random-flow" if args.routing.startswith("random") else args.routing
     settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
-    return Replays(fabrics.of_fabric(fabric, routing), tuple(jobs), buffer_bytes, settings)
+    return Replays(fabrics.of_fabric(fabric, routing), tuple(jobs), args.buffer, settings)
 
 
 def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
     """The policy that is chosen, with what the flags say otherwise."""
     from mpicoloc.replay.qos.policy import choose_policy
 
-    policy = choose_policy(
-        demands,
-        _ports(args),
-        _whole_numbers("--assign", args.assign),
-        _whole_numbers("--weights", args.weights),
-        args.keep_lane_0,
-    )
-    high = tuple(_whole_numbers("--high", args.high) or ())
-    return replace(policy, high_lanes=high, high_limit=args.high_limit)
+    policy = choose_policy(demands, _ports(args), args.assign, args.weights, args.keep_lane_0)
+    return replace(policy, high_lanes=args.high or (), high_limit=args.high_limit)
 
 
 def _ports(args: argparse.Namespace) -> Ports:
     from mpicoloc.replay.qos.policy import Ports
 
     return Ports(args.lanes, args.mtu, args.rows)
-
-
-def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
-    """Whole numbers of 0 or more with commas between; what they mean is checked where they are used."""
-    return (
-        None
-        if text is None
-        else [numbers.parse(flag, word, numbers.whole(0, 10**6)) for word in text.split(",")]
-    )
 
 
 def _files(
