@@ -12,7 +12,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show.blocks import of_ranks, short
-from mpicoloc.show.figures import WIDTH, Cell, Figure
+from mpicoloc.show.figures import WIDTH, Cell, Figure, plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -204,12 +204,7 @@ def ranks(found: Experiment) -> Figure:
         (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k]))
         for i, j, k in at.tolist()
     )
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.lanes(picture, blocks.first, shares, timeline.NAMES, window_s)
-
+    draw = plot("lanes", blocks.first, shares, timeline.NAMES, window_s)
     words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
     description = (
         f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
@@ -228,4 +223,4 @@ def _add_shares(shares: Array, block: Array, own: timeline.Spans, window_ns: flo
         at = first + step
         is_in = at <= last
         part = np.minimum(end, at + 1) - np.maximum(begin, at)
-        np.add.at(shares, (block[is_in], at[is_in], own.function[is_in]), np.maximum(part[is_in], 0))
+        np.add.at(shares, (block[is_in], at[is_in], own.call[is_in]), np.maximum(part[is_in], 0))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.job_traffic import rank_offsets_s
 from mpicoloc.trace import node_file
 from mpicoloc.trace.clocks import Alignment, Clock
 from mpicoloc.trace.node_file import (
@@ -432,7 +433,7 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
         raise DataError(
             f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"
         )
-    offsets_ns = _offsets_ns(profile)
+    offsets_ns = np.rint(rank_offsets_s(profile) * 1e9).astype(np.int64)
     clocks = []
     for file in files:
         first = int(file.index["rank"].min(initial=len(offsets_ns)))
@@ -454,13 +455,3 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     if n_blocks > node_file.MAX_BLOCKS:
         raise DataError(f"{folder} has {n_blocks:,} blocks, more than any trace: it is damaged")
     return tuple(sorted(files, key=first_rank))
-
-
-def _offsets_ns(profile: Profile) -> NDArray[np.int64]:
-    """Clock of each rank's node against the first's; 0 where it is not known."""
-    offsets_ns = np.zeros(profile.job.n_ranks, np.int64)
-    of_node = np.rint(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]) * 1e9).astype(np.int64)
-    for row in profile.tables["ranks"]:
-        if 0 <= row["rank"] < len(offsets_ns) and 0 <= row["i_node"] < len(of_node):
-            offsets_ns[row["rank"]] = of_node[row["i_node"]]
-    return offsets_ns

@@ -355,7 +355,9 @@ def choose_policy(
         )
     if weights is None:
         if not first <= min(lane_of_job) <= max(lane_of_job) < ports.n_lanes:
-            raise UsageError(f"--assign: lanes must be in [{first}, {ports.n_lanes - 1}], got {[*lane_of_job]}")
+            raise UsageError(
+                f"--assign: lanes must be in [{first}, {ports.n_lanes - 1}], got {[*lane_of_job]}"
+            )
         weights = _weights_that_fit(demands, lane_of_job, ports)
     return Policy(ports, tuple(lane_of_job), tuple(weights), is_lane_0_free=is_lane_0_free)
 

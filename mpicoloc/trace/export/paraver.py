@@ -202,7 +202,7 @@ def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Fu
 
 def _messages(recording: Recording, layout: _Layout) -> Iterator[str]:
     for sent, received in recording.messages.rows():
-        (src, src_track, _, n_bytes, send_ns, _), (dst, dst_track, _, _, begin_ns, end_ns) = sent, received
+        (send_ns, _, n_bytes, _, src, src_track), (begin_ns, end_ns, _, _, dst, dst_track) = sent, received
         source, target = layout.place[src, src_track], layout.place[dst, dst_track]
         yield f"3:{source}:{send_ns}:{send_ns}:{target}:{begin_ns}:{end_ns}:{n_bytes}:0\n"
 
