@@ -181,24 +181,21 @@ def bcast_scatter_doubling(call: Collective, library: Library) -> Rounds:
         yield v[has_partner], other[has_partner], held[has_partner]
         got[has_partner] = held[other[has_partner]]
         held = held + np.where(has_partner, got, 0)
-        yield from _send_to_ranks_without_partner(mask, got, held)
+        for sender, receiver in _relays(p, mask):
+            yield sender, receiver, got[sender]
+            got[receiver] = got[sender]
+            held[receiver] += got[sender]
 
 
-def _send_to_ranks_without_partner(mask: int, got: Array, held: Array) -> Rounds:
-    """Send what was received in this round to ranks without a partner, by halving the distance."""
-    p = len(got)
+def _relays(p: int, mask: int) -> Iterator[tuple[Array, Array]]:
+    """Ranks that send what they got in a round on to those without a partner, by halving the distance."""
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
-    n_complete = p - own_tree - mask
-    step = mask >> 1
-    while step:
-        other, tree = v ^ step, v & ~(2 * step - 1)
-        limit = tree + n_complete
+    for step in reversed(powers_of_two_below(mask)):
+        other = v ^ step
+        limit = (v & ~(2 * step - 1)) + p - own_tree - mask
         sends = (other_tree + mask > p) & (other > v) & (v < limit) & (other >= limit) & (other < p)
-        yield v[sends], other[sends], got[sends]
-        got[other[sends]] = got[sends]
-        held[other[sends]] += got[sends]
-        step >>= 1
+        yield v[sends], other[sends]
 
 
 @algorithm
@@ -513,13 +510,8 @@ def reduce_scatter_block_doubling(call: Collective, library: Library) -> Rounds:
         has_partner = other < p
         yield v[has_partner], other[has_partner], n * (own + np.maximum(p - own - mask, 0))[has_partner]
         got = n * (other_tree + np.maximum(p - other_tree - mask, 0))
-        n_complete = p - own - mask
-        step = mask >> 1
-        while step:
-            near, limit = v ^ step, (v & ~(2 * step - 1)) + n_complete
-            sends = (other_tree + mask > p) & (near > v) & (v < limit) & (near >= limit) & (near < p)
-            yield v[sends], near[sends], got[sends]
-            step >>= 1
+        for sender, receiver in _relays(p, mask):
+            yield sender, receiver, got[sender]
 
 
 @algorithm
@@ -601,10 +593,10 @@ def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 @algorithm
 def alltoall_pairs(call: Collective, library: Library) -> Rounds:
-    """A message of each rank to each other rank; `mpicoloc.core.traffic.Exchange` is the lazy form."""
+    """A message of each rank's part to each other; `mpicoloc.core.traffic.Exchange` is the lazy form."""
     v, p = call.ranks, call.n_ranks
     for step in range(1, p):
-        yield v, (v + step) % p, call.n_items
+        yield v, (v + step) % p, call.parts
 
 
 @algorithm

@@ -132,6 +132,17 @@ class Messages:
         return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
 
 
+def pairwise(n_bytes: Array) -> Messages:
+    """A message of `n_bytes[i, j]` from rank i to rank j, in rounds; empty ones are not sent."""
+    p = len(n_bytes)
+    messages, v = Messages(p), np.arange(p)
+    for step in range(1, p):
+        to = (v + step) % p
+        senders = v[n_bytes[v, to] > 0]
+        messages.add(senders, to[senders], n_bytes[senders, to[senders]])
+    return messages
+
+
 Algorithm = Callable[[Collective, Library], Messages]
 Rounds = Iterable[Messages | tuple[ArrayLike, ...]]
 """Arguments of `Messages.add` for each round, or all messages of another collective."""

@@ -18,6 +18,7 @@ from otf2.enums import CollectiveOp, GroupType, Paradigm
 from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.algorithms import alltoall_pairs
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.replay.programs import recorded
 from mpicoloc.replay.programs.builder import Program, RankPrograms, of_each
@@ -264,11 +265,7 @@ def _messages_of(rows: Sequence[Any], library: Any, path: str) -> Messages:
         raise DataError(f"{path}: members of a communicator called {op} and others at once, or it is unknown")
     root = rows[0][3] if 0 <= rows[0][3] < p else 0
     if name == "alltoallv":
-        messages = Messages(p)
-        for step in range(1, p):
-            v = np.arange(p)
-            messages.add(v, (v + step) % p, sent // p)
-        return messages
+        return alltoall_pairs(Collective(name, p, counts=sent // p), library)
     made = library.messages(_collective(name, p, root, sent, received))
     assert isinstance(made, Messages)
     return made

@@ -17,7 +17,7 @@ from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import intercommunicator
-from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise
 from mpicoloc.network.traffic.intercommunicator import IntercommSide
 from mpicoloc.network.traffic.openmpi import OpenMPI
 from mpicoloc.replay.programs import patterns
@@ -479,13 +479,8 @@ class CollectiveBlocks:
         src, dst = ([place[int(rank)] for rank in rows[end]] for end in ("src", "dst"))
         np.add.at(sizes, (src, dst), rows["bytes"].astype(np.float64))
         share = instance.n_bytes / np.maximum(self._uneven_bytes[members], 1)
-        messages = Messages(p)
-        for step in range(1, p):
-            v = np.arange(p)
-            to = (v + step) % p
-            n_bytes = np.rint(sizes[v, to] * (share[v] + share[to]) / 2).astype(np.int64)
-            messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
-        return blocks(messages, members, self._number[instance.group])
+        n_bytes = np.rint(sizes * (share[:, None] + share) / 2).astype(np.int64)
+        return blocks(pairwise(n_bytes), members, self._number[instance.group])
 
 
 def _in_items(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise
 from mpicoloc.replay.native import ANY
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
 from mpicoloc.replay.programs.collectives import blocks
@@ -280,13 +280,7 @@ def _alltoallv(actions: Sequence[_Action]) -> Messages:
     counts = np.array(
         [[action.number(1 + i) * action.type_bytes(2 + 2 * p) for i in range(p)] for action in actions]
     )
-    messages = Messages(p)
-    for step in range(1, p):
-        v = np.arange(p)
-        to = (v + step) % p
-        n_bytes = counts[v, to]
-        messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
-    return messages
+    return pairwise(counts)
 
 
 _Made = Callable[[Sequence[_Action]], Collective | Messages]
