@@ -29,6 +29,7 @@ from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Algorithm, Coll
 _SEGMENT_BYTES = 65536
 
 
+_ROOTED = ("bcast", "reduce", "gather", "scatter")
 _SEGMENTED = ("bcast", "reduce", "allreduce")
 _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "bcast": (("up", "bcast", "part"), ("low", "bcast", "part")),
@@ -65,8 +66,9 @@ class Levels:
         self.call, self.library = call, library
         self.nodes = [np.flatnonzero(number == i) for i in np.argsort(first)]
         self.sizes = np.array([len(node) for node in self.nodes])
-        self.up_root = next(i for i, node in enumerate(self.nodes) if call.root in node)
-        self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == call.root)[0])
+        root = call.root if call.name in _ROOTED else 0
+        self.up_root = next(i for i, node in enumerate(self.nodes) if root in node)
+        self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == root)[0])
 
     def messages(self) -> Messages:
         """Messages of all phases; the local roots take part among nodes."""
