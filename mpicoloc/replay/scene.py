@@ -118,9 +118,9 @@ def _placed_jobs(args: argparse.Namespace, fabric: Fabric, n_jobs: int, read: Re
     """The jobs on their hosts."""
     rng = np.random.default_rng(args.random_state)
     lanes, trace_choices = _lanes_of_jobs(args, n_jobs), _choices(args)
-    job_sources: list[Source] = [read(file, trace_choices) for file in args.files]
+    job_sources = [read(file, trace_choices) for file in args.files]
     _check_obeyed(args, job_sources)
-    job_sources = job_sources or [_PatternSource(args, fabric.topology.capacity_bps[0], rng)]
+    job_sources = job_sources or [_pattern(args, fabric.topology.capacity_bps[0], rng)]
     placed: list[Placement] = []
     for source, choice in zip(job_sources, _placement_choices(args, fabric, n_jobs), strict=True):
         free = free_hosts(fabric, placed)
@@ -158,23 +158,16 @@ def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
     return renamed
 
 
-class _PatternSource:
-    """The pattern, in place of a trace."""
+def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
+    """The pattern, in place of a trace; it is the same on all hosts."""
 
-    obeyed: frozenset[str] = frozenset()
-
-    def __init__(self, args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> None:
-        self._args, self._link_bps, self._rng = args, link_bps, rng
-        self.n_ranks = args.hosts
-
-    def hostnames(self) -> list[str]:
-        """A pattern ran nowhere."""
+    def hostnames() -> list[str]:
         raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
 
-    def programs(self, hosts: object) -> RankPrograms:
-        """The same on all hosts."""
-        args = self._args
-        return patterns.by_name(args.pattern, self.n_ranks, args.bytes, self._link_bps, self._rng, args.times)
+    def programs(hosts: object) -> RankPrograms:
+        return patterns.by_name(args.pattern, args.hosts, args.bytes, link_bps, rng, args.times)
+
+    return Source(args.hosts, frozenset(), hostnames, programs)
 
 
 def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list[PlacementChoice]:

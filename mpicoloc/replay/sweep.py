@@ -15,9 +15,6 @@ from mpicoloc.job import sweep
 from mpicoloc.replay import flags as replay_flags
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from mpicoloc.replay.programs.builder import RankPrograms
     from mpicoloc.replay.programs.sources import Choices, Source
 
 JOBS = "jobs"
@@ -131,23 +128,11 @@ def _read(path: str, choices: Choices) -> Source:
 
 @functools.lru_cache(maxsize=_N_TRACES)
 def _read_once(path: str, *, algorithms: tuple[tuple[str, str], ...], **others: Any) -> Source:
+    """A trace, with the programs of its ranks under the last placement."""
+    import numpy as np
+
     from mpicoloc.replay.programs import sources
 
-    return _PlacedOnce(sources.read(path, sources.Choices(algorithms=dict(algorithms), **others)))
-
-
-class _PlacedOnce:
-    """A trace, with the programs of its ranks under the last placement."""
-
-    def __init__(self, source: Source) -> None:
-        self.n_ranks, self.hostnames, self.obeyed = source.n_ranks, source.hostnames, source.obeyed
-        self._source, self._of_hosts = source, functools.lru_cache(maxsize=1)(self._place)
-
-    def programs(self, hosts: NDArray[Any]) -> RankPrograms:
-        """As of the trace itself."""
-        return self._of_hosts(tuple(hosts.tolist()))
-
-    def _place(self, hosts: tuple[int, ...]) -> RankPrograms:
-        import numpy as np
-
-        return self._source.programs(np.array(hosts, np.int64))
+    source = sources.read(path, sources.Choices(algorithms=dict(algorithms), **others))
+    placed = functools.lru_cache(maxsize=1)(lambda hosts: source.programs(np.array(hosts, np.int64)))
+    return dataclasses.replace(source, programs=lambda hosts: placed(tuple(hosts.tolist())))

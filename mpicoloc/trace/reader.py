@@ -101,11 +101,6 @@ def messages_in(fields: Arrays) -> Arrays:
     }
 
 
-def is_of(file: TraceFile, profile: Profile) -> bool:
-    """It names the job and its number of ranks."""
-    return file.job_id == profile.job.id and file.n_ranks == profile.job.n_ranks
-
-
 def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
     """Without those of an earlier run of this name, whose nodes had other ranks."""
     found: list[TraceFile] = []
@@ -428,7 +423,8 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
         raise DataError(f"{os.fspath(path)} is of {profile.job.n_ranks} ranks: it is damaged")
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
-    files = of_one_run(file for file in _files(folder) if is_of(file, profile))
+    job = (profile.job.id, profile.job.n_ranks)
+    files = of_one_run(file for file in _files(folder) if (file.job_id, file.n_ranks) == job)
     if not files or not is_begin_of(files[0], profile):
         raise DataError(
             f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"

@@ -145,9 +145,12 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
         )
     topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
     _check_counts(wiring, topology)
-    copies = _copy_numbers(wiring, topology)
-    trees = _subtree_numbers(wiring, topology, copies)
-    names = _names_by_number(wiring, topology, copies, trees)
+    try:
+        copies = _copy_numbers(wiring, topology)
+        trees = _subtree_numbers(wiring, topology, copies)
+        names = _names_by_number(wiring, topology, copies, trees)
+    except KeyError as error:
+        raise _wiring_error(wiring, error.args[0], topology) from None
     return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
 
 
@@ -265,24 +268,16 @@ def _copy_numbers(wiring: _Wiring, topology: Topology) -> dict[str, int]:
     graph, roots = wiring.graph, prefix_products(topology.w)
     layer = {min(graph.hosts, key=lambda host: natural_key(graph.label(host))): 0}
     for level in wiring.below:
-        above: dict[str, int] = {}
-        for node, copy in layer.items():
-            for port, other in enumerate(wiring.up[node]):
-                if other in above:
-                    raise _wiring_error(wiring, other, topology)
-                above[other] = copy + roots[level] * port
-        layer = above
+        layer = {
+            other: copy + roots[level] * port
+            for node, copy in layer.items()
+            for port, other in enumerate(wiring.up[node])
+        }
     copies = dict(layer)
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
-            if node not in copies:
-                raise _wiring_error(wiring, node, topology)
             for child in wiring.down[node]:
-                if (
-                    copies.setdefault(child, copies[node] % roots[level - 1])
-                    != copies[node] % roots[level - 1]
-                ):
-                    raise _wiring_error(wiring, child, topology)
+                copies.setdefault(child, copies[node] % roots[level - 1])
     return copies
 
 
@@ -292,19 +287,13 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
             if copies[node] == 0:
-                if node not in trees:
-                    raise _wiring_error(wiring, node, topology)
                 for digit, child in enumerate(wiring.down[node]):
-                    number = trees[node] * topology.m[level - 1] + digit
-                    if trees.setdefault(child, number) != number:
-                        raise _wiring_error(wiring, child, topology)
+                    trees.setdefault(child, trees[node] * topology.m[level - 1] + digit)
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
                 # Every host is below a switch of copy 0; another copy is above the same nodes as copy 0.
-                below = wiring.down[node][:1] if level else []
-                if not below or below[0] not in trees:
-                    raise _wiring_error(wiring, node, topology)
+                below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees
 

@@ -608,12 +608,16 @@ def alltoall_bruck(call: Collective, library: Library) -> Rounds:
         yield v, (v + distance) % p, call.n_items * n_parts
 
 
-@algorithm
-def barrier_linear(call: Collective, library: Library) -> Rounds:
-    """Every rank sends an empty message to rank 0, which answers each."""
-    v = call.ranks[1:]
-    yield v, 0, 0
-    yield 0, v, 0
+def barrier_along(tree: Callable[[int], Array]) -> Algorithm:
+    """Empty messages up a tree, and down again."""
+
+    @algorithm
+    def rounds(call: Collective, library: Library) -> Rounds:
+        v, parent = call.ranks[1:], tree(call.n_ranks)[1:]
+        yield v, parent, 0
+        yield parent, v, 0
+
+    return rounds
 
 
 @algorithm
@@ -634,15 +638,6 @@ def barrier_dissemination(call: Collective, library: Library) -> Rounds:
     v = call.ranks
     for distance in powers_of_two_below(call.n_ranks):
         yield v, (v + distance) % call.n_ranks, 0
-
-
-@algorithm
-def barrier_tree(call: Collective, library: Library) -> Rounds:
-    """Up and down a binomial tree."""
-    v = call.ranks[1:]
-    parent = v - (v & -v)
-    yield v, parent, 0
-    yield parent, v, 0
 
 
 @algorithm

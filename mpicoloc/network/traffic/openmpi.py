@@ -332,10 +332,10 @@ ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
         5: algorithms.alltoall_pairs,
     },
     "barrier": {
-        1: algorithms.barrier_linear,
+        1: algorithms.barrier_along(algorithms.flat),
         3: algorithms.barrier_doubling,
         4: algorithms.barrier_dissemination,
-        6: algorithms.barrier_tree,
+        6: algorithms.barrier_along(algorithms.in_order_binomial),
     },
     # not in `tuned`: of `coll/basic`
     "gatherv": {1: algorithms.gather_without_empty},

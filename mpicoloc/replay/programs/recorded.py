@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.arrays import Array
+from mpicoloc.core.progress import steps
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
+from mpicoloc.trace.export.calls import is_communication
 
 LEAST_DELAY_FRAC = 0.02
 """A rank that stood without processor for less of its time counts as never interrupted."""
@@ -318,6 +320,15 @@ class Tempo:
 
     cpu_speed: float = 1.0
     running: float = 1.0
+
+
+def programs(
+    names: Sequence[str], calls: Sequence[RankCalls], deeds: Sequence[Deeds], tempos: Sequence[Tempo]
+) -> list[Program]:
+    """The program of each rank; `names` are those of functions."""
+    is_waiting = np.array([is_communication(name) for name in names], bool)
+    ranks = steps(range(len(calls)), "programs of the ranks", unit="ranks")
+    return [program(calls[rank], is_waiting, deeds[rank], tempos[rank]) for rank in ranks]
 
 
 def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:

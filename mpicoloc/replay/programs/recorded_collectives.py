@@ -311,11 +311,6 @@ def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
 
 
-def exchanged_block_bytes(n_bytes: Array) -> int:
-    """Part of an all-to-all whose parts are taken as equal."""
-    return int(n_bytes.sum()) // (2 * len(n_bytes) ** 2)
-
-
 NAME = re.compile(
     r"MPI_(I?)(barrier|bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?"
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
@@ -343,11 +338,6 @@ def name_of(function: str) -> str:
     match = NAME.fullmatch(function)
     assert match is not None
     return match[2].lower()
-
-
-def _has_own_sizes(function: str) -> bool:
-    match = NAME.fullmatch(function)
-    return match is not None and match[2].lower() in _OWN_SIZES
 
 
 class CollectiveBlocks:
@@ -392,7 +382,7 @@ class CollectiveBlocks:
         for instance in instances:
             if self._inter is not None and instance.group in self._inter.pairs:
                 self._inter.add(instance, name_of(instance.function))
-            elif _has_own_sizes(instance.function):
+            elif name_of(instance.function) in _OWN_SIZES:
                 np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
@@ -434,10 +424,8 @@ class CollectiveBlocks:
 
     def _call(self, instance: Instance) -> Collective:
         """The operation, from the bytes of its members' calls."""
-        match = NAME.fullmatch(instance.function)
-        assert match is not None
-        name, n_bytes = match[2].lower(), instance.n_bytes
-        p, root = len(n_bytes), self._root(instance) if match[2].lower() in _ROOTED else 0
+        name, n_bytes = name_of(instance.function), instance.n_bytes
+        p, root = len(n_bytes), self._root(instance) if name in _ROOTED else 0
         item_bytes = self._rows.get((instance.function, instance.group), _NOTHING).item_bytes
         sizes: int | Array = 0
         if name == "bcast":
@@ -447,15 +435,13 @@ class CollectiveBlocks:
         elif name in ("allreduce", "scan", "exscan"):
             sizes = int(n_bytes.max()) // 2
         elif name == "alltoall":
-            sizes = exchanged_block_bytes(n_bytes)
+            sizes = int(n_bytes.sum()) // (2 * p**2)
         elif name.startswith(("gather", "scatter")):
             sizes, root = rooted_blocks(n_bytes, root)
         elif name != "barrier" and name not in _OWN_SIZES:
             sizes = own_blocks(n_bytes)
-        return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
-
-    def _nodes(self, instance: Instance) -> Array:
-        return np.asarray(self._hosts)[self._members[instance.group]]
+        nodes = np.asarray(self._hosts)[self._members[instance.group]]
+        return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
         """The only one that is known; of several that whose call ended first, as others wait for it."""

@@ -87,7 +87,7 @@ def programs(
     Raises `DataError` if a line is wrong, a rank is missing, or the ranks do not call the same collectives.
     """
     ranks = _read(lines)
-    collectives = [_collectives(rank.actions) for rank in ranks]
+    collectives = [[action for action in rank.actions if action.name in _COLLECTIVES] for rank in ranks]
     _check_alike(collectives)
     made = _blocks(collectives, library)
     rank_programs = []
@@ -200,15 +200,11 @@ class _Writer:
                 f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag "
                 f"{key[2]}, which it never began"
             )
-        self._builder.wait(self._open[key].popleft())
+        self._builder.wait_all([self._open[key].popleft()])
 
     def _wait_all(self) -> None:
         self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
         self._open.clear()
-
-
-def _collectives(actions: Iterable[_Action]) -> list[_Action]:
-    return [action for action in actions if action.name in _COLLECTIVES]
 
 
 def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
@@ -236,7 +232,7 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
         key = (
             actions[0].name,
             tuple(tuple(action.words) for action in actions)
-            if _is_uneven(actions)
+            if any(action.words != actions[0].words for action in actions)
             else tuple(actions[0].words),
         )
         if key not in known:
@@ -245,10 +241,6 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
             known[key] = blocks(messages, members, _WORLD)
         blocks_of_call.append(known[key])
     return blocks_of_call
-
-
-def _is_uneven(actions: Sequence[_Action]) -> bool:
-    return any(action.words != actions[0].words for action in actions)
 
 
 def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = None) -> Collective:

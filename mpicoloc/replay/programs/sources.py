@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TextIO
+from typing import BinaryIO
 
 from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import steps
@@ -50,47 +51,34 @@ class Choices:
     is_wall_time: bool = False
 
 
-class Source(Protocol):
-    """A job that can be replayed."""
-
-    @property
-    def obeyed(self) -> frozenset[str]:
-        """Fields of `Choices` that change its programs."""
-
-    @property
-    def n_ranks(self) -> int:
-        """Its ranks."""
-
-    def hostnames(self) -> list[str]:
-        """Name of the host where each rank ran.
-
-        Raises `UsageError` if that is not known.
-        """
-
-    def programs(self, hosts: Array) -> RankPrograms:
-        """What the ranks do where they run on these hosts."""
-
-
 @dataclass(frozen=True)
-class ForeignTrace:
+class Source:
+    """A job that can be replayed.
+
+    Parameters
+    ----------
+    n_ranks : int
+    obeyed : frozenset of str
+        Fields of `Choices` that change its programs.
+    hostnames : callable
+        Returns the name of the host where each rank ran. Raises `UsageError` if that is not known.
+    programs : callable
+        Returns what the ranks do where they run on these hosts.
+    """
+
+    n_ranks: int
+    obeyed: frozenset[str]
+    hostnames: Callable[[], list[str]]
+    programs: Callable[[Array], RankPrograms]
+
+
+def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> Source:
     """A job whose trace has no names of hosts, and does not depend on them."""
 
-    path: str
-    rank_programs: RankPrograms
-    obeyed: frozenset[str]
+    def hostnames() -> list[str]:
+        raise UsageError(f"{path} does not tell where its ranks ran: give --placement F8, RF or a file")
 
-    @property
-    def n_ranks(self) -> int:
-        """Its ranks."""
-        return self.rank_programs.n_ranks
-
-    def hostnames(self) -> list[str]:
-        """Nobody knows them."""
-        raise UsageError(f"{self.path} does not tell where its ranks ran: give --placement F8, RF or a file")
-
-    def programs(self, hosts: Array) -> RankPrograms:
-        """The same on all hosts."""
-        return self.rank_programs
+    return Source(rank_programs.n_ranks, frozenset(obeyed), hostnames, lambda hosts: rank_programs)
 
 
 def read(path: str, choices: Choices) -> Source:
@@ -110,7 +98,8 @@ def read(path: str, choices: Choices) -> Source:
     if _begins(path).startswith(_PROFILE):
         from mpicoloc.replay.programs import profile_programs
 
-        return profile_programs.read(path, choices)
+        job = profile_programs.read(path, choices)
+        return Source(len(job.calls), RECORDED | {"is_wall_time"}, job.hostnames, job.programs)
     return _text(path, choices)
 
 
@@ -169,7 +158,7 @@ def _text(path: str, choices: Choices) -> Source:
     words = _first_words(path)
     if words[:1] == ["num_ranks"]:
         rank_programs = goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed)
-        return ForeignTrace(path, rank_programs, frozenset({"cpu_speed"}))
+        return foreign(path, rank_programs, {"cpu_speed"})
     if name == _LIST:
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     lines = _lines(path)
@@ -178,7 +167,7 @@ def _text(path: str, choices: Choices) -> Source:
     rank_programs = simgrid_ti.programs(
         name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
     )
-    return ForeignTrace(path, rank_programs, frozenset({"cpu_speed", "algorithms", "flops_per_s"}))
+    return foreign(path, rank_programs, {"cpu_speed", "algorithms", "flops_per_s"})
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:
@@ -199,7 +188,7 @@ def _listed(path: str) -> Iterator[tuple[str, str]]:
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:
     with _opened(path) as file:
-        for i, line in enumerate(file, 1):
+        for i, line in enumerate(io.TextIOWrapper(file, "utf-8", "replace"), 1):
             yield f"{path}, line {i}", line
 
 
@@ -208,16 +197,13 @@ def _first_words(path: str) -> list[str]:
     return next((words for _, line in _lines(path) if (words := line.split("#", 1)[0].split())), [])
 
 
-def _opened(path: str) -> TextIO:
+def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, encoding="utf-8", errors="replace")
+        return open(path, "rb")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
 
 
 def _begins(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_PROFILE))
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
+    with _opened(path) as file:
+        return file.read(len(_PROFILE))

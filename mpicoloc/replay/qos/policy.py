@@ -157,12 +157,6 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
     return _numbered(demands, lanes)
 
 
-def shared_cost(demands: Demands, lane_of_job: tuple[int, ...]) -> float:
-    """Sum of `Demands.meeting` over all pairs of jobs on one lane."""
-    lanes = np.array(lane_of_job)
-    return float(np.triu(demands.meeting * (lanes[:, None] == lanes), 1).sum())
-
-
 def _first_empty(lanes: NDArray[np.int64], n_lanes: int, otherwise: np.int64) -> int:
     """A job gets a lane of its own while there is one, also if it meets nobody."""
     empty = np.setdiff1d(np.arange(n_lanes), lanes)

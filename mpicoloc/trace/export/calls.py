@@ -188,13 +188,17 @@ class Messages:
     @functools.cached_property
     def place(self) -> Ints:
         """How many messages went from the same rank to the same rank before each."""
-        pair = self.sent.rank.astype(np.int64) << 32 | self.sent.peer
-        order = np.argsort(pair, kind="stable")
-        is_first = np.diff(pair[order], prepend=-1) != 0
-        rows = np.arange(len(order))
-        place = np.empty_like(rows)
-        place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
-        return place
+        return ordinals(self.sent.rank.astype(np.int64) << 32 | self.sent.peer)
+
+
+def ordinals(keys: Ints) -> Ints:
+    """How many equal keys, which are not below 0, stand before each."""
+    order = np.argsort(keys, kind="stable")
+    is_first = np.diff(keys[order], prepend=-1) != 0
+    rows = np.arange(len(order))
+    place = np.empty_like(rows)
+    place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+    return place
 
 
 def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
