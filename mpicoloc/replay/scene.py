@@ -15,7 +15,6 @@ from mpicoloc.core.topology import Placement
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
-from mpicoloc.network.flags import LINK_RATE
 from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.network.topology.xgft import slimmed
@@ -238,7 +237,7 @@ def _stretch(text: str) -> tuple[int, float]:
 def _fabric(args: argparse.Namespace) -> Fabric:
     if args.topology is None:
         raise UsageError("--topology is missing: give one like 'XGFT(2;16,8;1,4)', or a file of one")
-    fabric = files.fabric_of(args.topology, args.link_rate or LINK_RATE, args.up_links)
+    fabric = files.fabric_of(args.topology, args.link_rate, args.up_links)
     if args.slimming is None:
         return fabric
     try:

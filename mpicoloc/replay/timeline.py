@@ -89,23 +89,21 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
     """Which call took each message, and which posted its receive: numbers of rows of `calls`."""
-    takes: list[int] = []
-    posts: list[int] = []
+    received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
     columns = (calls.rank, rows["kind"], rows["request"], rows["n"])
     for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if kind == Operation.RECV:
-            takes.append(i)
-            posts.append(i)
+            received.append((i, i))
         elif kind == Operation.IRECV:
             open_[rank, request] = i
         elif kind in (Operation.WAIT, Operation.WAITALL):
             for slot in range(request, request + (n if kind == Operation.WAITALL else 1)):
                 if (post := open_.pop((rank, slot), None)) is not None:
-                    takes.append(i)
-                    posts.append(post)
-    return np.array(takes, np.int64), np.array(posts, np.int64)
+                    received.append((i, post))
+    takes, posts = np.array(received, np.int64).reshape(-1, 2).T
+    return takes, posts
 
 
 _SENDS = (NAMES.index("MPI_Send"), NAMES.index("MPI_Isend"))

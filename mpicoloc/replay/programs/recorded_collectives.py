@@ -129,20 +129,17 @@ class _Aligner:
 
     def _look(self, rank: int) -> None:
         """Note the collectives that the next call of a rank completes."""
-        own, i = self.calls[rank], self.next[rank]
-        if i >= len(own.function):
-            return
-        function = own.function[i]
-        for group in self._of_rank[rank, function]:
+        function = self._next_function(rank)
+        for group in self._of_rank.get((rank, function), ()):
             if self._is_complete(group, function):
                 heapq.heappush(self._ready, (*self._key(group, function), group, function))
 
+    def _next_function(self, rank: int) -> str:
+        own, i = self.calls[rank].function, self.next[rank]
+        return own[i] if i < len(own) else ""
+
     def _is_complete(self, group: int, function: str) -> bool:
-        for rank in self.members[group]:
-            own, i = self.calls[rank], self.next[rank]
-            if i >= len(own.function) or own.function[i] != function:
-                return False
-        return True
+        return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
         """What is least is taken first: of unknown size, too often, from the first end to the last begin."""

@@ -243,22 +243,20 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
     return blocks_of_call
 
 
-def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = None) -> Collective:
-    """One of whose arguments those of rank 0 tell all."""
+def _call(
+    actions: Sequence[_Action],
+    size: int | Sequence[int],
+    type_: int,
+    root: int | None = None,
+    name: str | None = None,
+) -> Collective:
+    """One of whose arguments those of rank 0 tell all; `size` is an argument, or that of each part."""
     first = actions[0]
     i_root = first.number(root) if root is not None and root < len(first.words) else 0
     if not 0 <= i_root < len(actions):
         raise DataError(f"{first.where}: there is no rank {i_root}: the trace has {len(actions)}")
-    return Collective(first.name, len(actions), first.number(size), first.type_bytes(type_), i_root)
-
-
-def _with_counts(
-    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int | None = None
-) -> Collective:
-    """One whose parts have sizes of their own."""
-    first = actions[0]
-    i_root = first.number(root) if root is not None and root < len(first.words) else 0
-    return Collective(name, len(actions), 0, first.type_bytes(type_), i_root, np.array(counts, np.int64))
+    n_items, counts = (first.number(size), None) if isinstance(size, int) else (0, np.array(size, np.int64))
+    return Collective(name or first.name, len(actions), n_items, first.type_bytes(type_), i_root, counts)
 
 
 def _sizes(actions: Sequence[_Action], i: int) -> list[int]:
@@ -287,16 +285,17 @@ _COLLECTIVES: Mapping[str, _Made] = {
     "alltoallv": _alltoallv,
     "gather": lambda actions: _call(actions, 0, 3, 2),
     "scatter": lambda actions: _call(actions, 0, 3, 2),
-    "gatherv": lambda actions: _with_counts(
-        "gatherv", actions, _sizes(actions, 0), 2 + len(actions), 1 + len(actions)
-    ),
-    "scatterv": lambda actions: _with_counts(
-        "scatterv", actions, _sizes(actions, len(actions)), 2 + len(actions), 1 + len(actions)
+    "gatherv": lambda actions: _call(actions, _sizes(actions, 0), 2 + len(actions), 1 + len(actions)),
+    "scatterv": lambda actions: _call(
+        actions, _sizes(actions, len(actions)), 2 + len(actions), 1 + len(actions)
     ),
     "allgather": lambda actions: _call(actions, 0, 2),
-    "allgatherv": lambda actions: _with_counts("allgatherv", actions, _sizes(actions, 0), 1 + len(actions)),
-    "reducescatter": lambda actions: _with_counts(
-        "reduce_scatter", actions, [actions[0].number(i) for i in range(len(actions))], 1 + len(actions)
+    "allgatherv": lambda actions: _call(actions, _sizes(actions, 0), 1 + len(actions)),
+    "reducescatter": lambda actions: _call(
+        actions,
+        [actions[0].number(i) for i in range(len(actions))],
+        1 + len(actions),
+        name="reduce_scatter",
     ),
 }
 _COMPUTED: Mapping[str, Callable[[int], int]] = {

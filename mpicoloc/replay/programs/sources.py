@@ -86,11 +86,7 @@ def read(path: str, choices: Choices) -> Source:
 
     Raises `DataError` if it is none of these, or cannot be replayed.
     """
-    if os.path.isdir(path):
-        for name in (_OTF2, _LIST):
-            if os.path.exists(inside := os.path.join(path, name)):
-                return read(inside, choices)
-        raise _no_trace_in(path)
+    path = _anchor(path)
     if path.endswith(".otf2"):
         from mpicoloc.replay.programs import otf2_programs
 
@@ -103,15 +99,23 @@ def read(path: str, choices: Choices) -> Source:
     return _text(path, choices)
 
 
-def _no_trace_in(folder: str) -> DataError:
-    return DataError(f"{folder} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+def _anchor(path: str) -> str:
+    """The file of a trace in a folder; of a file itself."""
+    if not os.path.isdir(path):
+        return path
+    inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
+    found = next(filter(os.path.exists, inside), None)
+    if found is None:
+        raise DataError(f"{path} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+    return found
 
 
 def files_of(path: str) -> list[str]:
-    """The files of which the trace, or profile, at `path` consists, as far as they are there."""
-    if os.path.isdir(path):
-        inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
-        return next((files_of(each) for each in inside if os.path.exists(each)), [])
+    """The files of which the trace, or profile, at `path` consists, as far as they are there.
+
+    Raises `DataError` if it is a folder without a trace.
+    """
+    path = _anchor(path)
     if path.endswith(".otf2"):
         stem = path.removesuffix(".otf2")
         events = (os.path.join(where, name) for where, _, names in os.walk(stem) for name in names)
@@ -126,10 +130,7 @@ def check_readable(path: str) -> None:
     """Refuse a path at which there is no file that could be a trace or a profile; its contents are not
     read.
     """
-    files = files_of(path)
-    if not files and os.path.isdir(path):
-        raise _no_trace_in(path)
-    for file in files or [path]:
+    for file in files_of(path) or [path]:
         _begins(file)
 
 

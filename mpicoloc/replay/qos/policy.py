@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.characterise import Case, Shared
+from mpicoloc.replay.network import NO_LIMIT
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,6 @@ PORT_LANES = (1, 2, 4, 8, 15)
 """Numbers of data lanes that ports can have, in the order of InfiniBand's codes 1 to 5."""
 PORT_MTUS = (256, 512, 1024, 2048, 4096)
 N_LEVELS = 16
-NO_LIMIT = 255
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,14 @@ STATES = (
     "Scheduling and Fork/Join", "Wait/WaitAll", "Blocked", "Immediate Send", "Immediate Receive", "I/O",
     "Group Communication", "Tracing Disabled", "Others", "Send Receive",
 )  # fmt: skip
-_OTHER_TYPE = 50000003
 _GROUP = r"Bcast|Reduce.*|Allreduce|Alltoall[vw]?|Gatherv?|Scatterv?|Allgatherv?|(Ex)?scan|Neighbor_.*"
 _KINDS = tuple(
-    (re.compile(f"I?({pattern})(_init)?", re.IGNORECASE), type_, STATES.index(state))
+    (re.compile(f"I?({pattern})(_init)?", re.IGNORECASE | re.DOTALL), (type_, STATES.index(state)))
     for pattern, type_, state in (
+        ("I[bsr]?send", 50000001, "Immediate Send"),
+        ("[bsr]?send", 50000001, "Blocking Send"),
+        ("IM?recv", 50000001, "Immediate Receive"),
+        ("M?recv", 50000001, "Waiting a message"),
         ("Barrier", 50000002, "Synchronization"),
         (_GROUP, 50000002, "Group Communication"),
         ("Sendrecv(_replace)?", 50000001, "Send Receive"),
@@ -43,21 +46,14 @@ _KINDS = tuple(
         ("File_.*", 50000005, "I/O"),
         ("Win_.*|R?(Put|Get|Accumulate|Get_accumulate)|Fetch_and_op|Compare_and_swap", 50000004, "Others"),
         ("Cancel", 50000001, "Others"),
+        (".*", 50000003, "Others"),
     )
 )
 
 
 def event_of(name: str) -> tuple[int, int]:
     """Type of the events, and state, of a function."""
-    plain = bare(name)
-    if found := re.fullmatch(r"(I?)[bsr]?send(_init)?", plain, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Send" if found[1] else "Blocking Send")
-    if found := re.fullmatch(r"(I?)M?recv(_init)?", plain, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Receive" if found[1] else "Waiting a message")
-    for pattern, type_, state in _KINDS:
-        if pattern.fullmatch(plain):
-            return type_, state
-    return _OTHER_TYPE, STATES.index("Others")
+    return next(event for pattern, event in _KINDS if pattern.fullmatch(bare(name)))
 
 
 def is_communication(name: str) -> bool:
