@@ -194,7 +194,11 @@ def _choices(args: argparse.Namespace) -> Choices:
             raise UsageError(f"--algorithm {text}: give it as NAME=A, like allreduce=doubling")
         algorithms[name.strip().lower()] = algorithm.strip()
     choices = Choices(
-        args.cpu_speed or 1.0, algorithms, args.flops or 1e9, args.allow_unmatched, args.wall_time
+        args.cpu_speed or 1.0,
+        tuple(sorted(algorithms.items())),
+        args.flops or 1e9,
+        args.allow_unmatched,
+        args.wall_time,
     )
     sources.library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
     return choices
@@ -348,7 +352,9 @@ def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
     """Every run, and how long the last one took, s."""
     network, settings, jobs = scene.network, scene.settings, scene.jobs
-    watched = replace(settings, window_s=_window_s(args))
+    # Where nobody chose a window, it is so short that the simulator joins some.
+    shortest_s = 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S
+    watched = replace(settings, window_s=args.window_s or shortest_s)
     has_marks = not (args.figures is args.perfetto is args.paraver is None)
     seen = [replace(job, programs=timeline.marked(job.programs)) for job in jobs] if has_marks else jobs
     host_bps = float(network.link_bps[0])
@@ -365,10 +371,3 @@ def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]
     )
     wall_s = time.monotonic() - began_s
     return Experiment(tuple(jobs), network, tuple(base), tuple(alone or [sharing]), sharing), wall_s
-
-
-def _window_s(args: argparse.Namespace) -> float:
-    """Length of the first windows: where nobody chose it, so short that the simulator joins them."""
-    if args.window_s is not None:
-        return float(args.window_s)
-    return 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

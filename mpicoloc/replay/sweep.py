@@ -62,7 +62,7 @@ def _write(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
     """Every combination of the values, as arguments of a replay of its own."""
-    from mpicoloc.replay import scene as scenes
+    from mpicoloc.replay import scene
 
     actions = _actions()
     valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
@@ -76,7 +76,7 @@ def _cases(args: argparse.Namespace) -> list[sweep.Case]:
         if JOBS in settings:
             own.files = settings[JOBS].split(",")
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    sweep.check_each(cases, bounded(scenes.check), "random_state")
+    sweep.check_each(cases, bounded(scene.check), "random_state")
     return cases
 
 
@@ -112,27 +112,20 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 @bounded
 def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
-    from mpicoloc.replay import report
-    from mpicoloc.replay import scene as scenes
+    from mpicoloc.replay import report, scene
 
-    scene = scenes.scene_of(args, _read)
-    experiment, wall_s = scenes.simulate(args, scene)
-    return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
-
-
-def _read(path: str, choices: Choices) -> Source:
-    """As `sources.read`; a process reads the traces of the rows before only once."""
-    fields = {field.name: getattr(choices, field.name) for field in dataclasses.fields(choices)}
-    return _read_once(path, **fields | {"algorithms": tuple(sorted(choices.algorithms.items()))})
+    staged = scene.scene_of(args, _read)
+    experiment, wall_s = scene.simulate(args, staged)
+    return {"notes": staged.notes, **report.as_json(experiment, wall_s)}
 
 
 @functools.lru_cache(maxsize=_N_TRACES)
-def _read_once(path: str, *, algorithms: tuple[tuple[str, str], ...], **others: Any) -> Source:
-    """A trace, with the programs of its ranks under the last placement."""
+def _read(path: str, choices: Choices) -> Source:
+    """As `sources.read`; a process reads the traces of the rows before, and places them, only once."""
     import numpy as np
 
     from mpicoloc.replay.programs import sources
 
-    source = sources.read(path, sources.Choices(algorithms=dict(algorithms), **others))
+    source = sources.read(path, choices)
     placed = functools.lru_cache(maxsize=1)(lambda hosts: source.programs(np.array(hosts, np.int64)))
     return dataclasses.replace(source, programs=lambda hosts: placed(tuple(hosts.tolist())))

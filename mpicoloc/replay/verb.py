@@ -114,18 +114,17 @@ def run(args: argparse.Namespace) -> int:
 
 @bounded
 def _run_one(args: argparse.Namespace) -> int:
-    from mpicoloc.replay import report
-    from mpicoloc.replay import scene as scenes
+    from mpicoloc.replay import report, scene
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
     before, before_host_s = ([], None) if args.against is None else read(args.against)
-    scene = scenes.scene_of(args)
+    staged = scene.scene_of(args)
     if before_host_s is not None:
-        _check_alike(args.against, before, scene.jobs)
-    for note in scene.notes:
+        _check_alike(args.against, before, staged.jobs)
+    for note in staged.notes:
         messages.note(note)
-    experiment, wall_s = scenes.simulate(args, scene)
+    experiment, wall_s = scene.simulate(args, staged)
     _write(args, experiment, formats)
     if args.json:
         result = report.as_json(experiment, wall_s, before_host_s)

@@ -150,7 +150,10 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
         trees = _subtree_numbers(wiring, topology, copies)
         names = _names_by_number(wiring, topology, copies, trees)
     except KeyError as error:
-        raise _wiring_error(wiring, error.args[0], topology) from None
+        raise DataError(
+            f"network: the links of {graph.shown(error.args[0])} are not those of {topology}, which follows "
+            "from the numbers of neighbours: not wired as an XGFT"
+        ) from None
     return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
 
 
@@ -256,13 +259,6 @@ def _check_counts(wiring: _Wiring, topology: Topology) -> None:
             )
 
 
-def _wiring_error(wiring: _Wiring, node: str, topology: Topology) -> DataError:
-    return DataError(
-        f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which follows from "
-        "the numbers of neighbours: not wired as an XGFT"
-    )
-
-
 def _copy_numbers(wiring: _Wiring, topology: Topology) -> dict[str, int]:
     """Copy number of each node: assigned upwards from one host, then downwards from the roots."""
     graph, roots = wiring.graph, prefix_products(topology.w)
@@ -301,21 +297,24 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
 def _names_by_number(
     wiring: _Wiring, topology: Topology, copies: dict[str, int], trees: dict[str, int]
 ) -> tuple[tuple[str, ...], ...]:
-    """Names of the nodes of each level in the order of their numbers, after every link has been checked."""
+    """Names of the nodes of each level in the order of their numbers.
+
+    Raises `KeyError` with a node whose links or number are not those of the topology.
+    """
     for level in wiring.below:
         roots = topology.subtree_roots(level)
         for node in wiring.nodes[level]:
             for other in wiring.up[node]:
                 same_tree = trees[node] // topology.m[level] == trees[other]
                 if not (same_tree and copies[other] % roots == copies[node]):
-                    raise _wiring_error(wiring, node, topology)
+                    raise KeyError(node)
     names = []
     for level, nodes in enumerate(wiring.nodes):
         row = [""] * topology.n_nodes(level)
         for node in nodes:
             number = trees[node] * topology.subtree_roots(level) + copies[node]
             if row[number]:
-                raise _wiring_error(wiring, node, topology)
+                raise KeyError(node)
             row[number] = wiring.graph.label(node)
         names.append(tuple(row))
     return tuple(names)

@@ -14,7 +14,7 @@ from mpicoloc.network.traffic.collective import (
     Library,
     Messages,
     Rounds,
-    algorithm,
+    composed,
     power_of_two_within,
 )
 
@@ -60,7 +60,7 @@ def _allreduce(call: Collective, library: Library) -> Messages:
     return algorithms.allreduce_ring(call, library)
 
 
-@algorithm
+@composed
 def _reduce_scatter(call: Collective, library: Library) -> Rounds:
     """Binomial reduction to rank 0, which sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)

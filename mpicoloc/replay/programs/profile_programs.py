@@ -225,7 +225,7 @@ def _collectives(
     called = groups_of(tables, names, members, pairs)
     members |= {i: np.concatenate([members[group] for group in pair]) for i, pair in pairs.items()}
     inter = IntercommBlocks(tables["collectives"], pairs, members, recorded_library, hosts)
-    library = Chosen(recorded_library, choices.algorithms) if choices.algorithms else recorded_library
+    library = Chosen(recorded_library, dict(choices.algorithms)) if choices.algorithms else recorded_library
     blocks = CollectiveBlocks(tables, members, library, hosts, inter)
     n_known = n_calls_of(tables["collectives"], pairs)
     instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size, n_known)

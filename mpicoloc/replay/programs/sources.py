@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from mpicoloc.core.arrays import Array
@@ -33,8 +33,8 @@ class Choices:
     ----------
     cpu_speed : float
         Its processors' speed, in those of the recorded run.
-    algorithms : mapping of str to str
-        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
+    algorithms : tuple of (str, str)
+        Collectives, and their algorithms that the library would not choose, see `collectives.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
@@ -45,7 +45,7 @@ class Choices:
     """
 
     cpu_speed: float = 1.0
-    algorithms: Mapping[str, str] = field(default_factory=dict)
+    algorithms: tuple[tuple[str, str], ...] = ()
     flops_per_s: float = 1e9
     is_unmatched_left_out: bool = False
     is_wall_time: bool = False
@@ -151,7 +151,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 def library_of(choices: Choices) -> Library:
     """What chooses algorithms of collectives where no library is known."""
-    return Chosen(MPICH(), choices.algorithms) if choices.algorithms else MPICH()
+    return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 
 def _text(path: str, choices: Choices) -> Source:

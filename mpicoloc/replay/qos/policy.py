@@ -81,14 +81,10 @@ def favouring_weights(
     lanes = np.asarray(lane_of_job)
     sums = [float(demands.demand_frac[lanes == lane].sum()) for lane in range(n_lanes)]
     most = max(sums)
+    ratios = [min(most / total if total else math.inf, max_weight) for total in sums]
     return tuple(
-        _power_of_two(most / total if total else math.inf, max_weight) if most and lane in lanes else 1
-        for lane, total in enumerate(sums)
+        1 << round(math.log2(ratio)) if most and lane in lanes else 1 for lane, ratio in enumerate(ratios)
     )
-
-
-def _power_of_two(ratio: float, most: int) -> int:
-    return 1 << round(math.log2(min(ratio, most)))
 
 
 def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows: int) -> Rows:
@@ -153,15 +149,11 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
     for job in order:
         load = np.bincount(lanes[lanes >= 0], demands.demand_frac[lanes >= 0], n_lanes)
         costs = _costs(demands.meeting, lanes, n_lanes)[job]
-        lanes[job] = _first_empty(lanes, n_lanes, np.lexsort((load, costs))[0])
+        # A job gets a lane of its own while there is one, also if it meets nobody.
+        empty = np.setdiff1d(np.arange(n_lanes), lanes)
+        lanes[job] = empty[0] if len(empty) else np.lexsort((load, costs))[0]
     _improve(demands.meeting, lanes, n_lanes)
     return _numbered(demands, lanes)
-
-
-def _first_empty(lanes: NDArray[np.int64], n_lanes: int, otherwise: np.int64) -> int:
-    """A job gets a lane of its own while there is one, also if it meets nobody."""
-    empty = np.setdiff1d(np.arange(n_lanes), lanes)
-    return int(empty[0] if len(empty) else otherwise)
 
 
 def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:

@@ -103,12 +103,13 @@ class SearchResult:
     @property
     def reference(self) -> Tried:
         """Lanes that send in turn, one packet each, with which others are compared."""
-        return next(tried for tried in self.tried if _has_equal_weights(tried.trial))
-
-
-def _has_equal_weights(trial: Trial) -> bool:
-    policy = trial.policy
-    return trial.name != ONE_LANE and set(policy.weights) == {1} and not policy.high_lanes
+        return next(
+            tried
+            for tried in self.tried
+            if tried.trial.name != ONE_LANE
+            and set(tried.trial.policy.weights) == {1}
+            and not tried.trial.policy.high_lanes
+        )
 
 
 def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> list[Trial]:
