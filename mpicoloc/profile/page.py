@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -13,11 +14,11 @@ import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
 from mpicoloc.core.tables import printable
-from mpicoloc.core.units import amount, seconds
+from mpicoloc.core.units import seconds
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
-from mpicoloc.profile.terminal import began, estimate, heading, heading_line, library, notes, signed
+from mpicoloc.profile.terminal import N_HOSTS, facts, heading_line, notes, result
 from mpicoloc.show import drawing
 from mpicoloc.show.figures import Cell, Figure, Gap
 from mpicoloc.show.templates import template
@@ -71,7 +72,7 @@ def page(
         partial=profile.partial,
         version=mpicoloc.__version__,
         cards=_cards(profile),
-        facts=[(name, printable(value)) for name, value in _facts(profile, signature)],
+        facts=_facts(profile, signature),
         notes=[printable(note) for note in notes(profile)],
         company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
         sections=drawn,
@@ -104,30 +105,10 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
-    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
-    facts = [
-        ("Command", job.command),
-        ("Began", began(job)),
-        ("User", job.user or "not known"),
-    ]
-    facts += [(name.capitalize(), word) for name, word in heading(profile) if name == "hosts"]
-    facts += [("MPI library", library(job.mpi_library)), ("Cores", f"{job.n_cores:,}")]
-    if mpi.sent_bytes is not None:
-        facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
-    facts += [("Slowdown", estimate(found.slowdown))]
-    facts += [("Beside it", estimate(other)) for other in found.alternatives]
-    if found.n_taken:
-        facts.append(("Shutters", f"{found.n_taken:,} taken, {found.n_used:,} valid, meter {found.meter}"))
-    if found.shared_s is not None:
-        facts.append(("With a co-runner", seconds(found.shared_s)))
-    if found.overhead_frac is not None:
-        facts.append(("Overhead of measuring", f"{found.overhead_frac:.2%} of the time"))
-    if price is not None:
-        interval = f"{price.fair_su:.4g} SU ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
-        facts.append(
-            ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
-        )
-    return facts if signature is None else [*facts, ("Signature", signed(signature))]
+    """The rows of the terminal, each with a name."""
+    rows = [*facts(profile, signature, N_HOSTS), *result(profile)]
+    named = itertools.accumulate(rows, lambda before, row: (row[0] or before[0], row[1]))
+    return [(name[:1].upper() + name[1:], printable(words)) for name, words in named]
 
 
 def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:
