@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,8 +20,6 @@ from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.bundle import NodePart
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 
@@ -132,27 +131,13 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
     partial = partial or _is_partial(parts, len(ranks))
     rate_su = float(_option("price.rate_su", notes) or 0)
     pricing = str(_option("price.pricing", notes))
+    made = functools.partial(complete, job, tables, rng=lambda: _rng(job), rate_su=rate_su, partial=partial)
     try:
-        return _complete(job, tables, rate_su, pricing, partial, notes)
+        return made(pricing=pricing, notes=tuple(notes))
     except UsageError as error:
         # A centre's function that fails, or is missing on this node, must not cost the profile either.
         default = str(config.BY_KEY["price.pricing"].default)
-        notes.append(f"{error}; {default} taken")
-        return _complete(job, tables, rate_su, default, partial, notes)
-
-
-def _complete(
-    job: Job, tables: Mapping[str, Table], rate_su: float, pricing: str, partial: bool, notes: Sequence[str]
-) -> Profile:
-    return complete(
-        job,
-        tables,
-        rng=lambda: _rng(job),
-        rate_su=rate_su,
-        pricing=pricing,
-        partial=partial,
-        notes=tuple(notes),
-    )
+        return made(pricing=default, notes=(*notes, f"{error}; {default} taken"))
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
