@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import t as students_t
 
 from mpicoloc import messages
 from mpicoloc.bubble import calibrate, shutters
@@ -30,6 +29,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
+from mpicoloc.measure.statistics import welch
 from mpicoloc.profile import profiles
 
 TURN_S, GUARD_S = 0.15, 0.03
@@ -123,14 +123,10 @@ def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, E
 
 def _ratio(beside: np.ndarray, alone: np.ndarray) -> Estimate:
     """Ratio of the means of two samples of logarithms."""
-    value = float(beside.mean() - alone.mean())
-    parts = np.array([sample.var(ddof=1) / len(sample) for sample in (beside, alone)])
-    freedom = np.array([len(beside) - 1, len(alone) - 1])
-    total = float(parts.sum())
-    half = 0.0
-    if total > 0:
-        half = math.sqrt(total) * float(students_t.ppf(0.975, total**2 / float(np.sum(parts**2 / freedom))))
-    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half), len(beside), "1", METHOD)
+    difference = welch(alone, beside)
+    half = difference.half_width()
+    value, low, high = (math.exp(difference.value + sign * half) for sign in (0, -1, 1))
+    return Estimate(value, low, high, len(beside), "1", METHOD)
 
 
 IN_SHUTTERS, WHOLE_RUNS = WAYS = "counts", "whole runs"

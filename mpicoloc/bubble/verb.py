@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibrating.add_argument(
         "--probe-core", metavar="CPU", help="processor of the probe (default: the first other)"
     )
-    calibrating.add_argument("--seconds", metavar="S", default="120", help="time that it takes (default 120)")
+    calibrating.add_argument(
+        "--seconds", metavar="S", type=positive, default=120.0, help="time that it takes (default 120)"
+    )
     _add_seed(calibrating)
     _add_json(calibrating)
     levels = _action(actions, "levels", _levels, "print what a bubble of each level does here")

@@ -63,7 +63,8 @@ def corun_slowdown(
         beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
         found = CorunSlowdown(by_units.slowdown, beside, "", by_units.coverage_frac)
     elif meter == "none":
-        found = CorunSlowdown(None, (), f"no meter: {_no_meter_reason(nodes)}")
+        reasons = filter(None, map(text, nodes["meter_reason"]))
+        found = CorunSlowdown(None, (), f"no meter: {next(reasons, 'switched off')}")
     elif meter == "burst":
         found = CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
     else:
@@ -73,7 +74,7 @@ def corun_slowdown(
 
 
 def choose(
-    of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: burst.Matched, was_chosen: bool
+    of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: burst.PhaseSlowdown, was_chosen: bool
 ) -> CorunSlowdown:
     """The number of the meter `count` or `ipc`, or that of bursts.
 
@@ -105,7 +106,7 @@ def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
 
 def _by_units(
     cycles: Table, shutters: Table, slowdowns: RankSlowdowns, rng: np.random.Generator
-) -> burst.Matched | None:
+) -> burst.PhaseSlowdown | None:
     """From the units of work that the application marks; None: there are none, or they tell nothing."""
     units = cycles[cycles["from_site"] == UNIT_SITE]
     if not len(units):
@@ -166,7 +167,7 @@ def counting_frac(tables: Tables) -> float:
     return min(n_during * pass_ns(tables) / time_ns, 0.5)
 
 
-def _without_counting(found: burst.Matched, frac: float) -> burst.Matched:
+def _without_counting(found: burst.PhaseSlowdown, frac: float) -> burst.PhaseSlowdown:
     """Bursts in shutters last longer by what counting takes; co-run ones are nearly all without it."""
     one = found.slowdown
     if one is None or frac == 0.0:
@@ -175,7 +176,7 @@ def _without_counting(found: burst.Matched, frac: float) -> burst.Matched:
     return dataclasses.replace(found, slowdown=dataclasses.replace(one, value=value, low=low, high=high))
 
 
-def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.Matched:
+def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.PhaseSlowdown:
     """The matched estimate; if valid shutters are too few, its reason names the verdicts of the others."""
     n_windows, window_s = burst.valid_windows(shutters)
     result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
@@ -184,9 +185,5 @@ def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.
         refused = ", ".join(
             f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
         )
-        return burst.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+        return burst.PhaseSlowdown(None, result.reason + (f" (not valid: {refused})" if refused else ""))
     return result
-
-
-def _no_meter_reason(nodes: Table) -> str:
-    return next((text(reason) for reason in nodes["meter_reason"] if text(reason)), "switched off")

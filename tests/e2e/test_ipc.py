@@ -7,8 +7,7 @@ import sys
 import jobs
 import pytest
 
-from mpicoloc.job import check
-from mpicoloc.pmpi import paths
+from mpicoloc.pmpi import contract, paths
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
@@ -19,9 +18,8 @@ CORUN_FEW, CORUN_MANY = 1.3, 3.0
 
 @pytest.fixture(scope="module")
 def mpi(tmp_path_factory):
-    number = check.open_counter()
-    if number:
-        pytest.skip(f"no hardware counters: {os.strerror(number)}")
+    if reason := contract.why_no_counters():
+        pytest.skip(reason)
     for name in ("mpich", "openmpi"):
         found = jobs.find_mpi(name, tmp_path_factory.mktemp("life"))
         if found:
