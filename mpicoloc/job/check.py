@@ -22,6 +22,7 @@ import time
 from typing import NamedTuple
 
 from mpicoloc import config
+from mpicoloc.core.number_lists import parse_cpus
 from mpicoloc.errors import MpicolocError
 from mpicoloc.job import launcher, target
 from mpicoloc.pmpi import paths
@@ -245,8 +246,7 @@ def _threads_per_core() -> int:
             text = file.read().strip()
     except OSError:
         return 1
-    ranges = [part.split("-") for part in text.split(",")]
-    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+    return len(parse_cpus(text))
 
 
 def real_time_signals() -> Finding:

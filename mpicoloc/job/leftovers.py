@@ -68,18 +68,17 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
 
 def boards(folder: str) -> list[Leftover]:
     """Boards of this user in `folder`, of any version of mpicoloc, with no living job on them."""
-    found = []
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
+    paths = {name: os.path.join(folder, name) for name in sorted(os.listdir(folder))}
+    return [Leftover(name, (path,)) for name, path in paths.items() if _is_board_over(name, path)]
+
+
+def _is_board_over(name: str, path: str) -> bool:
+    """Whether a file is a board of this user with no living job on it."""
+    with contextlib.suppress(MpicolocError, OSError):
         if _BOARD.fullmatch(name) and shared_files.is_own_file(path):
-            with contextlib.suppress(MpicolocError):
-                if contract.n_on_board(path, QUIET_S) == 0:
-                    found.append(Leftover(name, (path,)))
-        elif name == _OLD_BOARD and shared_files.is_own_file(path):
-            with contextlib.suppress(OSError):
-                if _is_old_board_over(path):
-                    found.append(Leftover(name, (path,)))
-    return found
+            return contract.n_on_board(path, QUIET_S) == 0
+        return name == _OLD_BOARD and shared_files.is_own_file(path) and _is_old_board_over(path)
+    return False
 
 
 def foreign_boards(folder: str) -> list[str]:

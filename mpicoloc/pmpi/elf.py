@@ -38,6 +38,11 @@ _NT_GNU_BUILD_ID = 3
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 
 
+_SYSTEM = {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
+           "ld-linux-x86-64", "libgomp", "libquadmath"}  # fmt: skip
+"""Libraries of the C system link no MPI; reading them would only cost time on every rank."""
+
+
 class Elf(NamedTuple):
     """The few facts of an ELF file that tell what it loads."""
 
@@ -314,27 +319,10 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             abi = family(found or soname)
             if abi is not None:
                 return Linked(abi, soname, found, os.path.basename(user.path))
-            child = read(found) if found and not _is_system(soname) else None
+            child = read(found) if found and soname.split(".so")[0] not in _SYSTEM else None
             if child is not None:
                 queue.append((child, below))
     return None
-
-
-def _is_system(soname: str) -> bool:
-    """Libraries of the C system link no MPI; reading them would only cost time on every rank."""
-    return soname.split(".so")[0] in {
-        "libc",
-        "libm",
-        "libdl",
-        "libpthread",
-        "librt",
-        "libgcc_s",
-        "libstdc++",
-        "libz",
-        "ld-linux-x86-64",
-        "libgomp",
-        "libquadmath",
-    }
 
 
 def which(name: str, path: str | None = None) -> str | None:

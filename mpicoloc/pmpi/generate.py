@@ -264,12 +264,10 @@ class Calls:
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
         row, is_light = self.row(p.name), self.light.match(base) is not None
-        is_plain = row in (Row(), Row(world="real")) and not self._moves(p.name)
+        # In a call that drives communication (a flush) MPI may call back.
+        is_driving = self.kind(p.name) in ("rma", "send", "completion", "probe")
+        is_plain = row in (Row(), Row(world="real")) and not is_driving
         return Timing(is_light, is_local=is_light and is_plain)
-
-    def _moves(self, name: str) -> bool:
-        """Whether a call drives communication (a flush), in which MPI may call back."""
-        return self.kind(name) in ("rma", "send", "completion", "probe")
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
@@ -386,23 +384,22 @@ def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool)
     """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
-    lines = [] if row.first else [f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"]
-    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {"]
-    lines += [f"        {row.volume}({', '.join(['&mc_v', *used])});"] if row.volume else []
-    if is_kept:
-        return [*lines, f"        mc_persistent_keep({request}, &mc_v);", "    }"]
-    lines += [f"        mc_request_began(&mc_v, {request});"] if request else []
-    lines += ["        mc_record_moved(&mc_f, &mc_v);", "    }"]
-    return [*lines, *["    mc_volume_done(&mc_v);"] * bool(row.first)]
+    end = [f"        mc_request_began(&mc_v, {request});"] if request else []
+    end += ["        mc_record_moved(&mc_f, &mc_v);"]
+    return [
+        *[f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"] * (not row.first),
+        "    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {",
+        *[f"        {row.volume}({', '.join(['&mc_v', *used])});"] * bool(row.volume),
+        *([f"        mc_persistent_keep({request}, &mc_v);"] if is_kept else end),
+        "    }",
+        *["    mc_volume_done(&mc_v);"] * bool(row.first and not is_kept),
+    ]
 
 
 def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
     """Names of the parameters of a completion call by what they are in ``calls.toml``."""
-    found = {}
-    for arg in row.args:
-        what, _, position = arg.partition(":")
-        found[what] = params[int(position)].name
-    return found
+    parts = (arg.partition(":") for arg in row.args)
+    return {what: params[int(position)].name for what, _, position in parts}
 
 
 def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
@@ -466,13 +463,12 @@ def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
     """Statements behind the call ``mc_rc``; ``request``: what it made, ``is_kept``: only to be started."""
-    lines: list[str] = []
-    if row.after:
-        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    after = hook if row.after else []
     if not row.volume and not row.first:
-        return [*lines, *timing.leave(flag_type=c_type)]
-    lines += volume_lines(row, operands, request if row.tracked or is_kept else "", is_kept)
-    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type)
+        return after + timing.leave(flag_type=c_type)
+    moved = volume_lines(row, operands, request if row.tracked or is_kept else "", is_kept)
+    return after + moved + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type)
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
@@ -508,14 +504,21 @@ def _enter(p: Prototype) -> str:
 
 
 def _plain_lines(p: Prototype, timing: Timing, real: str) -> list[str]:
-    lines = [f"    if ({_enter(p)}) {{", f"        int mc_rc = {real};"]
-    if timing.flag:
-        lines += [
-            f"        if ({timing.happened()}) {{",
-            f"            mc_frame mc_f = mc_quick_frame({SITE});",
-        ]
-        lines += ["            mc_leave_done(&mc_f, 0, 0);", "            return mc_rc;", "        }"]
-    return [*lines, "        mc_leave_quick();", "        return mc_rc;", "    }"]
+    if_happened = [
+        f"        if ({timing.happened()}) {{",
+        f"            mc_frame mc_f = mc_quick_frame({SITE});",
+        "            mc_leave_done(&mc_f, 0, 0);",
+        "            return mc_rc;",
+        "        }",
+    ]
+    return [
+        f"    if ({_enter(p)}) {{",
+        f"        int mc_rc = {real};",
+        *(if_happened if timing.flag else []),
+        "        mc_leave_quick();",
+        "        return mc_rc;",
+        "    }",
+    ]
 
 
 def _completion_lines(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:

@@ -202,13 +202,15 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
         return table("nodes")
-    listed = number_lists.format_cpus(cpus)
+    listed, counts = number_lists.format_cpus(cpus), node["counts"]
+    # Time of the job's threads that passes and samples took, without pauses for changes of code.
+    counting_ns = float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"])
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
         "meter_reason": [contract.text(node["meter_reason"])],
-        "n_hits": [int(node["counts"]["n_passes"])],
-        "counting_s": [_counting_places_s(node["counts"])],
+        "n_hits": [int(counts["n_passes"])],
+        "counting_s": [counting_ns * 1e-9],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
@@ -224,11 +226,6 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "bubble_reason": [contract.text(node["bubble_reason"])],
     }
     return table("nodes", columns)
-
-
-def _counting_places_s(counts: np.void) -> float:
-    """Time of the job's threads that passes and samples took, without pauses for changes of code."""
-    return float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"]) * 1e-9
 
 
 def _clock(common: np.void) -> dict[str, list[float]]:

@@ -6,7 +6,7 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -30,28 +30,6 @@ _LINKS = re.compile(r"(url\(#|^#)")
 VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
 VARIABLES |= {word: f"--s{i}" for i, word in enumerate(drawing.SERIES)}
 _COLOURS = re.compile("|".join(VARIABLES))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A figure, as the template needs it."""
-
-    name: str
-    title: str
-    text: str
-    picture: Markup
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    n_rows: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """Figures below one heading; and what is missing there, by reasons."""
-
-    heading: str
-    parts: tuple[Part, ...]
-    missing: tuple[tuple[str, str], ...]
 
 
 def page(
@@ -111,21 +89,30 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
     return [(name[:1].upper() + name[1:], printable(words)) for name, words in named]
 
 
-def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:
+def _section(name: str, parts: Sequence[Figure | Gap]) -> dict[str, Any]:
+    """Figures below one heading, as the template needs them; and what is missing there, by reasons."""
     missing: dict[str, list[str]] = {}
     for one in parts:
         if isinstance(one, Gap):
             missing.setdefault(printable(one.reason), []).append(one.title)
-    drawn = tuple(_part(one) for one in parts if isinstance(one, Figure))
-    return Section(name, drawn, tuple(("; ".join(titles), reason) for reason, titles in missing.items()))
+    return {
+        "heading": name,
+        "parts": [_part(one) for one in parts if isinstance(one, Figure)],
+        "missing": [("; ".join(titles), reason) for reason, titles in missing.items()],
+    }
 
 
-def _part(figure: Figure) -> Part:
+def _part(figure: Figure) -> dict[str, Any]:
     count("figures", 1)
-    rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])
-    header = tuple(printable(name) for name in figure.header)
-    return Part(figure.name, figure.title, printable(figure.description), inlined(figure), header, rows,
-                len(figure.rows))  # fmt: skip
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "text": printable(figure.description),
+        "picture": inlined(figure),
+        "header": list(map(printable, figure.header)),
+        "rows": [list(map(_cell, row)) for row in figure.rows[:N_ROWS]],
+        "n_rows": len(figure.rows),
+    }
 
 
 def _cell(cell: Cell) -> str:

@@ -57,11 +57,11 @@ def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) ->
     ]  # fmt: skip
 
 
-def heading_line(profile: Profile, n_hosts: int | None = 3) -> str:
+def heading_line(profile: Profile) -> str:
     """When the job began, for whom and where, as far as it is known."""
     job = profile.job
     known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
-    names = _hosts(profile, n_hosts)
+    names = _hosts(profile, 3)
     return ", ".join(filter(None, [*known, f"on {names}" if hosts(profile) else ""]))
 
 
