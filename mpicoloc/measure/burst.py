@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
 from mpicoloc.measure.cycles import Array, Cells, Strata, cells_of, strata_of
 
@@ -46,11 +47,16 @@ _MANY_KINDS = 2000
 
 @dataclass(frozen=True)
 class PhaseSlowdown:
-    """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why."""
+    """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why.
+
+    `alternatives` are what other estimators say, `meters` the results of all that were asked.
+    """
 
     slowdown: Estimate | None
     reason: str = ""
     coverage_frac: float | None = None
+    alternatives: tuple[Estimate, ...] = ()
+    meters: tuple[MeterResult, ...] = ()
 
 
 @dataclass(frozen=True)

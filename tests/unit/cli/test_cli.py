@@ -203,7 +203,7 @@ def test_options_end_where_the_application_begins():
     parser = cli.build_parser("run")[0]
     argv = run.prepare_argv(["-n", "2", "--trace", "env", "-in", "x", "--trace", "-n", "9", "--bogus"])
     args = parser.parse_args(["run", *argv])
-    assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
+    assert args.n_ranks == 2 and args.trace == str(config.TRACE_EVENTS)
     assert args.app == ["env", "-in", "x", "--trace", "-n", "9", "--bogus"]
 
 
