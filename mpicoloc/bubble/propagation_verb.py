@@ -86,10 +86,8 @@ def check_matrix_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
             raise UsageError(f"--{flag} {path}: its folder cannot be written: name another, or make it")
-    if args.propagation is not None:
-        curves_file.check_update_matrices(args.propagation)
-    if args.curves is not None:
-        curves_file.check_update(args.curves)
+    curves_file.check_update_matrices(args.propagation)
+    curves_file.check_update(args.curves)
 
 
 def fill_matrix(

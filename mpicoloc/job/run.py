@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 
 from mpicoloc import config, messages
-from mpicoloc.cli import numbers
 from mpicoloc.cli.numbers import count
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
@@ -188,7 +187,7 @@ _FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
-    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
+    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", type=count, help="ranks of the application")
     flags.add_first(parser)
     group = parser.add_argument_group(
         "advanced", "Each option whose variable is named may also be given by that, in the environment."
@@ -226,7 +225,8 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
-    n_ranks = _number_of_ranks(args.n_ranks)
+    if args.n_ranks is None:
+        raise UsageError("-n N is missing: how many ranks shall the application have?")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
@@ -234,7 +234,9 @@ def run(args: argparse.Namespace) -> int:
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found = target.find(app, env, chosen.family if chosen else None)
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
-    command = launcher.command(chosen, n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), args.nodes)
+    command = launcher.command(
+        chosen, args.n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), args.nodes
+    )
     if args.show_command:
         print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
         return 0
@@ -256,12 +258,6 @@ def _option_words(args: argparse.Namespace) -> list[str]:
     """The options of this call as flags of `mpicoloc.wrap`."""
     given = flags.given(args)
     return [f"{row.flag}={given[row.key]}" for row in config.OPTIONS if given[row.key] is not None]
-
-
-def _number_of_ranks(text: str | None) -> int:
-    if text is None:
-        raise UsageError("-n N is missing: how many ranks shall the application have?")
-    return numbers.parse("-n", text, numbers.count)
 
 
 def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:
