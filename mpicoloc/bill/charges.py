@@ -18,7 +18,7 @@ from mpicoloc.bill.db import claims, transactions
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp, is_given_back, turn_claims
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.core import units
-from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import StepRecord, step_record_of
 from mpicoloc.core.tables import printable
@@ -187,11 +187,11 @@ def facts_of(prices: Bill) -> dict[str, Any]:
     return {
         "n_cores": prices.n_cores,
         "wall_s": prices.wall_s,
-        "slowdown": estimate_json(prices.slowdown),
+        "slowdown": plain(prices.slowdown),
         "rate_su": prices.tariff.rate_su,
         "pricing": prices.tariff.pricing,
         "runtime_su": prices.runtime.value,
-        "fair_su": estimate_json(prices.fair),
+        "fair_su": plain(prices.fair),
     }
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 
 from mpicoloc.errors import UsageError
 from mpicoloc.job import wrap
+from mpicoloc.job.launcher import children_by_parent
 from mpicoloc.pmpi import elf
 
 _END_LIMIT_S = 20.0
@@ -30,12 +31,7 @@ _UNBOUND = {
 
 def descendants(root: int) -> list[int]:
     """A process and all that come from it, as far as they are not on their own by now; parents first."""
-    children: dict[int, list[int]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat") as file:
-            parent = int(file.read().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(pid))
-    found = [root]
+    found, children = [root], children_by_parent()
     for parent in found:
         found += children.get(parent, [])
     return found

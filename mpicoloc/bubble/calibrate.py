@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +14,9 @@ import numpy as np
 from mpicoloc import messages
 from mpicoloc.bubble.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog, take_turns
-from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, paces, rising, slowdowns
-from mpicoloc.core.bubbles import LEVELS, Floats, SensitivityCurve
+from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, curve, paces, rising, slowdowns
+from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, Floats, SensitivityCurve
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5, machine
 
@@ -189,18 +191,18 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
     """
     n_bytes = int(CACHES_OF_BUBBLE * place.cache_bytes)
     probe = BubbleSetting(int(CACHES_OF_PROBE * place.cache_bytes), 0.0)
-    with Bubble(place.bubble_cpus, n_bytes) as bubble:
+    with contextlib.closing(Bubble(place.bubble_cpus, n_bytes)) as bubble:
         full = _full_rate(bubble, n_bytes)
         positions = np.arange(1, N_POSITIONS + 1) / N_POSITIONS
         tried = [path(position, n_bytes, full) for position in positions]
         found, _ = _measure(bubble, tried, probe, place, seconds / 2, rng, "finding levels")
-        chosen = positions_of_levels(positions, np.array([one[0] for one in found]))
+        chosen = positions_of_levels(positions, np.array([one.value for one in found.values()]))
         settings = [path(position, n_bytes, full) for position in chosen]
         settings[-1] = replace(settings[-1], lines_per_s=full)
         found, alone = _measure(bubble, settings, probe, place, seconds / 2, rng, "measuring levels")
     model, n_cpus = this_machine()
     rows = (SILENCE, *settings)
-    _note_small_gain(found[-1][0] - 1)
+    _note_small_gain(found[MAX_LEVEL].value - 1)
     return Calibration(model, n_cpus, len(place.bubble_cpus), rows, probe, alone, _curve(found))
 
 
@@ -230,17 +232,15 @@ def _measure(
     seconds: float,
     rng: np.random.Generator,
     what: str,
-) -> tuple[list[tuple[float, float, float, int]], float]:
-    """Slowdown of the probe beside each setting, ends of its interval, and turns; and its pace alone."""
-    hog = Hog(place.probe_cpu, probe.working_set_bytes)
-    try:
+) -> tuple[Mapping[float, Estimate], float]:
+    """Slowdown of the probe beside each setting, by its number from 1; and its pace alone."""
+    with contextlib.closing(Hog(place.probe_cpu, probe.working_set_bytes)) as hog:
         hog.set(probe)
         time.sleep(_WARM_S)
-        numbers = range(1, len(settings) + 1)
         steps = [SILENCE, *settings]
         turns = take_turns(
             lambda i: bubble.set(steps[int(i)]),
-            numbers,
+            range(1, len(steps)),
             TURN_S,
             lambda: not hog.is_alive(),
             rng,
@@ -248,9 +248,7 @@ def _measure(
             what,
         )
         progress = hog.progress()
-        return _slowdowns_of(progress, bubble.progress(), turns, len(settings)), _alone(progress, turns)
-    finally:
-        hog.close()
+    return _slowdowns_of(progress, bubble.progress(), turns, len(settings)), _alone(progress, turns)
 
 
 def _alone(probe: Progress, turns: Turns) -> float:
@@ -264,7 +262,7 @@ def _alone(probe: Progress, turns: Turns) -> float:
 
 def _slowdowns_of(
     probe: Progress, bubble: Sequence[Progress], turns: Turns, n: int
-) -> list[tuple[float, float, float, int]]:
+) -> Mapping[float, Estimate]:
     inner = turns.without_beginnings(GUARD_S)
     spoilt = np.any([inner.disturbed(one) for one in bubble], axis=0)
     frac = float(spoilt.sum() / max(1, np.count_nonzero(turns.level)))
@@ -278,19 +276,17 @@ def _slowdowns_of(
         raise DataError(
             "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
         )
-    return [(one.value, one.low, one.high, one.n) for one in by_number.values()]
+    return by_number
 
 
-def _curve(found: Sequence[tuple[float, float, float, int]]) -> SensitivityCurve:
+def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
     """The probe's curve; where it falls, that is told and mended."""
-    value, low, high = (np.array([1.0, *(one[i] for one in found)]) for i in range(3))
-    mended = rising(value)
-    most = float(np.max(np.abs(mended - value)))
+    measured = curve("the probe", found)
+    mended = rising(measured.slowdown)
+    most = float(np.max(np.abs(mended - measured.slowdown)))
     if most > 0:
         messages.note(f"the probe's curve falls at some level: changed by up to {most:.4f}, so that it rises")
     mended[0] = 1.0
     mended = np.maximum.accumulate(mended)
-    n = sum(one[3] for one in found)
-    return SensitivityCurve(
-        "the probe", np.array(LEVELS, float), mended, np.minimum(low, mended), np.maximum(high, mended), n
-    )
+    low, high = np.minimum(measured.low, mended), np.maximum(measured.high, mended)
+    return replace(measured, slowdown=mended, low=low, high=high)

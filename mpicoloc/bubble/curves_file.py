@@ -164,12 +164,12 @@ def update(
     return one.curve is not None and one.score is not None
 
 
-def check_update(path: str) -> dict[str, _Known]:
-    """What a file that is to be updated has, {} if it is not there: to be called before minutes of measuring.
+def check_update(path: str | None) -> dict[str, _Known]:
+    """What a file that is to be updated has, if there is one; to be called before minutes of measuring.
 
     Raises `UsageError`, `DataError` as of `read`, or if the file is to be JSON, which is read only.
     """
-    return _read(path) if _is_there_to_update(path) else {}
+    return _read(path) if path and _is_there_to_update(path) else {}
 
 
 def _is_there_to_update(path: str) -> bool:
@@ -283,12 +283,12 @@ def update_matrices(path: str, program: str, matrix: PropagationMatrix) -> None:
         write_matrices(path, check_update_matrices(path) | {program: matrix})
 
 
-def check_update_matrices(path: str) -> dict[str, PropagationMatrix]:
-    """What a file that is to be updated has, {} if it is not there: to be called before long runs.
+def check_update_matrices(path: str | None) -> dict[str, PropagationMatrix]:
+    """What a file that is to be updated has, if there is one; to be called before long runs.
 
     Raises `UsageError`, `DataError` as of `matrices`, or if the file is to be JSON, which is read only.
     """
-    return matrices(path) if _is_there_to_update(path) else {}
+    return matrices(path) if path and _is_there_to_update(path) else {}
 
 
 def write_matrices(path: str, known: Mapping[str, PropagationMatrix]) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 import numpy as np
 
@@ -158,7 +157,7 @@ def _content(file: int) -> bytes:
 
 
 class Bubble:
-    """A bubble that is spread evenly over some processors; silent at first."""
+    """A bubble that is spread evenly over some processors until it is closed; silent at first."""
 
     def __init__(self, cpus: Sequence[int], n_bytes: int, *, is_reporting: bool = True) -> None:
         self._hogs: list[Hog] = []
@@ -197,11 +196,3 @@ class Bubble:
         """End it."""
         for hog in self._hogs:
             hog.close()
-
-    def __enter__(self) -> Bubble:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()

@@ -103,7 +103,7 @@ def bubble_command(level: float, cores: str = "", calibration: str = "") -> list
 
 
 class BubbledNodes:
-    """`profile(k, j)` on real nodes: bubbles of level k on the first j of them while the program runs.
+    """Runs on real nodes: a bubble of its own level on each of them while the program runs.
 
     Parameters
     ----------
@@ -148,12 +148,6 @@ class BubbledNodes:
         self._launcher, self._hosts, self._app = launcher, list(hosts), list(app)
         self._n_ranks, self._bubble, self._mpirun_args = n_ranks, bubble, list(mpirun_args)
         self._settle_s, self._limit_s = settle_s, limit_s
-
-    def __call__(self, level: int, n_disturbed: int) -> float:
-        """Time of the program with bubbles of one level, s."""
-        if not 0 <= n_disturbed <= len(self._hosts):
-            raise DataError(f"there are {len(self._hosts)} nodes, got {n_disturbed} to be disturbed")
-        return self.time_s([level] * n_disturbed + [0] * (len(self._hosts) - n_disturbed))
 
     def time_s(self, levels: Sequence[float]) -> float:
         """Time of the program with a bubble of its own level on each node, 0 for none, s.

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
-from mpicoloc.cli import helping, numbers
+from mpicoloc.cli import helping
 from mpicoloc.cli.memory import bounded
 from mpicoloc.cli.numbers import count, positive, whole
 from mpicoloc.core import progress
@@ -86,10 +86,8 @@ def check_matrix_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
             raise UsageError(f"--{flag} {path}: its folder cannot be written: name another, or make it")
-    if args.propagation is not None:
-        curves_file.check_update_matrices(args.propagation)
-    if args.curves is not None:
-        curves_file.check_update(args.curves)
+    curves_file.check_update_matrices(args.propagation)
+    curves_file.check_update(args.curves)
 
 
 def fill_matrix(
@@ -160,7 +158,7 @@ def run_replay(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc.bubble import curves_file, propagation_runs
-    from mpicoloc.replay import flags as replay_flags
+    from mpicoloc.replay import scene as scenes
 
     for flag in _OF_REPLAY:
         if getattr(args, flag):
@@ -169,10 +167,10 @@ def run_replay(args: argparse.Namespace) -> int:
             )
     if args.curves is None:
         raise UsageError("--propagation needs the program's curve on one node: give --curves FILE")
-    if (n_jobs := replay_flags.count_jobs(args)) != 1:
+    if (n_jobs := scenes.count_jobs(args)) != 1:
         raise UsageError(f"--propagation is of one job, got {n_jobs}: give one trace")
     check_matrix_flags(args)
-    scene = replay_flags.scene_of(args)
+    scene = scenes.scene_of(args)
     for note in scene.notes:
         messages.note(note)
     job = scene.jobs[0]
@@ -180,7 +178,7 @@ def run_replay(args: argparse.Namespace) -> int:
     curve = curves_file.curve_of(args.curves, name)
     profile = propagation_runs.replayed_profile(scene.network, job, curve, scene.settings)
     uneven = propagation_runs.replayed_uneven(scene.network, job, curve, scene.settings)
-    rng = np.random.default_rng(numbers.parse("--random-state", args.random_state, numbers.whole(0)))
+    rng = np.random.default_rng(args.random_state)
     return fill_matrix(args, name, job.n_hosts, profile, uneven, rng)
 
 

@@ -16,10 +16,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import t as students_t
 
 from mpicoloc import messages
-from mpicoloc.bubble import calibrate, shutters
+from mpicoloc.bubble import calibrate, shutters, turns
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.hogs import Bubble, Hog, take_turns
@@ -30,6 +29,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
+from mpicoloc.measure.statistics import welch
 from mpicoloc.profile import profiles
 
 TURN_S, GUARD_S = 0.15, 0.03
@@ -67,15 +67,13 @@ def score(
     Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended before
     enough was seen.
     """
-    hog = Hog(setup.probe_cpu, setup.calibration.probe.working_set_bytes)
-    try:
-        hog.set(setup.calibration.probe)
+    probe = setup.calibration.probe
+    with contextlib.closing(Hog(setup.probe_cpu, probe.working_set_bytes)) as hog:
+        hog.set(probe)
         with Application(command, setup.app_cpus, env, to_stderr=to_stderr) as app:
-            turns = _stopped_in_turns(app, setup.seconds, rng)
+            taken = _stopped_in_turns(app, setup.seconds, rng)
             exit_code = app.end()
-        found = _probe_slowdowns(hog.progress(), turns.without_beginnings(GUARD_S))
-    finally:
-        hog.close()
+        found = _probe_slowdowns(hog.progress(), taken.without_beginnings(GUARD_S))
     if exit_code:
         raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
     if 1.0 not in found and exit_code is None:
@@ -98,10 +96,10 @@ def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator
     return take_turns(apply, [1.0], TURN_S, app.has_ended, rng, seconds, "measuring the score")
 
 
-def _probe_slowdowns(progress: Progress, turns: Turns) -> Mapping[float, Estimate]:
+def _probe_slowdowns(progress: Progress, taken: Turns) -> Mapping[float, Estimate]:
     """Of turns in which nobody else had the probe's processor, or else of all."""
-    found = slowdowns(progress, turns, QUIET_FRAC)
-    if not found and (found := slowdowns(progress, turns)):
+    found = slowdowns(progress, taken, QUIET_FRAC)
+    if not found and (found := slowdowns(progress, taken)):
         messages.note("other programs ran on the probe's processor: they are part of this score")
     return found
 
@@ -123,14 +121,10 @@ def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, E
 
 def _ratio(beside: np.ndarray, alone: np.ndarray) -> Estimate:
     """Ratio of the means of two samples of logarithms."""
-    value = float(beside.mean() - alone.mean())
-    parts = np.array([sample.var(ddof=1) / len(sample) for sample in (beside, alone)])
-    freedom = np.array([len(beside) - 1, len(alone) - 1])
-    total = float(parts.sum())
-    half = 0.0
-    if total > 0:
-        half = math.sqrt(total) * float(students_t.ppf(0.975, total**2 / float(np.sum(parts**2 / freedom))))
-    return Estimate(math.exp(value), math.exp(value - half), math.exp(value + half), len(beside), "1", METHOD)
+    difference = welch(alone, beside)
+    half = difference.half_width()
+    value, low, high = (math.exp(difference.value + sign * half) for sign in (0, -1, 1))
+    return Estimate(value, low, high, len(beside), "1", METHOD)
 
 
 IN_SHUTTERS, WHOLE_RUNS = WAYS = "counts", "whole runs"
@@ -192,7 +186,8 @@ def sensitivity(
                 )
             if reason:
                 messages.note(f"no curve by counts ({reason}): whole runs of {app[0]} are compared")
-            way, curve = WHOLE_RUNS, _curve(name, wall_slowdowns(run.beside_each_level(rng)))
+            way = WHOLE_RUNS
+            curve = turns.curve(name, wall_slowdowns(run.beside_each_level(rng)))
     _note_falls(curve)
     return Suffered(curve, way)
 
@@ -260,7 +255,7 @@ class _Runs:
         walls_s: dict[float, list[float]] = {level: [] for level in settings}
         order = rng.permutation([*settings] * self._setup.n_repeats).tolist()
         n_bytes = max(one.working_set_bytes for one in settings.values())
-        with Bubble(self._setup.bubble_cpus, n_bytes) as bubble:
+        with contextlib.closing(Bubble(self._setup.bubble_cpus, n_bytes)) as bubble:
             for level in progress.steps(order, "running", unit="runs"):
                 bubble.set(settings[level])
                 walls_s[level].append(self._time_one_run())
@@ -285,13 +280,6 @@ def _wait(app: Application, seconds: float) -> None:
         while now_s < begin_s + seconds and not app.wait(min(1.0, begin_s + seconds - now_s)):
             before_s, now_s = now_s, time.monotonic()
             advance(now_s - before_s)
-
-
-def _curve(name: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
-    rows = [(1.0, 1.0, 1.0), *((one.value, one.low, one.high) for one in found.values())]
-    slowdown, low, high = np.array(rows).T
-    levels = np.array([0.0, *found])
-    return SensitivityCurve(name, levels, slowdown, low, high, sum(one.n for one in found.values()))
 
 
 def _note_falls(curve: SensitivityCurve) -> None:

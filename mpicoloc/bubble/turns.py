@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicoloc.core.arrays import Bools, Floats
+from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
@@ -150,6 +151,14 @@ def slowdowns(
                 steady_slowdown_of(of_level) if is_steady else slowdown_of(of_level, busy_s[chosen])
             )
     return found
+
+
+def curve(program: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
+    """A program's curve from its slowdown at each level above 0, in their order."""
+    rows = [(1.0, 1.0, 1.0), *((one.value, one.low, one.high) for one in found.values())]
+    slowdown, low, high = np.array(rows).T
+    levels = np.array([0.0, *found])
+    return SensitivityCurve(program, levels, slowdown, low, high, sum(one.n for one in found.values()))
 
 
 def rising(values: Floats) -> Floats:

@@ -18,6 +18,7 @@ run: `mpicoloc run --bubble 0.3`. `collect` adds up what their profiles say.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -60,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibrating.add_argument(
         "--probe-core", metavar="CPU", help="processor of the probe (default: the first other)"
     )
-    calibrating.add_argument("--seconds", metavar="S", default="120", help="time that it takes (default 120)")
+    calibrating.add_argument(
+        "--seconds", metavar="S", type=positive, default=120.0, help="time that it takes (default 120)"
+    )
     _add_seed(calibrating)
     _add_json(calibrating)
     levels = _action(actions, "levels", _levels, "print what a bubble of each level does here")
@@ -213,7 +216,7 @@ def _run(args: argparse.Namespace) -> int:
         )
         return 0
     end_s = None if seconds is None else time.monotonic() + seconds
-    with hogs.Bubble(cpus, setting.working_set_bytes, is_reporting=False) as bubble:
+    with contextlib.closing(hogs.Bubble(cpus, setting.working_set_bytes, is_reporting=False)) as bubble:
         bubble.set(setting)
         while bubble.is_alive() and (end_s is None or time.monotonic() < end_s):
             time.sleep(0.1)
@@ -229,8 +232,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
 
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
-    if args.curves:
-        curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # before minutes of measuring
     rng = np.random.default_rng(args.seed)
     suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
     curve, way = suffered.curve, suffered.way
@@ -270,8 +272,7 @@ def _score(args: argparse.Namespace) -> int:
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibrate.read_file(args.calibration)
     setup = sensitivity.ScoreSetup(calibration, probe[0], _app_cpus(args, probe[:1]), args.seconds)
-    if args.curves:
-        curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # before minutes of measuring
     rng = np.random.default_rng(args.seed)
     found = sensitivity.score(app, os.environ, setup, rng, to_stderr=args.json)
     name = _name(args, app)
@@ -288,8 +289,7 @@ def _collect(args: argparse.Namespace) -> int:
     from mpicoloc.core.features import program_name
     from mpicoloc.profile import profiles
 
-    if args.curves:
-        curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:
         try:

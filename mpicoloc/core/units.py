@@ -109,23 +109,6 @@ def link_rate(capacity_bps: float) -> str:
     return f"{value:.4g} {_PREFIXES[i_prefix]}bit/s"
 
 
-def parse_bytes(flag: str, text: str, least: int = 0, most: int = 10**24) -> int:
-    """The value of a verb's flag: a number of bytes in [least, most] like 65536, 64KiB or 1.5MB.
-
-    Raises `UsageError` if it is no such number.
-    """
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
-    if match is None:
-        raise UsageError(f"{flag} must be a number of bytes, like 65536, 64KiB or 1.5MB, got {text!r}")
-    prefix = match[2] or ""
-    step = 1024 if prefix.endswith("i") else 1000
-    n_bytes = round(float(match[1]) * step ** " kMG".index(prefix[:1].replace("K", "k") or " "))
-    if not least <= n_bytes <= most:
-        bound = f"least {least:,}" if n_bytes < least else f"most {most:,}"
-        raise UsageError(f"{flag} must be at {bound}, got {text}")
-    return n_bytes
-
-
 def byte_unit(most: float) -> tuple[float, str]:
     """The unit for numbers of bytes up to `most`: its size in bytes, and its name."""
     _, i_unit = _scaled(most, 1024, len(_BYTES))

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
-import errno
 import importlib
 import json
 import os
 import platform
 import shutil
 import signal
-import struct
 import sys
 import tempfile
 import time
 from typing import NamedTuple
 
 from mpicoloc import config
+from mpicoloc.core.number_lists import parse_cpus
 from mpicoloc.errors import MpicolocError
 from mpicoloc.job import launcher, target
 from mpicoloc.pmpi import paths
@@ -39,65 +37,23 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-KILLED = -1
-_PR_SET_DUMPABLE = 4
-_PERF_SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319}
 _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 def counters() -> Finding:
-    """Hardware counters for the meter `ipc`: instructions of this process in user mode."""
-    number = open_counter()
-    if number == 0:
+    """Hardware counters for the meter `ipc`."""
+    try:
+        contract = importlib.import_module("mpicoloc.pmpi.contract")
+    except (ImportError, MpicolocError) as error:
+        return Finding("PMU", "note", f"not tried: {error}")
+    reason = contract.why_no_counters()
+    if not reason:
         return Finding("PMU", "ok", "hardware counters work: meter ipc, and events over the whole run")
-    fallback = "jobs are measured by meter burst"
-    if number == KILLED:
-        text = f"a filter of system calls (seccomp) kills who asks for hardware counters; {fallback}"
-        remedy = "in a container allow perf_event_open"
-    elif number in (errno.EACCES, errno.EPERM):
-        text = f"hardware counters are forbidden; {fallback}"
+    if reason.startswith("perf_event_open"):
         remedy = f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open"
-    else:
-        text = f"no hardware counters ({os.strerror(number)}); jobs are measured by meters count and burst"
-        remedy = "a virtual machine needs its host to pass the PMU on"
-    return Finding("PMU", "note", text, remedy)
-
-
-def open_counter() -> int:
-    """Try to count instructions in user mode; 0, the error number, or KILLED.
-
-    In a child, as ranks do (`mc_proc_survives`): a filter may end the process that makes the call.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        number = errno.ENOSYS
-        try:
-            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core file of it
-            number = _try_to_count()
-        finally:
-            os._exit(number)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code if code >= 0 else KILLED
-
-
-def _try_to_count() -> int:
-    syscall_number = _PERF_SYSCALL.get(platform.machine())
-    if syscall_number is None:
-        return errno.ENOSYS
-    attributes = bytearray(128)
-    exclude_kernel_and_hypervisor = 1 << 5 | 1 << 6
-    struct.pack_into("<IIQ", attributes, 0, 0, len(attributes), 1)  # PERF_TYPE_HARDWARE, instructions
-    struct.pack_into("<Q", attributes, 40, exclude_kernel_and_hypervisor)
-    libc = ctypes.CDLL(None, use_errno=True)
-    buffer = (ctypes.c_char * len(attributes)).from_buffer(attributes)
-    arguments = [ctypes.c_long(n) for n in (0, -1, -1, 0)]
-    opened = libc.syscall(ctypes.c_long(syscall_number), buffer, *arguments)
-    if opened < 0:
-        return ctypes.get_errno()
-    os.close(opened)
-    return 0
+        return Finding("PMU", "note", f"{reason}; jobs are measured by meter burst", remedy)
+    remedy = "a virtual machine needs its host to pass the PMU on"
+    return Finding("PMU", "note", f"{reason}; jobs are measured by meters count and burst", remedy)
 
 
 def paranoid() -> Finding:
@@ -290,8 +246,7 @@ def _threads_per_core() -> int:
             text = file.read().strip()
     except OSError:
         return 1
-    ranges = [part.split("-") for part in text.split(",")]
-    return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+    return len(parse_cpus(text))
 
 
 def real_time_signals() -> Finding:

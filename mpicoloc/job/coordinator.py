@@ -125,8 +125,7 @@ def _let_go(kept: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    _schedule(os.SCHED_BATCH)
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(COMMAND_NAME)
 
@@ -389,12 +388,21 @@ def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> Non
             member.sleep_through()
             _leave(member)
     except _Stopped:
-        _leave_now()  # the launcher kills everybody: the keeper writes what there is
+        sys.stderr.flush()
+        os._exit(0)  # the launcher kills everybody: the keeper writes what there is
 
 
 def _leave(member: Membership) -> None:
-    with _only_idle_time():
-        member.leave()
+    """MPI_Finalize may spin until the last rank is there: only on processors nobody wants."""
+    _schedule(os.SCHED_IDLE)
+    member.leave()
+    _schedule(os.SCHED_OTHER)
+
+
+def _schedule(policy: int) -> None:
+    """Have this process scheduled so, if that is allowed."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
 def _n_ranks() -> int:
@@ -410,11 +418,6 @@ def _load_mpi() -> Any:
     from mpi4py import MPI
 
     return MPI
-
-
-def _leave_now() -> NoReturn:
-    sys.stderr.flush()
-    os._exit(0)
 
 
 @contextlib.contextmanager
@@ -440,16 +443,6 @@ def _guarded(function: Any, *arguments: Any) -> Any:
     except Exception as error:
         print_to_stderr(f"coordinator: {type(error).__name__}: {error}")
     return None
-
-
-@contextlib.contextmanager
-def _only_idle_time() -> Iterator[None]:
-    """MPI_Finalize may spin until the last rank is there: only on processors nobody wants."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    yield
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _watch(key: str, member: Membership) -> Ranks | None:

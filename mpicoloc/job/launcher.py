@@ -97,7 +97,8 @@ def identify(path: str) -> Launcher | None:
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,
-            env=_quiet_environment(),
+            # Without our library and the ranks' variables: the question is put to the launcher alone.
+            env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -109,13 +110,6 @@ def identify(path: str) -> Launcher | None:
     if "HYDRA" in text or "Intel(R) MPI" in text:
         return Launcher(path, "mpich", version, int(number.group(1)) if number else 0)
     return None
-
-
-def _quiet_environment() -> dict[str, str]:
-    """Without our library and the ranks' variables: the question is put to the launcher alone."""
-    return {
-        name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")
-    }
 
 
 def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list[str]:
@@ -223,7 +217,7 @@ def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> t
     n_looks = 0
     try:
         while not end.poll(LOOK_MS) and n_looks < N_LOOKS:
-            n_looks = n_looks + 1 if may_hang() and not _has_children(child.pid) else 0
+            n_looks = n_looks + 1 if may_hang() and child.pid not in children_by_parent() else 0
     finally:
         os.close(handle)
     hung = child.poll() is None and n_looks >= N_LOOKS
@@ -232,11 +226,12 @@ def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> t
     return child.wait(), hung
 
 
-def _has_children(parent: int) -> bool:
-    """Whether a child of the process lives."""
+def children_by_parent() -> dict[int, list[int]]:
+    """The processes that live, by their parents."""
+    children: dict[int, list[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
-            state, its_parent = file.read().rpartition(")")[2].split()[:2]
-            if int(its_parent) == parent and state not in "ZX":
-                return True
-    return False
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                children.setdefault(int(parent), []).append(int(pid))
+    return children

@@ -17,6 +17,7 @@ from mpicoloc import config
 from mpicoloc.errors import MpicolocError
 from mpicoloc.job import init_barrier
 from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.profile import machine
 from mpicoloc.profile.rank_table import is_running
 
 _NAME = re.compile(
@@ -56,28 +57,28 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
     Result: in the order of their keys. Files that cannot be read, of another version of mpicoloc or of other
     users are not among them, nor are boards: see `boards`. Raises `OSError` if the folder cannot be read.
     """
-    files = _files(folder, key)
-    if not files:
+    jobs = files(folder, key)
+    if not jobs:
         return []
-    words = _words_of_processes()
-    gone = {k: paths for k, paths in files.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
+    # All arguments and environment entries of the processes that this user may look into.
+    words = set().union(*map(_words_of, _pids()))
+    gone = {k: paths for k, paths in jobs.items() if not _is_named(k, words) and _is_over(paths, quiet_s)}
     return [Leftover(k, tuple(paths)) for k, paths in gone.items()]
 
 
 def boards(folder: str) -> list[Leftover]:
     """Boards of this user in `folder`, of any version of mpicoloc, with no living job on them."""
-    found = []
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
+    paths = {name: os.path.join(folder, name) for name in sorted(os.listdir(folder))}
+    return [Leftover(name, (path,)) for name, path in paths.items() if _is_board_over(name, path)]
+
+
+def _is_board_over(name: str, path: str) -> bool:
+    """Whether a file is a board of this user with no living job on it."""
+    with contextlib.suppress(MpicolocError, OSError):
         if _BOARD.fullmatch(name) and shared_files.is_own_file(path):
-            with contextlib.suppress(MpicolocError):
-                if contract.n_on_board(path, QUIET_S) == 0:
-                    found.append(Leftover(name, (path,)))
-        elif name == _OLD_BOARD and shared_files.is_own_file(path):
-            with contextlib.suppress(OSError):
-                if _is_old_board_over(path):
-                    found.append(Leftover(name, (path,)))
-    return found
+            return contract.n_on_board(path, QUIET_S) == 0
+        return name == _OLD_BOARD and shared_files.is_own_file(path) and _is_old_board_over(path)
+    return False
 
 
 def foreign_boards(folder: str) -> list[str]:
@@ -104,14 +105,8 @@ def _is_old_board_over(path: str) -> bool:
 
 
 def _owner(pid: str) -> int:
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
-        return int(pid) << 32 | int(file.read().rpartition(")")[2].split()[19]) & 0xFFFFFFFF
-    return -1
-
-
-def files(folder: str) -> dict[str, list[str]]:
-    """Files in `folder` of this user's jobs, ended or not, by their keys."""
-    return _files(folder, None)
+    fields = machine.stat_fields(pid)
+    return int(pid) << 32 | int(fields[19]) & 0xFFFFFFFF if fields else -1
 
 
 def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
@@ -135,19 +130,15 @@ def _rank_of(path: str) -> int:
     return 0
 
 
-def _files(folder: str, key: str | None) -> dict[str, list[str]]:
-    files: dict[str, list[str]] = {}
+def files(folder: str, key: str | None = None) -> dict[str, list[str]]:
+    """Files in `folder` of this user's jobs, or of one of them, ended or not, by their keys."""
+    found: dict[str, list[str]] = {}
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
         path = os.path.join(folder, name)
         if match and key in (None, match[1]) and shared_files.is_own_file(path):
-            files.setdefault(match[1], []).append(path)
-    return files
-
-
-def _words_of_processes() -> set[bytes]:
-    """All arguments and environment entries of the processes that this user may look into."""
-    return set().union(*map(_words_of, _pids()))
+            found.setdefault(match[1], []).append(path)
+    return found
 
 
 def _pids() -> list[str]:

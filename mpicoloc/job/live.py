@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +17,12 @@ import numpy as np
 from rich.live import Live
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract
+from mpicoloc.profile import machine
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
 from mpicoloc.show.table import Column, console, interval, listing
@@ -96,29 +97,11 @@ def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
     )
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _cores(cores: Sequence[int]) -> str:
-    """As ranges: 0-3,8."""
-    ranges: list[list[int]] = []
-    for core in cores:
-        if ranges and core == ranges[-1][1] + 1:
-            ranges[-1][1] = core
-        else:
-            ranges.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-
-
 _COLUMNS = (
     Column("job", "id", is_name=True),
-    Column("user", "uid", _user, left_out=5),
+    Column("user", "uid", machine.user, left_out=5),
     Column("ranks", "n_ranks", left_out=8),
-    Column("cores", form=_cores, is_name=True, left_out=1),
+    Column("cores", form=format_cpus, is_name=True, left_out=1),
     Column("time", "age_s", seconds, left_out=7),
     Column("slowdown", form=".3f"),
     Column("95 %", "slowdown", interval, left_out=4, missing=""),

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from mpicoloc import config, messages
 from mpicoloc.cli import numbers
-from mpicoloc.cli.numbers import count
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
@@ -189,7 +188,9 @@ _FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
-    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", help="ranks of the application")
+    parser.add_argument(
+        "-n", "-np", dest="n_ranks", metavar="N", type=numbers.count, help="ranks of the application"
+    )
     flags.add_first(parser)
     group = parser.add_argument_group(
         "advanced", "Each option whose variable is named may also be given by that, in the environment."
@@ -211,7 +212,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--nodes",
-        type=count,
+        type=numbers.count,
         default=1,
         metavar="N",
         help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
@@ -227,8 +228,10 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
+    if args.n_ranks is None:
+        raise UsageError("-n N is missing: how many ranks shall the application have?")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
-    programs = _programs(_number_of_ranks(args.n_ranks), app)
+    programs = _programs(args.n_ranks, app)
     _refuse_hidden_programs(args, programs)
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
@@ -278,7 +281,7 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
                 "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )
-        programs.append(_Program(_number_of_ranks(part[1]), part[2:]))
+        programs.append(_Program(numbers.parse(part[0], part[1], numbers.count), part[2:]))
     return programs
 
 
@@ -323,12 +326,6 @@ def _option_words(args: argparse.Namespace) -> list[str]:
     """The options of this call as flags of `mpicoloc.wrap`."""
     given = flags.given(args)
     return [f"{row.flag}={given[row.key]}" for row in config.OPTIONS if given[row.key] is not None]
-
-
-def _number_of_ranks(text: str | None) -> int:
-    if text is None:
-        raise UsageError("-n N is missing: how many ranks shall the application have?")
-    return numbers.parse("-n", text, numbers.count)
 
 
 def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:

@@ -257,18 +257,15 @@ def check_each(
     cases: Sequence[Case],
     check: Callable[[argparse.Namespace], object],
     drawn: str,
-    check_drawn: Callable[[argparse.Namespace], object] | None = None,
 ) -> None:
     """Refuse before the first simulation what one of them cannot be made of.
 
     What is drawn is as good for one random state as for another, so `check` is called once for the cases that
-    differ in that flag only, which is `drawn`. `check_drawn` is called for each.
+    differ in that flag only, which is `drawn`.
     """
     checked = set()
     for case in cases:
         try:
-            if check_drawn is not None:
-                check_drawn(case.argument)
             flags = repr(sorted((name, flag) for name, flag in vars(case.argument).items() if name != drawn))
             if flags not in checked:
                 check(case.argument)

@@ -14,7 +14,7 @@ from mpicoloc.pmpi import paths as pmpi_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import NamedTuple
 else:
     from mpicoloc.core.record import NamedTuple
@@ -140,13 +140,19 @@ def script_interpreter(file: str) -> str | None:
 
 def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
     """MPI of the first of these words that is an MPI program."""
-    for word in words:
-        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
-        if path and os.path.isfile(path) and os.access(path, os.X_OK):
-            linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
-            if linked is not None:
-                return linked
+    for _, path in _programs(words, env):
+        linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
+        if linked is not None:
+            return linked
     return None
+
+
+def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Place and file of each word that is a program."""
+    for i, word in enumerate(words):
+        path = word if "/" in word else elf.which(word, env.get("PATH"))
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            yield i, path
 
 
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
@@ -178,13 +184,11 @@ def _script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
 
     No other word is opened: it may be what the application will read.
     """
-    for i, word in enumerate(words):
-        path: str | None = word if "/" in word else elf.which(word, env.get("PATH"))
-        if path and os.path.isfile(path) and os.access(path, os.X_OK):
-            if _base(path) in _SHELLS:
-                return _text_of(_script_of_shell(words[i + 1 :]))
-            if text := _text_of(path):
-                return text
+    for i, path in _programs(words, env):
+        if _base(path) in _SHELLS:
+            return _text_of(_script_of_shell(words[i + 1 :]))
+        if text := _text_of(path):
+            return text
     return ""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
 from mpicoloc.measure.cycles import Array, Cells, Strata, cells_of, strata_of
 
@@ -45,12 +46,17 @@ _MANY_KINDS = 2000
 
 
 @dataclass(frozen=True)
-class Matched:
-    """Result of `matched`; `slowdown` is None when `reason` says why."""
+class PhaseSlowdown:
+    """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why.
+
+    `alternatives` are what other estimators say, `meters` the results of all that were asked.
+    """
 
     slowdown: Estimate | None
     reason: str = ""
     coverage_frac: float | None = None
+    alternatives: tuple[Estimate, ...] = ()
+    meters: tuple[MeterResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class ThreadSlowdowns:
     high: Array
 
 
-def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Generator) -> Matched:
+def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Generator) -> PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo, from the cycles seen in both phases.
 
     Parameters
@@ -79,31 +85,31 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
     Returns
     -------
-    Matched
+    PhaseSlowdown
         With a 95 % interval, or with the reason why there is none.
     """
     if n_windows < MIN_SHUTTERS:
-        return Matched(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
+        return PhaseSlowdown(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
     cells = cells_of(cycles, n_windows)
     n_solo = cells.n_solo.sum(axis=1)
     n_cycles = int(n_solo[cells.n_corun.sum(axis=1) > 0].sum())
     if n_cycles < MIN_CYCLES:
-        return Matched(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
+        return PhaseSlowdown(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
     strata, groups = strata_of(cells), _used_groups(cells)
     if groups.n_groups < 2:
-        return Matched(None, "all cycles ended in one shutter in sixteen")
+        return PhaseSlowdown(None, "all cycles ended in one shutter in sixteen")
     cut_weight, min_half = _best_cut_weight(groups, strata, window_s)
     all_once = groups.weighted_sums(np.ones((1, groups.n_groups)))
     estimate = pooled_slowdowns(all_once, strata, window_s, cut_weight)
     coverage = 1.0 - float(estimate.prior_frac[0, 0])
     if coverage < MIN_COVERAGE:
         why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
-        return Matched(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
+        return PhaseSlowdown(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
     value, low, high = _interval(groups, strata, window_s, cut_weight, min_half, rng)
     if np.log(high / low) > 2 * MAX_HALF_WIDTH:
         why = f"cycles are too uneven or rare: the interval's ends differ by a factor of {high / low:.1f}"
-        return Matched(None, why, coverage)
-    return Matched(Estimate(value, low, high, n_windows, "1", METHOD), "", coverage)
+        return PhaseSlowdown(None, why, coverage)
+    return PhaseSlowdown(Estimate(value, low, high, n_windows, "1", METHOD), "", coverage)
 
 
 def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdowns:

@@ -5,14 +5,14 @@ Equations, assumptions and measured errors: docs/explain/estimators.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import Table
-from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.burst import PhaseSlowdown, t_quantile
 from mpicoloc.measure.count_paces import Paces, paces
 
 # The pace in co-run from all of the time between shutters, where MPI calls tell it.
@@ -94,16 +94,7 @@ MODEL_ERROR = 0.005
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Result of `slowdown`; `slowdown` is None when `reason` says why."""
-
-    slowdown: Estimate | None
-    reason: str = ""
-    coverage_frac: float | None = None
-
-
-def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Counted:
+def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo, from counts of places in shutters and before them.
 
     Result: with a 95 % interval, or with the reason why there is none.
@@ -130,21 +121,23 @@ def _without_beginning(found: Paces) -> Paces:
     return found.select(chosen) if chosen.sum() >= MIN_SHUTTERS else found
 
 
-def _estimate(found: Paces) -> Counted:
+def _estimate(found: Paces) -> PhaseSlowdown:
     """Slowdown with interval."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
-        return Counted(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
+        return PhaseSlowdown(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
     near_frac = found.near_s[:, 0] / (found.near_s + found.far_s)[:, 0]
     coverage = float((found.share_s * near_frac)[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
-        return Counted(None, why, coverage)
+        return PhaseSlowdown(None, why, coverage)
     value, deviation, measured_frac = _mean_slowdown(found, is_seen, MIN_CERTAIN / coverage)
     coverage *= measured_frac
     if not (np.isfinite(value) and value > 0):
-        return Counted(None, "the counted places were passed inside shutters only, or outside them", coverage)
+        return PhaseSlowdown(
+            None, "the counted places were passed inside shutters only, or outside them", coverage
+        )
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
     far = (1 - coverage) / np.exp(ratio)
@@ -153,9 +146,9 @@ def _estimate(found: Paces) -> Counted:
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
-        return Counted(None, f"the counted places are passed too unevenly: {wide}", coverage)
+        return PhaseSlowdown(None, f"the counted places are passed too unevenly: {wide}", coverage)
     low, high = value * np.exp(-half), value * np.exp(half)
-    return Counted(Estimate(value, low, high, n_shutters, "1", METHOD), "", coverage)
+    return PhaseSlowdown(Estimate(value, low, high, n_shutters, "1", METHOD), "", coverage)
 
 
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import UNIT_SITE, VERDICTS, Table, text, valid_shutters
 from mpicoloc.measure import burst
+from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 
 Tables = Mapping[str, Table]
@@ -20,17 +20,6 @@ RANKS_WAIT_DIFFERENTLY = (
 )
 MUCH_WIDER = 3.0
 """Counts stand back if their interval is so many times as wide as that of bursts, which holds less often."""
-
-
-@dataclass(frozen=True)
-class CorunSlowdown:
-    """Slowdown of the co-run phase, or why there is none; and the results of the other estimators."""
-
-    slowdown: Estimate | None
-    alternatives: tuple[Estimate, ...] = ()
-    reason: str = ""
-    coverage_frac: float | None = None
-    meters: tuple[MeterResult, ...] = ()
 
 
 def weakest_meter(nodes: Table) -> tuple[str, str]:
@@ -43,7 +32,7 @@ def weakest_meter(nodes: Table) -> tuple[str, str]:
 
 def corun_slowdown(
     meter: str, tables: Tables, slowdowns: RankSlowdowns, rng: np.random.Generator
-) -> CorunSlowdown:
+) -> PhaseSlowdown:
     """Slowdown of the co-run phase; `meter`: the weakest of the nodes, `tables`: those of critical ranks.
 
     Units of work that the application marks come before all meters.
@@ -61,11 +50,12 @@ def corun_slowdown(
     by_units = _by_units(cycles, shutters, slowdowns, rng)
     if by_units is not None:
         beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
-        found = CorunSlowdown(by_units.slowdown, beside, "", by_units.coverage_frac)
+        found = dataclasses.replace(by_units, alternatives=beside)
     elif meter == "none":
-        found = CorunSlowdown(None, (), f"no meter: {_no_meter_reason(nodes)}")
+        reasons = filter(None, map(text, nodes["meter_reason"]))
+        found = PhaseSlowdown(None, f"no meter: {next(reasons, 'switched off')}")
     elif meter == "burst":
-        found = CorunSlowdown(by_burst.slowdown, (), by_burst.reason, by_burst.coverage_frac)
+        found = by_burst
     else:
         was_chosen = any(text(node["meter_reason"]).startswith("option meter is") for node in nodes)
         found = choose(tried[-1], counted, by_burst, was_chosen)
@@ -73,8 +63,8 @@ def corun_slowdown(
 
 
 def choose(
-    of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: burst.Matched, was_chosen: bool
-) -> CorunSlowdown:
+    of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: PhaseSlowdown, was_chosen: bool
+) -> PhaseSlowdown:
     """The number of the meter `count` or `ipc`, or that of bursts.
 
     `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. All meters
@@ -89,12 +79,12 @@ def choose(
         # A program that waits in loops of its own counts instructions without progress; bursts see through.
         is_burst_better = not was_chosen
     if of_burst is not None and is_burst_better:
-        return CorunSlowdown(of_burst, counted, "", coverage_frac)
+        return dataclasses.replace(by_burst, alternatives=counted)
     bursts = () if of_burst is None else (of_burst,)
     if of_meter.slowdown is None:
-        return CorunSlowdown(None, counted + bursts, of_meter.reason, coverage_frac)
+        return PhaseSlowdown(None, of_meter.reason, coverage_frac, counted + bursts)
     covered = None if of_meter.meter == "count" else coverage_frac
-    return CorunSlowdown(of_meter.slowdown, counted[1:] + bursts, "", covered)
+    return PhaseSlowdown(of_meter.slowdown, "", covered, counted[1:] + bursts)
 
 
 def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
@@ -105,7 +95,7 @@ def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
 
 def _by_units(
     cycles: Table, shutters: Table, slowdowns: RankSlowdowns, rng: np.random.Generator
-) -> burst.Matched | None:
+) -> PhaseSlowdown | None:
     """From the units of work that the application marks; None: there are none, or they tell nothing."""
     units = cycles[cycles["from_site"] == UNIT_SITE]
     if not len(units):
@@ -166,7 +156,7 @@ def counting_frac(tables: Tables) -> float:
     return min(n_during * pass_ns(tables) / time_ns, 0.5)
 
 
-def _without_counting(found: burst.Matched, frac: float) -> burst.Matched:
+def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
     """Bursts in shutters last longer by what counting takes; co-run ones are nearly all without it."""
     one = found.slowdown
     if one is None or frac == 0.0:
@@ -175,7 +165,7 @@ def _without_counting(found: burst.Matched, frac: float) -> burst.Matched:
     return dataclasses.replace(found, slowdown=dataclasses.replace(one, value=value, low=low, high=high))
 
 
-def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.Matched:
+def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> PhaseSlowdown:
     """The matched estimate; if valid shutters are too few, its reason names the verdicts of the others."""
     n_windows, window_s = burst.valid_windows(shutters)
     result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
@@ -184,9 +174,5 @@ def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> burst.
         refused = ", ".join(
             f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
         )
-        return burst.Matched(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+        return PhaseSlowdown(None, result.reason + (f" (not valid: {refused})" if refused else ""))
     return result
-
-
-def _no_meter_reason(nodes: Table) -> str:
-    return next((text(reason) for reason in nodes["meter_reason"] if text(reason)), "switched off")

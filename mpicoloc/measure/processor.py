@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.tables import Table
 
 ALONE = "alone"
@@ -16,6 +17,15 @@ NOTABLE_FRAC = 0.05
 """Run delay, as part of the time ready to run, from which a note is made. Kernel threads and daemons take the
 processor from every job now and then, and runs of one program differ by some per cent anyway. A process that
 shares its processor with one other loses half of the time."""
+
+
+def slowdown_words(slowdown: Estimate | None) -> str:
+    """A job's slowdown in a few words."""
+    if slowdown is None:
+        return "not measured"
+    if slowdown.method == ALONE:
+        return ALONE_WORDS
+    return f"{slowdown.value:.3f} ({slowdown.low:.3f} to {slowdown.high:.3f})"
 
 
 def processor_use(ranks: Table) -> dict[str, Any]:

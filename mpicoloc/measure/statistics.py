@@ -77,7 +77,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Difference:
+class Difference:
     """Of the logarithms of two groups: its value, standard error, and degrees of freedom of that."""
 
     value: float
@@ -91,11 +91,13 @@ class _Difference:
 
     @property
     def p_value(self) -> float:
+        """Probability of a difference at least that large if the groups were alike."""
         if self.is_exact:
             return 0.0 if abs(self.value) > 1e-12 else 1.0
         return float(2 * stats.t.sf(abs(self.value) / self.error, self.freedom))
 
-    def half_width(self, confidence_frac: float) -> float:
+    def half_width(self, confidence_frac: float = CONFIDENCE) -> float:
+        """Half of its interval."""
         if self.is_exact:
             return 0.0
         return float(stats.t.ppf((1 + confidence_frac) / 2, self.freedom)) * self.error
@@ -144,7 +146,7 @@ def holm(p_values: Sequence[float]) -> tuple[Array, Array]:
     return found, alpha
 
 
-def _judged(pairs: Sequence[tuple[Comparison, _Difference | None]]) -> list[Comparison]:
+def _judged(pairs: Sequence[tuple[Comparison, Difference | None]]) -> list[Comparison]:
     """The comparisons of one quantity with the same group."""
     judged = [difference for _, difference in pairs if difference is not None]
     levels = zip(*holm([difference.p_value for difference in judged]), strict=True)
@@ -162,7 +164,7 @@ def _judged(pairs: Sequence[tuple[Comparison, _Difference | None]]) -> list[Comp
     return found
 
 
-def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Comparison, _Difference | None]:
+def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Comparison, Difference | None]:
     """The two groups, and how far they differ if anything tells how far runs scatter."""
     groups = [_numbers(before), _numbers(after)]
     first, second = (_mean(group) for group in groups)
@@ -173,7 +175,7 @@ def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Compariso
     row = replace(row, ratio=second / first)
     if any((group <= 0).any() for group in groups):
         return row, None
-    return row, _welch(*map(np.log, groups)) if min(sizes) > 1 else _by_intervals(before, after)
+    return row, welch(*map(np.log, groups)) if min(sizes) > 1 else _by_intervals(before, after)
 
 
 def _numbers(values: Values) -> Array:
@@ -187,20 +189,20 @@ def _mean(values: Array) -> float | None:
     return float(np.exp(np.log(values).mean()) if (values > 0).all() else values.mean())
 
 
-def _welch(before: Array, after: Array) -> _Difference:
+def welch(before: Array, after: Array) -> Difference:
     """Of the means; degrees of freedom by Welch and Satterthwaite."""
     parts = np.array([group.var(ddof=1) / len(group) for group in (before, after)])
     squares = float((parts**2 / (np.array([len(before), len(after)]) - 1)).sum())
     freedom = float(parts.sum() ** 2) / squares if squares else np.inf
-    return _Difference(float(after.mean() - before.mean()), float(np.sqrt(parts.sum())), freedom)
+    return Difference(float(after.mean() - before.mean()), float(np.sqrt(parts.sum())), freedom)
 
 
-def _by_intervals(before: Values, after: Values) -> _Difference | None:
-    """As `_welch`, from the intervals of two estimates."""
+def _by_intervals(before: Values, after: Values) -> Difference | None:
+    """As `welch`, from the intervals of two estimates."""
     known = [[value for value in group if value is not None] for group in (before, after)]
     both = [group[0] for group in known if len(group) == 1 and isinstance(group[0], Estimate)]
     if len(both) < 2 or any(estimate.low <= 0 for estimate in both):
         return None
     width = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
     error = float(np.hypot(*(np.log(each.high / each.low) / (2 * width) for each in both)))
-    return _Difference(float(np.log(both[1].value / both[0].value)), error, np.inf)
+    return Difference(float(np.log(both[1].value / both[0].value)), error, np.inf)

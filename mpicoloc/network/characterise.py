@@ -25,7 +25,6 @@ from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.sharing import CommonLink, Sharing
 from mpicoloc.network.topology import placements
 from mpicoloc.network.topology.fabric import Fabric, placement_of
-from mpicoloc.network.topology.xgft import slimmed
 from mpicoloc.network.traffic.job_traffic import JobTraffic, hostnames, job_traffic
 from mpicoloc.network.utilisation import Windows, windows
 
@@ -87,7 +86,7 @@ class NetworkInput:
     ----------
     fabric : Fabric
     trees : sequence of Topology
-        The fabric's topology under each slimming (`slimmed_trees`).
+        The fabric's topology under each slimming.
     routing : str
         Name of the routes, as `routing.by_name` takes it.
     ranks_per_host : int
@@ -147,14 +146,6 @@ class Characterisation:
     cases: tuple[Case, ...]
     shared: Shared | None
     notes: tuple[str, ...]
-
-
-def slimmed_trees(topology: Topology, slimmings: Sequence[int]) -> list[Topology]:
-    """The topology under each slimming; the topology itself if there is none.
-
-    Raises `DataError` if no tree has these numbers.
-    """
-    return [slimmed(topology, slimming) for slimming in slimmings] or [topology]
 
 
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:

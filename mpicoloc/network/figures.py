@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,7 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.show.blocks import short
-from mpicoloc.show.figures import Figure, Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
-
-    from mpicoloc.show.figures import Bars
+from mpicoloc.show.figures import Bars, Figure, Row, plot
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
@@ -62,11 +57,8 @@ def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
     """Words for each case; jobs that run together are one case each, also where a profile comes twice."""
     keys = [str(i) if together else case.file for i, case in enumerate(cases)]
     jobs = _names(keys, [case.job.id for case in cases])
-    n_trees, n_placements = (
-        len({case.topology for case in cases}),
-        len({case.placement_name for case in cases}),
-    )
-    apart = n_placements > 1 and not together
+    n_trees = len({case.topology for case in cases})
+    apart = len({case.placement_name for case in cases}) > 1 and not together
     out = []
     for key, case in zip(keys, cases, strict=True):
         tree, placement = tree_name(case.topology), short(case.placement_name)
@@ -112,8 +104,6 @@ def _by_level(
     keys: Sequence[tuple[str, str]] | None = None,
 ) -> list[Bars]:
     """A panel of bars for each level; `keys` are group and series of each case, if not its own."""
-    from mpicoloc.show.figures import Bars
-
     keys = keys or [(one.group, one.series) for one in known]
     groups, names = (_unique(words) for words in zip(*keys, strict=True))
     panels = []
@@ -137,12 +127,7 @@ def _of_levels(
     """A figure with a panel for each level and a row for each case and level."""
     height = known[0].case.topology.height
     rows = [(*one.row(), level, value(one, level)) for one in known for level in range(height)]
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.panels_of_bars(picture, _by_level(known, value, keys), **look)
-
+    draw = plot("panels_of_bars", _by_level(known, value, keys), **look)
     text = f"{description} Levels L0 (hosts) to L{height - 1}; {_words(known)}."
     header = ("job_id", "topology", "placement", "level", column)
     return Figure(name, title, text, header, tuple(rows), draw, (6.0, 1.3 + 1.25 * height))
@@ -230,12 +215,7 @@ def _classes(known: Sequence[Labelled]) -> Figure:
         rows.append((*one.row(), most, utilisation.demand_class(one.case.levels)))
     order = sorted(range(len(rows)), key=lambda i: -(rows[i][3] or 0.0))  # type: ignore[operator]
     labels = [" ".join([*known[i].group.split("\n"), known[i].series]).strip() for i in order]
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.ranked(picture, labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
-
+    draw = plot("ranked", labels, [rows[i][3] for i in order], utilisation.LIMITS, utilisation.CLASSES)
     text = (
         "Largest utilisation above L0, and the class of demand by it (Jokanovic 2014, Figure 3.7); "
         f"{_words(known)}."
@@ -260,20 +240,23 @@ def _links(known: Sequence[Labelled]) -> Figure:
                 rows.append((*one.row(), one.case.routing, level, way, len(side), len(loaded), *ends))
     height, n_sides = known[0].case.topology.height, 2 * known[0].case.topology.height
     labels = [" ".join([*one.group.split("\n"), one.series]).strip() for one in known]
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        ends = [[rows[i * n_sides + k][-5:] for i in range(len(known))] for k in range(n_sides)]
-        plots.boxes(picture, labels, [(f"L{k}", ends[2 * k], ends[2 * k + 1]) for k in range(height)])
-
+    ends_of_side = [[row[-len(QUANTILES) :] for row in rows[k::n_sides]] for k in range(n_sides)]
+    levels = [(f"L{k}", *ends_of_side[2 * k : 2 * k + 2]) for k in range(height)]
     text = (
         "Bytes on the links of each level that have any: least, quartiles and most, on a logarithmic axis; "
         f"{_words(known)}, routing {known[0].case.routing}."
     )
     ends_of = [f"{word}_bytes" for word in ("least", "quarter", "median", "three_quarters", "most")]
     header = ("job_id", "topology", "placement", "routing", "level", "way", "n_links", "n_loaded", *ends_of)
-    return Figure("links", "Load of the links", text, header, tuple(rows), draw, (6.0, 1.3 + 1.4 * height))
+    return Figure(
+        "links",
+        "Load of the links",
+        text,
+        header,
+        tuple(rows),
+        plot("boxes", labels, levels),
+        (6.0, 1.3 + 1.4 * height),
+    )
 
 
 def _most_sharing(known: Sequence[Labelled]) -> Figure:
@@ -318,12 +301,7 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
     duration_s = one.case.duration_s or len(start_s) * found.window_s
     mean = float(found.in_transit_bytes.sum()) * found.window_s / duration_s
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.windows(picture, found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
-
+    draw = plot("windows", found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
     which = f"{one.job}, {one.placement}"
     text = (
         "Bytes per second that leave the subtrees of each level, and bytes on their way, in windows of "

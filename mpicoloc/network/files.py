@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import glob
 import re
 from collections.abc import Iterable
@@ -10,16 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc import config
 from mpicoloc.core.profile import Profile
+from mpicoloc.core.topology import Topology
 from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.characterise import AS_RUN, JobInput, PlacementChoice, TimedTrace
+from mpicoloc.network import routing
+from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace
 from mpicoloc.network.topology import infiniband, readers, xgft
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.network.topology.infiniband import Wiring
 from mpicoloc.network.topology.xgft import shown
 from mpicoloc.trace import times
 
+LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 _HEAD = re.compile(r"Unicast lids .* guid (0x[0-9a-fA-F]+) \((.*)\):")
 _ENTRY = re.compile(r"0x[0-9a-fA-F]+\s+([0-9]{3})\s*[:#]\s*\(?(.*?) portguid (0x[0-9a-fA-F]+):? '([^']*)'\)?")
 _ADAPTER = "Channel Adapter"
@@ -107,11 +112,51 @@ def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
         yield (dst, src, n_bytes, n) if match.group(1) == "R" else (src, dst, n_bytes, n)
 
 
-def fabric_of(topology: str, link_rate: str, up_links: str | None) -> Fabric:
+def network_of(args: argparse.Namespace) -> NetworkInput:
+    """The network as the flags of `network.flags` describe it."""
+    fabric = fabric_of(args.topology, args.link_rate, args.up_links)
+    return NetworkInput(
+        fabric,
+        _trees(args, fabric.topology),
+        args.routing,
+        args.ranks_per_host,
+        args.seed,
+        args.window_s,
+        () if args.link_rate else fabric.assumed_levels,
+        fabric.assumes_up_links and not args.slimming,
+    )
+
+
+def _trees(args: argparse.Namespace, topology: Topology) -> list[Topology]:
+    """The topology under each slimming, none of them too large."""
+    slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
+    try:
+        trees = [xgft.slimmed(topology, slimming) for slimming in slimmings] or [topology]
+    except DataError as error:
+        raise UsageError(f"--slimming {args.slimming}: {error}") from None
+    for tree in trees:
+        routing.check_links(tree)
+    return trees
+
+
+def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
+    """Profile `i` with what the flags say of it."""
+    given, n = args.placement or [], len(args.files)
+    if n > 1 and len(given) not in (0, 1, n):
+        raise UsageError(
+            f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
+        )
+    if args.monitoring and n > 1:
+        raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
+    names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
+    duration_s = args.duration_s or profile.job.wall_s or None
+    return job_input(file, profile, placements_of(names, fabric), duration_s, args.monitoring)
+
+
+def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network of a notation or a file."""
-    if xgft.is_notation(topology):
-        return readers.fabric_of_text(topology, "--topology", link_rate, up_links)
-    return readers.fabric_of_text(_contents(topology), topology, link_rate, up_links)
+    text, source = (topology, "--topology") if xgft.is_notation(topology) else (_contents(topology), topology)
+    return readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
 
 
 def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:

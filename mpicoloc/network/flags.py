@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from mpicoloc import config
 from mpicoloc.cli import numbers
-from mpicoloc.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from mpicoloc.core.profile import Profile
-    from mpicoloc.core.topology import Topology
-    from mpicoloc.network.characterise import JobInput, NetworkInput
-    from mpicoloc.network.topology.fabric import Fabric
 
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
@@ -41,7 +33,9 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
     """What some placements need."""
-    parser.add_argument("--ranks-per-host", metavar="N", default="1", help="for placements Fk and RF (1)")
+    parser.add_argument(
+        "--ranks-per-host", type=numbers.count, metavar="N", default=1, help="for placements Fk and RF (1)"
+    )
 
 
 def add_fabric(parser: argparse.ArgumentParser) -> None:
@@ -71,58 +65,3 @@ def add_routes(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time in which the job sent its bytes (default: its run time)",
     )
-
-
-def network_of(args: argparse.Namespace) -> NetworkInput:
-    """The network as the flags describe it."""
-    from mpicoloc.network import files
-    from mpicoloc.network.characterise import NetworkInput
-    from mpicoloc.network.topology import readers
-
-    fabric = files.fabric_of(args.topology, args.link_rate or LINK_RATE, args.up_links)
-    per_host, *more = readers.whole_numbers("--ranks-per-host", args.ranks_per_host)
-    if more:
-        raise UsageError(f"--ranks-per-host must be one whole number above 0, got {args.ranks_per_host!r}")
-    return NetworkInput(
-        fabric,
-        _trees(args, fabric),
-        args.routing,
-        per_host,
-        args.seed,
-        args.window_s,
-        () if args.link_rate else fabric.assumed_levels,
-        fabric.assumes_up_links and not args.slimming,
-    )
-
-
-def _trees(args: argparse.Namespace, fabric: Fabric) -> list[Topology]:
-    """The topology under each slimming, none of them too large."""
-    from mpicoloc.network import routing
-    from mpicoloc.network.characterise import slimmed_trees
-    from mpicoloc.network.topology import readers
-
-    slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
-    try:
-        trees = slimmed_trees(fabric.topology, slimmings)
-    except DataError as error:
-        raise UsageError(f"--slimming {args.slimming}: {error}") from None
-    for tree in trees:
-        routing.check_links(tree)
-    return trees
-
-
-def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
-    """Profile `i` with what the flags say of it."""
-    from mpicoloc.network import files
-
-    given, n = args.placement or [], len(args.files)
-    if n > 1 and len(given) not in (0, 1, n):
-        raise UsageError(
-            f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
-        )
-    if args.monitoring and n > 1:
-        raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
-    names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
-    duration_s = args.duration_s or profile.job.wall_s or None
-    choices = files.placements_of(names, fabric)
-    return files.job_input(file, profile, choices, duration_s, args.monitoring)

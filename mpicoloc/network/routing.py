@@ -188,7 +188,7 @@ def _add_loads(
     down: list[NDArray[np.float64]],
 ) -> None:
     # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
-    src, dst, paths = (_as_int32(array) for array in (*messages[:2], route(topology, *messages[:2])))
+    src, dst, paths = (array.astype(np.int32) for array in (*messages[:2], route(topology, *messages[:2])))
     n_bytes = messages[2].astype(np.float64)
     for level in range(topology.height):
         leaves = src != dst  # numbers of subtrees of this level, not of hosts
@@ -201,10 +201,6 @@ def _add_loads(
         down[level] += np.bincount(dst * roots + copy, weights, len(down[level]))
         width = np.int32(topology.m[level])
         src, dst = src // width, dst // width
-
-
-def _as_int32(array: NDArray[np.int64]) -> NDArray[np.int32]:
-    return array.astype(np.int32)
 
 
 def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:

@@ -15,7 +15,6 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.topology import xgft
-from mpicoloc.network.utilisation import Windows
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.table import Column, console, interval, listing
 
@@ -73,17 +72,12 @@ def _case_json(case: Case) -> dict[str, Any]:
             for row in case.levels
         ],
         "most_sharing_jobs": network_sharing.most_sharing_jobs(case.topology, case.placement).tolist(),
-        "windows": _windows_json(case.windows),
-    }
-
-
-def _windows_json(found: Windows | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "window_s": found.window_s,
-        "injection_bps": found.injection_bps.tolist(),
-        "in_transit_bytes": found.in_transit_bytes.tolist(),
+        "windows": case.windows
+        and {
+            "window_s": case.windows.window_s,
+            "injection_bps": case.windows.injection_bps.tolist(),
+            "in_transit_bytes": case.windows.in_transit_bytes.tolist(),
+        },
     }
 
 
@@ -96,21 +90,12 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         output.print(_shared_table(cases, shared))
         if shared.links:
             output.print(_pairs_table(cases, shared))
-    for line in (*_remarks(cases), *_assumptions(shared)):
+    for line in _remarks(cases, shared):
         # In a pipe a line is a line.
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
-def _assumptions(shared: Shared | None) -> Iterator[str]:
-    if shared is not None and shared.slowdowns is not None:
-        yield (
-            "Slowdowns: if jobs wait for their most loaded link, links serve the hosts that send in turn, "
-            "jobs send independently of each other (bounds: never, or always at the same time), and nothing "
-            "else meets."
-        )
-
-
-def _remarks(cases: Sequence[Case]) -> Iterator[str]:
+def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
     yield "Traffic: messages, one-sided calls and collectives of the profile."
     for case in {case.file: case for case in cases}.values():
         name = escape(printable(f"job {case.job.id}"))
@@ -125,6 +110,12 @@ def _remarks(cases: Sequence[Case]) -> Iterator[str]:
         rates = sorted({cases[0].topology.capacity_bps[level] for level in assumed})
         levels = ", ".join(f"L{level}" for level in assumed)
         yield f"Assumed (set --link-rate): links of {link_rate(rates[0])} on {levels}."
+    if shared is not None and shared.slowdowns is not None:
+        yield (
+            "Slowdowns: if jobs wait for their most loaded link, links serve the hosts that send in turn, "
+            "jobs send independently of each other (bounds: never, or always at the same time), and nothing "
+            "else meets."
+        )
 
 
 def _case_table(case: Case) -> Listing:

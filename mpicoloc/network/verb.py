@@ -49,15 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
+    from mpicoloc.network import files
     from mpicoloc.network import terminal as report
     from mpicoloc.network.characterise import characterise
     from mpicoloc.profile import profiles
 
     formats = drawn.formats_of(args)
-    network = flags.network_of(args)
-    files = progress.steps(args.files, "reading", unit="profiles")
-    read = [(file, profiles.read(file)) for file in files]
-    jobs = [flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    network = files.network_of(args)
+    paths = progress.steps(args.files, "reading", unit="profiles")
+    read = [(path, profiles.read(path)) for path in paths]
+    jobs = [files.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     results = characterise(jobs, network)
     for note in results.notes:
         messages.note(note)

@@ -83,22 +83,18 @@ def build_shim(
     sources = Path(csrc) if csrc is not None else csrc_dir()
     abi = abi or abi_of(cc, include_dirs)
     library = Path(out_dir) / f"libmpicoloc-{abi}.so"
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
         flags = [*_CFLAGS, "-shared", *cflags]
         flags += [f"-I{path}" for path in (generated, sources, *include_dirs)]
-        files = [*_shim_files(sources, abi), *sorted(generated.glob("*.c"))]
+        # The standard ABI has no Fortran.
+        own = [path for path in c_files(sources, SHIM) if path.name != "fortran.c" or abi != "abi"]
+        files = [*own, *sorted(generated.glob("*.c"))]
         compile_and_link(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
     names_file = library.with_suffix(".calls.json")
     names_file.write_text(json.dumps(["", *names], indent=0) + "\n", encoding="utf-8")
     return library
-
-
-def _shim_files(csrc: Path, abi: str) -> list[Path]:
-    """The library's C files; the standard ABI has none for Fortran."""
-    return [path for path in c_files(csrc, SHIM) if path.name != "fortran.c" or abi != "abi"]
 
 
 def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
@@ -137,26 +133,20 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     Capstone's library goes beside it, where the keeper looks for it. Without the wheel `capstone` the keeper
     decodes no instructions, so it cannot count loops.
     """
-    sources, folder = csrc_dir(), Path(out_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "mpicoloc-keeper"
-    flags = [*_CFLAGS, f"-I{sources}"]
+    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-keeper"
     capstone = find_capstone()
+    flags = [*_CFLAGS, f"-I{sources}", *(capstone.flags if capstone else ())]
+    libraries = ["-ldl", "-lm", "-lpthread"]
+    compile_and_link(_default_cc(), flags, c_files(sources, KEEPER), program, libraries, kept)
     if capstone is not None:
-        flags += capstone.flags
-        _replace(capstone.library, folder / "libcapstone.so")
-        _replace(capstone.license, folder / "libcapstone.LICENSE")
-    compile_and_link(
-        _default_cc(), flags, c_files(sources, KEEPER), program, ["-ldl", "-lm", "-lpthread"], kept
-    )
+        _replace(capstone.library, program.with_name("libcapstone.so"))
+        _replace(capstone.license, program.with_name("libcapstone.LICENSE"))
     return program
 
 
 def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the memory hog; for `kept` see `build_shim`."""
-    sources, folder = csrc_dir(), Path(out_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "mpicoloc-bubble"
+    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-bubble"
     compile_and_link(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
     return program
 
@@ -243,6 +233,7 @@ def compile_and_link(
 
     The old file is replaced at once, as a running job may have it mapped.
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(out.name + ".new")
     # clang complains of what it does not need
     compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
@@ -257,9 +248,8 @@ def compile_and_link(
             if kept is not None and (own := _without_mpi(path, folders)):
                 return _kept_object(compiling, own, Path(kept))
             made = f"{folder}/{path.parent.name}-{path.stem}.o"
-            words = (
-                [_OF_GENERATED.get(word, word) for word in compiling] if _is_generated(path) else compiling
-            )
+            changed = _OF_GENERATED if path.name.endswith("_gen.c") else {}
+            words = [changed.get(word, word) for word in compiling]
             _compile([*words, str(path), "-o", made], out.name)
             return made
 
@@ -268,10 +258,6 @@ def compile_and_link(
         objects = list(at_a_time.map(compiled, parts))
         _compile([*linking, *objects, "-o", str(new), *libraries], out.name)
     os.replace(new, out)
-
-
-def _is_generated(path: Path) -> bool:
-    return path.name.endswith("_gen.c")
 
 
 def _without_mpi(path: Path, folders: Sequence[Path]) -> list[Path]:

@@ -37,7 +37,6 @@ def build(
     compiler = shlex.split(os.environ.get("CC", "cc"))
     flags = [*_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
     to = Path(folder)
-    to.mkdir(parents=True, exist_ok=True)
     plugin, chooser = to / PLUGIN, to / CHOOSER
     build_shim.compile_and_link(compiler, flags, [sources / name for name in _PARTS], plugin, ["-ldl"])
     build_shim.compile_and_link(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])

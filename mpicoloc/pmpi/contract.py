@@ -11,6 +11,7 @@ import functools
 import glob
 import mmap
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -125,6 +126,13 @@ def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     return n
 
 
+def why_no_counters() -> str:
+    """Why the processor counts nothing for the meter `ipc`; empty if it does."""
+    reason = ffi.new("char[]", lib.MC_TEXT_LEN)
+    lib.mc_perf_available(reason, lib.MC_TEXT_LEN)
+    return str(ffi.string(reason).decode())
+
+
 def n_foreign() -> int:
     """Jobs of other versions of mpicoloc that run on this node now."""
     return int(lib.mc_board_n_foreign())
@@ -142,27 +150,27 @@ def segment_paths(key: str) -> list[str]:
 
 def segment_heads(key: str) -> list[SegmentHead]:
     """What the job's segments on this node say of their ranks now; those not yet complete are left out."""
-    heads = []
+    return [
+        SegmentHead(one.world_rank, one.pid, one.state, ffi.string(one.job_id).decode("utf-8", "replace"))
+        for one in _mapped_segments(key)
+    ]
+
+
+def _mapped_segments(key: str) -> Iterator[Any]:
+    """The job's segments on this node, each mapped until the next one is asked for."""
     for path in segment_paths(key):
         segment = lib.mc_segment_map(path.encode())
         if segment:
-            job_id = ffi.string(segment.job_id).decode("utf-8", "replace")
-            heads.append(SegmentHead(segment.world_rank, segment.pid, segment.state, job_id))
+            yield segment
             lib.mc_shm_unmap(segment, ffi.sizeof("mc_segment"))
-    return heads
 
 
 def n_untraced(key: str) -> int:
     """Events of the job on this node that its agent has still to write to the trace's file."""
-    n = 0
-    for path in segment_paths(key):
-        segment = lib.mc_segment_map(path.encode())
-        if segment:
-            ring = segment.ring
-            if ring.is_kept and not ring.error:
-                n += ring.n_put - min(ring.n_taken, ring.n_put)
-            lib.mc_shm_unmap(segment, ffi.sizeof("mc_segment"))
-    return n
+    rings = (segment.ring for segment in _mapped_segments(key))
+    return sum(
+        ring.n_put - min(ring.n_taken, ring.n_put) for ring in rings if ring.is_kept and not ring.error
+    )
 
 
 def map_file(path: str | os.PathLike[str]) -> np.void:

@@ -17,7 +17,9 @@ from mpicoloc.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import BinaryIO, NamedTuple
+    from typing import BinaryIO, NamedTuple, TypeVar
+
+    T = TypeVar("T")
 else:
     from mpicoloc.core.record import NamedTuple
 
@@ -34,6 +36,11 @@ MPI_SONAMES = {
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+
+
+_SYSTEM = {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
+           "ld-linux-x86-64", "libgomp", "libquadmath"}  # fmt: skip
+"""Libraries of the C system link no MPI; reading them would only cost time on every rank."""
 
 
 class Elf(NamedTuple):
@@ -77,13 +84,17 @@ def read(path: str) -> Elf | None:
 
     Raises `UsageError` if it is one but cut short or damaged.
     """
+    return _look_into(path, _parse)
+
+
+def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
+    """What `find` finds in the file; None when it is no ELF file. Errors as of `read`."""
     with open_regular(path) as file:
-        head = file.read(64)
-        if head[:4] != b"\x7fELF":
+        if file.read(4) != b"\x7fELF":
             return None
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-                return _parse(path, image)
+                return find(path, image)
         except (struct.error, ValueError, IndexError) as error:
             raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
 
@@ -93,19 +104,16 @@ def build_id(path: str) -> str:
 
     Raises `UsageError` if it is one but cut short or damaged.
     """
-    with open_regular(path) as file:
-        if file.read(4) != b"\x7fELF":
-            return ""
-        try:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-                order = "<" if image[5] == 1 else ">"
-                notes = [(start, length) for kind, _, start, length in _headers(image) if kind == _PT_NOTE]
-                return next(filter(None, (_build_id(image, order, *note) for note in notes)), "")
-        except (struct.error, ValueError, IndexError) as error:
-            raise UsageError(f"{path} is a damaged program file ({error}): build it again") from None
+    return _look_into(path, _build_id) or ""
 
 
-def _build_id(image: mmap.mmap, order: str, start: int, length: int) -> str:
+def _build_id(path: str, image: mmap.mmap) -> str:
+    order = "<" if image[5] == 1 else ">"
+    notes = [(start, length) for kind, _, start, length in _headers(image) if kind == _PT_NOTE]
+    return next(filter(None, (_id_in_note(image, order, *note) for note in notes)), "")
+
+
+def _id_in_note(image: mmap.mmap, order: str, start: int, length: int) -> str:
     end = start + length
     while start + 12 <= end:
         name_length, size, kind = struct.unpack_from(order + "III", image, start)
@@ -311,7 +319,7 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             abi = family(found or soname)
             if abi is not None:
                 return Linked(abi, soname, found, os.path.basename(user.path))
-            child = read(found) if found and not _is_system(soname) else None
+            child = read(found) if found and soname.split(".so")[0] not in _SYSTEM else None
             if child is not None:
                 queue.append((child, below))
     return None
@@ -322,23 +330,6 @@ def linked_files(path: str, is_wanted: Callable[[str], bool]) -> tuple[str, ...]
     program = read(path)
     wanted = [soname for soname in program.needed if is_wanted(soname)] if program else []
     return tuple(found for soname in wanted if program and (found := _locate(soname, program, (), ())))
-
-
-def _is_system(soname: str) -> bool:
-    """Libraries of the C system link no MPI; reading them would only cost time on every rank."""
-    return soname.split(".so")[0] in {
-        "libc",
-        "libm",
-        "libdl",
-        "libpthread",
-        "librt",
-        "libgcc_s",
-        "libstdc++",
-        "libz",
-        "ld-linux-x86-64",
-        "libgomp",
-        "libquadmath",
-    }
 
 
 def which(name: str, path: str | None = None) -> str | None:

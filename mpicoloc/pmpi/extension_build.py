@@ -24,10 +24,14 @@ from mpicoloc.pmpi.sources import AGENT, CONTRACT, REPLAY, c_files
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 
+DECLARATIONS = """
+int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);
+int mc_perf_available(char *reason, size_t size);
+"""
+"""What Python calls beside the contract."""
 # The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
-DECLARATION_OF_RUN = "int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);"
 DEFINITION_OF_RUN = """
-#include "common/mpicoloc.h"
+#include "common/counters/perf.h"
 
 static int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps)
 {
@@ -56,7 +60,7 @@ def contract(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None
         sources = tuple(str(path.relative_to(ROOT)) for path in c_files(CSRC, AGENT))
     ffi = cffi.FFI()
     ffi.cdef(declarations(CSRC / CONTRACT))
-    ffi.cdef(DECLARATION_OF_RUN)
+    ffi.cdef(DECLARATIONS)
     ffi.set_source(
         "mpicoloc._contract",
         DEFINITION_OF_RUN,

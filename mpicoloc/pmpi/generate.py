@@ -264,12 +264,10 @@ class Calls:
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
         row, is_light = self.row(p.name), self.light.match(base) is not None
-        is_plain = row in (Row(), Row(world="real")) and not self._moves(p.name)
+        # In a call that drives communication (a flush) MPI may call back.
+        is_driving = self.kind(p.name) in ("rma", "send", "completion", "probe")
+        is_plain = row in (Row(), Row(world="real")) and not is_driving
         return Timing(is_light, is_local=is_light and is_plain)
-
-    def _moves(self, name: str) -> bool:
-        """Whether a call drives communication (a flush), in which MPI may call back."""
-        return self.kind(name) in ("rma", "send", "completion", "probe")
 
     def kind(self, name: str) -> str:
         """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
@@ -347,6 +345,18 @@ def needs_given(row: Row) -> bool:
     return row.world == "both" or row.world.startswith("absent:")
 
 
+def given_lines(
+    row: Row, params: Sequence[Param], condition: str, flag: str, also: str, again: str
+) -> list[str]:
+    """Statements that ask again, ``again``, with the communicator as given, if that and a flag say so."""
+    if not needs_given(row):
+        return []
+    position = row.world.partition(":")[2]
+    condition += (f" && !{flag.format(params[int(position)].name)}" if position else "") + also
+    comm = next(q.name for q in params if q.is_comm)
+    return [f"    if ({condition}) {{", f"        {comm} = mc_given;", f"        {again}", "    }"]
+
+
 def is_persistent(name: str) -> bool:
     """Whether a call only prepares what MPI_Start does."""
     return name.removesuffix("_c").endswith("_init")
@@ -374,23 +384,22 @@ def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool)
     """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
-    lines = [] if row.first else [f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"]
-    lines += ["    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {"]
-    lines += [f"        {row.volume}({', '.join(['&mc_v', *used])});"] if row.volume else []
-    if is_kept:
-        return [*lines, f"        mc_persistent_keep({request}, &mc_v);", "    }"]
-    lines += [f"        mc_request_began(&mc_v, {request});"] if request else []
-    lines += ["        mc_record_moved(&mc_f, &mc_v);", "    }"]
-    return [*lines, *["    mc_volume_done(&mc_v);"] * bool(row.first)]
+    end = [f"        mc_request_began(&mc_v, {request});"] if request else []
+    end += ["        mc_record_moved(&mc_f, &mc_v);"]
+    return [
+        *[f"    mc_volume mc_v = {{.frame = &mc_f{kept}}};"] * (not row.first),
+        "    if (mc_f.is_recorded && mc_rc == MPI_SUCCESS) {",
+        *[f"        {row.volume}({', '.join(['&mc_v', *used])});"] * bool(row.volume),
+        *([f"        mc_persistent_keep({request}, &mc_v);"] if is_kept else end),
+        "    }",
+        *["    mc_volume_done(&mc_v);"] * bool(row.first and not is_kept),
+    ]
 
 
 def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
     """Names of the parameters of a completion call by what they are in ``calls.toml``."""
-    found = {}
-    for arg in row.args:
-        what, _, position = arg.partition(":")
-        found[what] = params[int(position)].name
-    return found
+    parts = (arg.partition(":") for arg in row.args)
+    return {what: params[int(position)].name for what, _, position in parts}
 
 
 def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
@@ -454,13 +463,12 @@ def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
     """Statements behind the call ``mc_rc``; ``request``: what it made, ``is_kept``: only to be started."""
-    lines: list[str] = []
-    if row.after:
-        lines += ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
+    after = hook if row.after else []
     if not row.volume and not row.first:
-        return [*lines, *timing.leave(flag_type=c_type)]
-    lines += volume_lines(row, operands, request if row.tracked or is_kept else "", is_kept)
-    return lines + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type)
+        return after + timing.leave(flag_type=c_type)
+    moved = volume_lines(row, operands, request if row.tracked or is_kept else "", is_kept)
+    return after + moved + timing.leave("mc_v.sent_bytes", "mc_v.recv_bytes", c_type)
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
@@ -496,14 +504,21 @@ def _enter(p: Prototype) -> str:
 
 
 def _plain_lines(p: Prototype, timing: Timing, real: str) -> list[str]:
-    lines = [f"    if ({_enter(p)}) {{", f"        int mc_rc = {real};"]
-    if timing.flag:
-        lines += [
-            f"        if ({timing.happened()}) {{",
-            f"            mc_frame mc_f = mc_quick_frame({SITE});",
-        ]
-        lines += ["            mc_leave_done(&mc_f, 0, 0);", "            return mc_rc;", "        }"]
-    return [*lines, "        mc_leave_quick();", "        return mc_rc;", "    }"]
+    if_happened = [
+        f"        if ({timing.happened()}) {{",
+        f"            mc_frame mc_f = mc_quick_frame({SITE});",
+        "            mc_leave_done(&mc_f, 0, 0);",
+        "            return mc_rc;",
+        "        }",
+    ]
+    return [
+        f"    if ({_enter(p)}) {{",
+        f"        int mc_rc = {real};",
+        *(if_happened if timing.flag else []),
+        "        mc_leave_quick();",
+        "        return mc_rc;",
+        "    }",
+    ]
 
 
 def _completion_lines(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
@@ -572,58 +587,96 @@ def emit_header(
     has_fortran: bool,
 ) -> str:
     """``calls_gen.h``: numbers of the calls, pointers to the real functions, and what the wrappers call."""
-    lines = ["#ifndef MPICOLOC_CALLS_GEN_H", "#define MPICOLOC_CALLS_GEN_H", ""]
-    lines += [INCLUDES.format(header=header)]
-    lines += ["#define MC_HAS_FORTRAN 1", ""] * has_fortran
-    # Open MPI 5 has them and calls itself MPI 3.1
-    lines += ["#define MC_HAS_SESSIONS 1", ""] * any(p.name == "MPI_Session_init" for p in prototypes)
-    lines += ["enum {"]
-    lines += [f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)]
-    lines += [f"    MC_N_CALLS = {len(prototypes)}", "};", "", "typedef struct mc_real_table {"]
-    for p in [*prototypes, *helper_list]:
-        lines += [f"#undef {p.name}", f"    {p.returns} (*p_{p.name})({p.decl});"]
-    lines += ["} mc_real_table;", "", "extern const char *const mc_call_names[MC_N_CALLS + 1];"]
-    lines += ["const char *mc_call_name(int call);", ""]
-    lines += ["typedef struct mc_volume mc_volume;", "typedef struct mc_handles mc_handles;"]
     hooks = (hook for p in prototypes for hook in _hook_prototypes(p, calls.row(p.name)))
-    lines += [*dict.fromkeys(hooks), "", "#endif", ""]
+    has_sessions = any(p.name == "MPI_Session_init" for p in prototypes)
+    lines = [
+        "#ifndef MPICOLOC_CALLS_GEN_H",
+        "#define MPICOLOC_CALLS_GEN_H",
+        "",
+        INCLUDES.format(header=header),
+        *["#define MC_HAS_FORTRAN 1", ""] * has_fortran,
+        # Open MPI 5 has them and calls itself MPI 3.1
+        *["#define MC_HAS_SESSIONS 1", ""] * has_sessions,
+        "enum {",
+        *(f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)),
+        f"    MC_N_CALLS = {len(prototypes)}",
+        "};",
+        "",
+        "typedef struct mc_real_table {",
+        *(f"#undef {p.name}\n    {p.returns} (*p_{p.name})({p.decl});" for p in [*prototypes, *helper_list]),
+        "} mc_real_table;",
+        "",
+        "extern const char *const mc_call_names[MC_N_CALLS + 1];",
+        "const char *mc_call_name(int call);",
+        "",
+        "typedef struct mc_volume mc_volume;",
+        "typedef struct mc_handles mc_handles;",
+        *dict.fromkeys(hooks),
+        "",
+        "#endif",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
     """``wrappers_gen.c``: one wrapper for each function."""
-    headers = ("calls/completion.h", "calls/volume.h", "mpi/app_world.h", "regions.h")
-    head = [*(f'#include "guest/{header}"' for header in headers), ""]
-    head += ['#define MC_EXPORT __attribute__((visibility("default")))', ""]
-    # programs may call what headers deprecate
-    head += ['#pragma GCC diagnostic ignored "-Wdeprecated-declarations"', ""]
-    head += ["const char *const mc_call_names[MC_N_CALLS + 1] = {", '    "",']
-    head += [f'    "{p.name}",' for p in prototypes]
-    head += ["};", "", "const char *mc_call_name(int call)", "{"]
-    head += ['    return call > 0 && call <= MC_N_CALLS ? mc_call_names[call] : "";', "}", ""]
-    wrappers = (_emit_wrapper(p, calls.row(p.name), calls.timing(p)) for p in prototypes)
-    return "\n".join(head) + "\n".join(wrappers)
+    lines = [
+        '#include "guest/calls/completion.h"',
+        '#include "guest/calls/volume.h"',
+        '#include "guest/mpi/app_world.h"',
+        '#include "guest/regions.h"',
+        "",
+        '#define MC_EXPORT __attribute__((visibility("default")))',
+        "",
+        # programs may call what headers deprecate
+        '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
+        "",
+        "const char *const mc_call_names[MC_N_CALLS + 1] = {",
+        '    "",',
+        *(f'    "{p.name}",' for p in prototypes),
+        "};",
+        "",
+        "const char *mc_call_name(int call)",
+        "{",
+        '    return call > 0 && call <= MC_N_CALLS ? mc_call_names[call] : "";',
+        "}",
+        *(_emit_wrapper(p, calls.row(p.name), calls.timing(p)) for p in prototypes),
+    ]
+    return "\n".join(lines)
 
 
 def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
     real = f"MC_POINTER(mc_next.p_{p.name})({p.arguments})"
-    lines = _emit_head(p, row, timing, real)
-    lines += [f"    if (!MC_HAVE_NEXT({p.name}))", "        return mc_missing();"]
     comm = next((q.name for q in p.params if q.is_comm), "")
-    if comm and needs_given(row):
-        lines += [f"    MPI_Comm mc_given = {comm};"]
-    lines += _swap_worlds(p, row)
-    lines += forget_lines(row, p.params, [c_operand(arg, p) for arg in row.args])
-    lines += ["    mc_frame mc_f;", f"    if (!{timing.enter(f'MC_CALL_{p.name}', 'mc_site', 'mc_stack')})"]
-    lines += [f"        return {real};"]
-    if row.status >= 0:
-        status = p.params[row.status].name
-        lines += ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)"]
-        lines += [f"        {status} = &mc_status;"]
-    if p.is_variadic:
-        lines += _take_arguments(p)
-    lines += _emit_body(p, row, real, comm, timing)
-    return "\n".join([*lines, "}", "", *_emit_profiling(p, row)])
+    lines = [
+        *_emit_head(p, row, timing, real),
+        f"    if (!MC_HAVE_NEXT({p.name}))",
+        "        return mc_missing();",
+        *[f"    MPI_Comm mc_given = {comm};"] * bool(comm and needs_given(row)),
+        *_swap_worlds(p, row),
+        *forget_lines(row, p.params, [c_operand(arg, p) for arg in row.args]),
+        "    mc_frame mc_f;",
+        f"    if (!{timing.enter(f'MC_CALL_{p.name}', 'mc_site', 'mc_stack')})",
+        f"        return {real};",
+        *_own_status(p, row),
+        *_take_arguments(p),
+        *_emit_body(p, row, real, comm, timing),
+        "    return mc_rc;",
+        "}",
+        "",
+        *_emit_profiling(p, row),
+    ]
+    return "\n".join(lines)
+
+
+def _own_status(p: Prototype, row: Row) -> list[str]:
+    """A status of the wrapper's own where the program wants none."""
+    if row.status < 0:
+        return []
+    status = p.params[row.status].name
+    return ["    MPI_Status mc_status;", f"    if ({status} == MPI_STATUS_IGNORE)",
+            f"        {status} = &mc_status;"]  # fmt: skip
 
 
 def _emit_profiling(p: Prototype, row: Row) -> list[str]:
@@ -635,22 +688,29 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
     if p.is_variadic:
         return []
     own = f"own_{p.name}"
-    lines = [f'static __typeof__({p.name}) {own} __attribute__((alias("{p.name}")));']
-    lines += [f"MC_EXPORT int P{p.name}({p.decl})", "{"]
-    lines += ["    if (!mc_is_inside(MC_STACK()) && !mc_is_library(__builtin_return_address(0)))"]
-    lines += [f"        return {own}({p.arguments});"]
-    lines += [f"    if (!MC_HAVE({p.name}))", "        return mc_missing();"]
-    # the library asks in its own name for attributes of the real world
-    lines += _swap_worlds(p, row) if row.world == "" else []
-    lines += [f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});"]
-    if row.after == "mc_after_init":
+    return [
+        f'static __typeof__({p.name}) {own} __attribute__((alias("{p.name}")));',
+        f"MC_EXPORT int P{p.name}({p.decl})",
+        "{",
+        "    if (!mc_is_inside(MC_STACK()) && !mc_is_library(__builtin_return_address(0)))",
+        f"        return {own}({p.arguments});",
+        f"    if (!MC_HAVE({p.name}))",
+        "        return mc_missing();",
+        # the library asks in its own name for attributes of the real world
+        *(_swap_worlds(p, row) if row.world == "" else []),
+        f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});",
         # a tool asks for its rank as soon as MPI has begun
-        lines += ["    if (mc_rc == MPI_SUCCESS)", "        mc_after_init();"]
-    return [*lines, "    return mc_rc;", "}", ""]
+        *["    if (mc_rc == MPI_SUCCESS)", "        mc_after_init();"] * (row.after == "mc_after_init"),
+        "    return mc_rc;",
+        "}",
+        "",
+    ]
 
 
 def _take_arguments(p: Prototype) -> list[str]:
     """MPI_Pcontrol, the only function with arguments that no prototype names."""
+    if not p.is_variadic:
+        return []
     level = p.params[-1].name
     return ["    va_list mc_arguments;", f"    va_start(mc_arguments, {level});",
             f"    mc_pcontrol(&mc_f, {level}, mc_arguments);", "    va_end(mc_arguments);"]  # fmt: skip
@@ -673,23 +733,24 @@ def _emit_body(p: Prototype, row: Row, real: str, comm: str, timing: Timing) -> 
     operands = [c_operand(arg, p) for arg in row.args]
     call = f"int mc_rc = {real};"
     if row.finalize:
-        return [*finalize_lines(row, operands, call), "    return mc_rc;"]
+        return finalize_lines(row, operands, call)
     if row.completes:
-        return [*completion_lines(row, p.params, [f"    {call}"], timing), "    return mc_rc;"]
-    lines = [f"    {row.before}({', '.join(operands)});"] if row.before else []
-    lines += first_lines(row, p.params, operands)
-    lines += [f"    {call}"]
-    real_world = f"MC_POINTER(mc_real.p_{p.name})({p.arguments})"
-    if row.world == "both":
-        lines += [f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && MC_HAVE({p.name})) {{"]
-        lines += [f"        {comm} = mc_given;", f"        {real_world};", "    }"]
-    if row.world.startswith("absent:"):
-        flag = p.params[int(row.world.partition(":")[2])].name
-        lines += [
-            f"    if (mc_rc == MPI_SUCCESS && mc_is_world(mc_given) && !*{flag} && MC_HAVE({p.name})) {{"
-        ]
-        lines += [f"        {comm} = mc_given;", f"        mc_rc = {real_world};", "    }"]
-    lines += end_lines(
-        row, operands, f"*{p.params[-1].name}" if p.params else "", is_persistent(p.name), timing
+        return completion_lines(row, p.params, [f"    {call}"], timing)
+    of_real_world = (
+        f"{'' if row.world == 'both' else 'mc_rc = '}MC_POINTER(mc_real.p_{p.name})({p.arguments});"
     )
-    return [*lines, "    return mc_rc;"]
+    request = f"*{p.params[-1].name}" if p.params else ""
+    return [
+        *([f"    {row.before}({', '.join(operands)});"] if row.before else []),
+        *first_lines(row, p.params, operands),
+        f"    {call}",
+        *given_lines(
+            row,
+            p.params,
+            "mc_rc == MPI_SUCCESS && mc_is_world(mc_given)",
+            "*{}",
+            f" && MC_HAVE({p.name})",
+            of_real_world,
+        ),
+        *end_lines(row, operands, request, is_persistent(p.name), timing),
+    ]

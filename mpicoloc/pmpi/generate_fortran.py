@@ -27,6 +27,7 @@ from mpicoloc.pmpi.generate import (
     finalize_lines,
     first_lines,
     forget_lines,
+    given_lines,
     is_persistent,
     needs_given,
 )
@@ -101,34 +102,38 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
     # MPICH's mpi_f08 has it everywhere
     has_ierror = base not in calls.fortran_no_ierror or profiling.startswith("pmpir_")
-    n_texts = sum(q.is_text for q in params)
     names = [q.name for q in params]
-    lengths = [f"mc_length{i}" for i in range(n_texts)]
+    lengths = [f"mc_length{i}" for i in range(sum(q.is_text for q in params))]
     decl = [f"void *{name}" for name in names] + ["MPI_Fint *mc_ierror"] * has_ierror
-    decl += [f"size_t {length}" for length in lengths]
+    parameters = ", ".join(decl + [f"size_t {length}" for length in lengths]) or "void"
     pointer = f"real_{symbol}"
-    lines = [f"static void (*{pointer})({', '.join(decl) or 'void'});", ""]
-    lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'});"]
-    lines += [f"MC_EXPORT void {symbol}({', '.join(decl) or 'void'})", "{"]
-    if has_ierror:
-        lines += [
-            "    MPI_Fint mc_rc = MPI_SUCCESS;",
-            "    if (mc_ierror == NULL)",
-            "        mc_ierror = &mc_rc;",
-        ]
-    lines += [f'    if (!MC_POINTER({pointer}) && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{']
-    lines += ["        *mc_ierror = mc_missing();"] * has_ierror + ["        return;", "    }"]
     real = f"MC_POINTER({pointer})({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
-    lines += _emit_world(row, params)
-    lines += forget_lines(row, params, [f_operand(arg, params) for arg in row.args])
-    lines += ["    mc_frame mc_f;"]
     timing = calls.timing(p)
-    lines += [f"    if (!{timing.enter(f'MC_CALL_{p.name}', SITE, STACK)}) {{"]
-    lines += [f"        {real}", "        return;", "    }"]
-    if p.is_variadic:
-        lines += [f"    mc_pcontrol_level(&mc_f, *(const MPI_Fint *){params[-1].name});"]
-    lines += _emit_body(row, params, real, has_ierror, is_persistent(p.name), timing)
-    return "\n".join([*lines, "}", ""])
+    lines = [
+        f"static void (*{pointer})({parameters});",
+        "",
+        f"MC_EXPORT void {symbol}({parameters});",
+        f"MC_EXPORT void {symbol}({parameters})",
+        "{",
+        *["    MPI_Fint mc_rc = MPI_SUCCESS;", "    if (mc_ierror == NULL)", "        mc_ierror = &mc_rc;"]
+        * has_ierror,
+        f'    if (!MC_POINTER({pointer}) && !mc_f_resolve(&{pointer}, "{profiling}", "{symbol}")) {{',
+        *["        *mc_ierror = mc_missing();"] * has_ierror,
+        "        return;",
+        "    }",
+        *_emit_world(row, params),
+        *forget_lines(row, params, [f_operand(arg, params) for arg in row.args]),
+        "    mc_frame mc_f;",
+        f"    if (!{timing.enter(f'MC_CALL_{p.name}', SITE, STACK)}) {{",
+        f"        {real}",
+        "        return;",
+        "    }",
+        *([f"    mc_pcontrol_level(&mc_f, *(const MPI_Fint *){names[-1]});"] if p.is_variadic else []),
+        *_emit_body(row, params, real, has_ierror, is_persistent(p.name), timing),
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _emit_world(row: Row, params: Sequence[Param]) -> list[str]:
@@ -143,30 +148,39 @@ def _emit_body(
     row: Row, params: Sequence[Param], real: str, has_ierror: bool, persistent: bool, timing: Timing
 ) -> list[str]:
     operands = [f_operand(arg, params) for arg in row.args]
-    comm = next((q.name for q in params if q.is_comm), "")
     if row.finalize:
         return finalize_lines(row, operands, real)
     if row.completes:
         return completion_lines(
             row, params, [f"    {real}", "    mc_rc = *mc_ierror;"], timing, is_fortran=True
         )
-    lines: list[str] = []
-    if row.status >= 0:
-        status = params[row.status].name
-        lines += ["    _Alignas(MPI_Status) MPI_Fint mc_own_status[MC_F_STATUS_SIZE];"]
-        lines += ["    MPI_Status mc_c_status;"]
-        lines += [f"    {status} = mc_f_own_status({status}, mc_own_status);"]
-    lines += [f"    {row.before}({', '.join(operands)});"] if row.before else []
-    lines += first_lines(row, params, operands)
-    lines += [f"    {real}"]
-    if row.world == "both":
-        lines += ["    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given)) {"]
-        lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
-    if row.world.startswith("absent:"):
-        flag = params[int(row.world.partition(":")[2])].name
-        lines += [f"    if (*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given) && !*(MPI_Fint *){flag}) {{"]
-        lines += [f"        {comm} = mc_given;", f"        {real}", "    }"]
-    if has_ierror and (row.after or row.volume or row.first or timing.flag):
-        lines += ["    mc_rc = *mc_ierror;"]
+    has_rc = has_ierror and (row.after or row.volume or row.first or timing.flag)
     request = f"mc_f_request({params[-1].name})" if params else ""
-    return lines + end_lines(row, operands, request, persistent, timing, "MPI_Fint")
+    return [
+        *_own_status(row, params),
+        *([f"    {row.before}({', '.join(operands)});"] if row.before else []),
+        *first_lines(row, params, operands),
+        f"    {real}",
+        *given_lines(
+            row,
+            params,
+            "*mc_ierror == MPI_SUCCESS && mc_f_is_world(mc_given)",
+            "*(MPI_Fint *){}",
+            "",
+            real,
+        ),
+        *["    mc_rc = *mc_ierror;"] * bool(has_rc),
+        *end_lines(row, operands, request, persistent, timing, "MPI_Fint"),
+    ]
+
+
+def _own_status(row: Row, params: Sequence[Param]) -> list[str]:
+    """A status of the wrapper's own where the program wants none."""
+    if row.status < 0:
+        return []
+    status = params[row.status].name
+    return [
+        "    _Alignas(MPI_Status) MPI_Fint mc_own_status[MC_F_STATUS_SIZE];",
+        "    MPI_Status mc_c_status;",
+        f"    {status} = mc_f_own_status({status}, mc_own_status);",
+    ]

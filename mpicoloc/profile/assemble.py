@@ -37,7 +37,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
         _write(profile, wanted, sign)
         return wanted, ""
     except (MpicolocError, OSError) as error:
-        reason = _first_line(error)
+        reason = str(error).split("\n")[0]
     fallback = _write_elsewhere(profile, wanted, sign)
     return fallback, f"profile cannot be written to {wanted} ({reason}), so it is in {fallback}"
 
@@ -89,10 +89,6 @@ def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) ->
         path = os.path.join(folder, f"{os.urandom(8).hex()}-{name}")
         _write(profile, path, sign)
     return path
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n")[0]
 
 
 def _write_own(key: str, partial: bool) -> str:

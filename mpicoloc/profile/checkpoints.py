@@ -97,7 +97,7 @@ def write(profile: str, first_rank: int, pieces: Iterable[bytes | memoryview]) -
             os.unlink(path + ".new")
             os.rmdir(folder)
         raise
-    _sync(folder)
+    sync(folder)
     return path
 
 
@@ -109,7 +109,8 @@ def remove(profile: str) -> None:
         os.rmdir(folder_of(profile))
 
 
-def _sync(folder: str) -> None:
+def sync(folder: str) -> None:
+    """Have the names in a folder on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -6,6 +6,7 @@ Nothing here decides anything about the job as a whole; that is `mpicoloc.profil
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -54,54 +55,71 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
         return {}
 
 
-Lanes = Sequence[tuple[int, np.void]]
+Lanes = Sequence[tuple[int, int, np.void]]
+"""Rank, number and tables of each thread."""
+Pieces = Iterator[Mapping[str, Any]]
+"""Columns for the rows of one thread or rank; one that is a number stands for all of these rows."""
+Called = Callable[[NDArray[Any]], NDArray[np.bytes_]]
+"""Names of calls by their numbers."""
 
 
-def _stack(name: str, pieces: Sequence[Mapping[str, Any]]) -> Table:
-    """One table of the pieces' columns; a column that is a number stands for all rows of its piece."""
-    tables = []
-    for piece in pieces:
-        n = max(np.size(value) for value in piece.values())
-        tables.append(table(name, {key: np.broadcast_to(value, n) for key, value in piece.items()}))
-    return np.concatenate(tables) if tables else table(name)
+def _table(name: str) -> Callable[[Callable[..., Pieces]], Callable[..., Table]]:
+    """Make one table of the pieces that a function yields."""
+
+    def of(pieces: Callable[..., Pieces]) -> Callable[..., Table]:
+        @functools.wraps(pieces)
+        def made(*arguments: Any) -> Table:
+            tables = [table(name)]
+            for piece in pieces(*arguments):
+                if n := next(len(value) for value in piece.values() if np.ndim(value)):
+                    full = {key: np.broadcast_to(value, n) for key, value in piece.items()}
+                    tables.append(table(name, full))
+            return np.concatenate(tables)
+
+        return made
+
+    return of
 
 
-def collectives(lanes: Lanes, called: Callable[[int], bytes]) -> Table:
+def _columns(rows: Table, *names: str) -> dict[str, NDArray[Any]]:
+    return {name: rows[name] for name in names}
+
+
+@_table("collectives")
+def collectives(lanes: Lanes, called: Called) -> Pieces:
     """Collectives that have a row of their own; the others are in a counter of their rank."""
-    pieces = []
     names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
-    for rank, lane in lanes:
+    for rank, _, lane in lanes:
         rows = lane["collectives"][1:]
         rows = rows[rows["n"] > 0]
-        if len(rows):
-            piece = {name: rows[name] for name in names}
-            calls = np.array([called(int(call)) for call in rows["call"]])
-            pieces.append({"rank": rank, "call": calls, **piece})
-    return _stack("collectives", pieces)
+        yield {"rank": rank, "call": called(rows["call"]), **_columns(rows, *names)}
 
 
-def parts(lanes: Lanes) -> Table:
+@_table("parts")
+def parts(lanes: Lanes) -> Pieces:
     """Bytes that ranks gave each other in collectives with a part for each."""
-    pieces = []
-    for rank, lane in lanes:
+    for rank, _, lane in lanes:
         rows = lane["parts"]
         rows = rows[rows["n"] > 0]
-        if len(rows):
-            dst = np.where(rows["key"] == 0, -1, rows["peer"])
-            pieces.append({"src": rank, "dst": dst, "n": rows["n"], "bytes": rows["bytes"]})
-    return _stack("parts", pieces)
+        yield {
+            "src": rank,
+            "dst": np.where(rows["key"] == 0, -1, rows["peer"]),
+            **_columns(rows, "n", "bytes"),
+        }
 
 
-def groups(segments: Sequence[np.void]) -> Table:
-    """Runs of ranks of each group that has had room, in the order of its members."""
-    pieces = []
+@_table("groups")
+def _group_runs(segments: Sequence[np.void]) -> Pieces:
     for segment in segments:
         members = segment["members"][: int(segment["n_members"])]
         for group, first, n_runs in members[(members["n_runs"] > 0) & (members["group"] != 0)]:
             runs = segment["runs"][int(first) : int(first) + int(n_runs)]
-            if len(runs):
-                pieces.append({"group": group, **{name: runs[name] for name in ("first", "stride", "n")}})
-    return _once(_stack("groups", pieces))
+            yield {"group": group, **_columns(runs, "first", "stride", "n")}
+
+
+def groups(segments: Sequence[np.void]) -> Table:
+    """Runs of ranks of each group that has had room, in the order of its members."""
+    return _once(_group_runs(segments))
 
 
 def _once(runs: Table) -> Table:
@@ -184,13 +202,15 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     """One row, or none if nobody watched: an empty row would say that the job never had company."""
     if node is None:
         return table("nodes")
-    listed = number_lists.format_cpus(cpus)
+    listed, counts = number_lists.format_cpus(cpus), node["counts"]
+    # Time of the job's threads that passes and samples took, without pauses for changes of code.
+    counting_ns = float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"])
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
         "meter": [_METERS.get(int(node["meter"]), "none").encode()],
         "meter_reason": [contract.text(node["meter_reason"])],
-        "n_hits": [int(node["counts"]["n_passes"])],
-        "counting_s": [_counting_places_s(node["counts"])],
+        "n_hits": [int(counts["n_passes"])],
+        "counting_s": [counting_ns * 1e-9],
         "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
@@ -206,11 +226,6 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "bubble_reason": [contract.text(node["bubble_reason"])],
     }
     return table("nodes", columns)
-
-
-def _counting_places_s(counts: np.void) -> float:
-    """Time of the job's threads that passes and samples took, without pauses for changes of code."""
-    return float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"]) * 1e-9
 
 
 def _clock(common: np.void) -> dict[str, list[float]]:
@@ -307,29 +322,28 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         notes.append(f"the node agent watched {contract.MC_N_NODE_RANKS} of {len(ranks)} ranks of a node")
     first = ranks[0].segment
     names = call_names(shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
-    lanes = [(rank.rank, lane) for rank, _, lane in _lanes(ranks)]
+    lanes = _lanes(ranks)
 
-    def called(call: int) -> bytes:
-        return _call(names, call)
+    def called(calls: NDArray[Any]) -> NDArray[np.bytes_]:
+        known, at = np.unique(calls, return_inverse=True)
+        return np.array([names.get(i, f"call {i}").encode() for i in known.tolist()], np.bytes_)[at]
 
     tables = {
         "ranks": rank_table.ranks([rank.segment for rank in ranks], node),
         "nodes": nodes(contract.text(first["hostname"]), node, _cpus(ranks)),
         "modules": table("modules", {"path": modules, "build_id": list(map(_build_id, modules))}),
-        "call_sites": _call_sites(ranks, names),
-        "peers": _peers(ranks),
+        "call_sites": _call_sites(lanes, called, {rank.rank: rank.modules for rank in ranks}),
+        "peers": _peers(lanes),
         "collectives": collectives(lanes, called),
         "parts": parts(lanes),
         "groups": groups([rank.segment for rank in ranks]),
-        "cycles": _cycles(ranks),
-        "regions": _regions(ranks),
+        "cycles": _cycles(lanes),
+        "regions": _regions(lanes),
         "counters": _counters(ranks),
-        "events": _events(ranks, names),
+        "events": _events(ranks, called),
         "shutters": shutters(node),
         "bubble_levels": bubble_levels(node),
         "sensitivity": table("sensitivity"),
-        "places": table("places"),
-        "counts": table("counts"),
         "corunners": corunners(node),
         **places_and_counts(node),
     }
@@ -407,7 +421,7 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
         "n_nodes": int(first["n_nodes"]),
         "n_cores": min(len(_cpus(ranks)), len(ranks) * threads),
         "mode": _MODES.get(int(first["mode"]), ""),
-        "user": machine.user(),
+        "user": machine.user(os.getuid()),
         "batch_name": next((os.environ[name] for name in _BATCH_NAMES if os.environ.get(name)), ""),
         "start_unix_s": int(first["start_realtime_ns"]) * 1e-9,
         "until_unix_s": 0.0,
@@ -431,9 +445,9 @@ def _threads_per_rank() -> int:
     return 1
 
 
-def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:
+def _lanes(ranks: Sequence[_Rank]) -> Lanes:
     return [
-        (rank, i, lane)
+        (rank.rank, i, lane)
         for rank in ranks
         for i, lane in enumerate(contract.lanes(rank.segment))
         if lane["head"]["n_owners"] != 0
@@ -443,52 +457,39 @@ def _lanes(ranks: Sequence[_Rank]) -> list[tuple[_Rank, int, np.void]]:
 _SITE_COLUMNS = ("offset", "n", "n_timed", "sent_bytes", "recv_bytes", "time_ns", "max_ns")
 
 
-def _call_sites(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
-    pieces = []
-    for rank, i_lane, lane in _lanes(ranks):
+@_table("call_sites")
+def _call_sites(lanes: Lanes, called: Called, modules: Mapping[int, Mapping[int, int]]) -> Pieces:
+    for rank, i_lane, lane in lanes:
         rows = np.flatnonzero(lane["sites"]["n"])
         sites = lane["sites"][rows]
-        if not len(rows):
-            continue
-        called = np.array([_call(names, call) for call in sites["call"]])
-        module = [rank.modules.get(int(i), -1) for i in sites["i_module"]]
-        pieces.append(
-            {
-                "rank": rank.rank,
-                "lane": i_lane,
-                "i_site": rows,
-                "call": np.where(rows == 0, b"(overflow)", called),
-                "i_module": np.where(rows == 0, -1, module),
-                **{column: sites[column] for column in _SITE_COLUMNS},
-            }
-        )
-    return _stack("call_sites", pieces)
-
-
-def _call(names: Mapping[int, str], call: Any) -> bytes:
-    return names.get(int(call), f"call {int(call)}").encode()
+        module = [modules[rank].get(i, -1) for i in sites["i_module"].tolist()]
+        yield {
+            "rank": rank,
+            "lane": i_lane,
+            "i_site": rows,
+            "call": np.where(rows == 0, b"(overflow)", called(sites["call"])),
+            "i_module": np.where(rows == 0, -1, module),
+            **_columns(sites, *_SITE_COLUMNS),
+        }
 
 
 _ONE_SIDED = ("n_put", "put_bytes", "n_got", "got_bytes")
 
 
-def _peers(ranks: Sequence[_Rank]) -> Table:
-    pieces = []
-    for rank, _, lane in _lanes(ranks):
+@_table("peers")
+def _peers(lanes: Lanes) -> Pieces:
+    for rank, _, lane in lanes:
         rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
-        if len(rows):
-            dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
-            one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
-            piece = {"src": rank.rank, "dst": dst, "size_class": size_class}
-            for name, column in zip(_ONE_SIDED, ("n", "bytes", "n_recv", "recv_bytes"), strict=True):
-                piece |= {column: rows[column], name: rows[column] * one_sided}
-            pieces.append(piece)
-    return _stack("peers", pieces)
+        dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
+        one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
+        moved = _columns(rows, "n", "bytes", "n_recv", "recv_bytes")
+        of_these = {name: own * one_sided for name, own in zip(_ONE_SIDED, moved.values(), strict=True)}
+        yield {"src": rank, "dst": dst, "size_class": size_class, **moved, **of_these}
 
 
-def _cycles(ranks: Sequence[_Rank]) -> Table:
-    pieces = []
-    for rank, i_lane, lane in _lanes(ranks):
+@_table("cycles")
+def _cycles(lanes: Lanes) -> Pieces:
+    for rank, i_lane, lane in lanes:
         rows = lane["cycles"]
         for phase, cells in (
             (contract.MC_PHASE_CORUN, rows["corun"]),
@@ -496,66 +497,47 @@ def _cycles(ranks: Sequence[_Rank]) -> Table:
             (contract.MC_PHASE_ALONE, rows["alone"][:, None]),
         ):
             i_row, group = np.nonzero((cells["n"] | cells["comp_ns"] | cells["mpi_ns"]) != 0)
-            if len(i_row):
-                keys, cell = rows[i_row], cells[i_row, group]
-                piece = {"rank": rank.rank, "lane": i_lane, "phase": phase, "group": group}
-                piece |= {"from_site": keys["from"], "to_site": keys["to"], "size_class": keys["size_class"]}
-                piece |= {name: cell[name] for name in ("n", "comp_ns", "mpi_ns")}
-                pieces.append(piece | _cut(phase, keys, i_row, group))
-    return _stack("cycles", pieces)
+            keys, cell = rows[i_row], cells[i_row, group]
+            piece = {"rank": rank, "lane": i_lane, "phase": phase, "group": group}
+            piece |= {"from_site": keys["from"], "to_site": keys["to"], "size_class": keys["size_class"]}
+            yield piece | _columns(cell, "n", "comp_ns", "mpi_ns") | _cut(phase, keys, i_row, group)
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
     """What is known of cycles that shutters cut; of those in co-run it stands with the kind's first group."""
     if phase == contract.MC_PHASE_SOLO:
-        sample = keys["solo"][np.arange(len(keys)), group]
-        return {name: sample[name] for name in ("cut_ns", "done_ns")}
+        return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:
         is_first = np.diff(i_row, prepend=-1) != 0
         return {name: keys[name] * is_first for name in ("n_cut", "cut_ns")}
     return {}
 
 
-def _regions(ranks: Sequence[_Rank]) -> Table:
-    pieces = []
-    for rank, i_lane, lane in _lanes(ranks):
+@_table("regions")
+def _regions(lanes: Lanes) -> Pieces:
+    for rank, i_lane, lane in lanes:
         rows = lane["head"]["regions"]
         rows = rows[rows["n"] > 0]
-        if len(rows):
-            names = np.where(rows["name"] == b"", b"(others)", rows["name"])
-            numbers = {name: rows[name] for name in ("n", "time_ns", "mpi_ns")}
-            pieces.append({"rank": rank.rank, "lane": i_lane, "name": names, **numbers})
-    return _stack("regions", pieces)
+        names = np.where(rows["name"] == b"", b"(others)", rows["name"])
+        yield {"rank": rank, "lane": i_lane, "name": names, **_columns(rows, "n", "time_ns", "mpi_ns")}
 
 
-def _counters(ranks: Sequence[_Rank]) -> Table:
+@_table("counters")
+def _counters(ranks: Sequence[_Rank]) -> Pieces:
     """Scaled up where events had the processor's counters by turns."""
-    pieces = []
     for rank in ranks:
         rows = rank.segment["pmu"]
         rows = rows[rows["name"] != b""]
         enabled_s, running_s = (rows[name] * 1e-9 for name in ("enabled_ns", "running_ns"))
         with np.errstate(invalid="ignore", divide="ignore"):
             value = np.where(running_s > 0, rows["value"] * (enabled_s / running_s), np.nan)
-        if len(rows):
-            numbers = {"value": value, "enabled_s": enabled_s, "running_s": running_s}
-            cpu_s = int(rank.segment["pmu_cpu_ns"]) * 1e-9
-            pieces.append({"rank": rank.rank, "event": rows["name"], "cpu_s": cpu_s, **numbers})
-    return _stack("counters", pieces)
+        numbers = {"value": value, "enabled_s": enabled_s, "running_s": running_s}
+        cpu_s = int(rank.segment["pmu_cpu_ns"]) * 1e-9
+        yield {"rank": rank.rank, "event": rows["name"], "cpu_s": cpu_s, **numbers}
 
 
-def _events(ranks: Sequence[_Rank], names: Mapping[int, str]) -> Table:
-    pieces = []
+@_table("events")
+def _events(ranks: Sequence[_Rank], called: Called) -> Pieces:
     for rank in ranks:
-        events = rank.events
-        if len(events):
-            known = sorted(set(events["call"].tolist()))
-            texts = np.array([_call(names, call) for call in known])
-            pieces.append(
-                {
-                    "rank": rank.rank,
-                    "call": texts[np.searchsorted(known, events["call"])],
-                    **{name: events[name] for name in ("t_ns", "duration_ns", "bytes", "peer", "i_site")},
-                }
-            )
-    return _stack("events", pieces)
+        numbers = _columns(rank.events, "t_ns", "duration_ns", "bytes", "peer", "i_site")
+        yield {"rank": rank.rank, "call": called(rank.events["call"]), **numbers}

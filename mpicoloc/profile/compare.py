@@ -57,14 +57,13 @@ def run(args: argparse.Namespace) -> int:
     limits = dict(_limit(text) for text in args.regression)
     groups = _groups(args)
     from mpicoloc.profile import comparison
-    from mpicoloc.profile import comparison as report
 
     found, grown = comparison.compare(groups, limits)
     if args.json:
         regressions = [(name, row.name) for name, row in grown]
-        print(json.dumps(report.as_json(groups, found, regressions), indent=2, allow_nan=False))
+        print(json.dumps(comparison.as_json(groups, found, regressions), indent=2, allow_nan=False))
     else:
-        report.show(found, next(iter(groups)))
+        comparison.show(found, next(iter(groups)))
     for name, row in grown:
         where = f" in {name}" if len(found) > 1 else ""
         messages.trouble(f"regression: {row.name}{where} is {comparison.growth(row)}")

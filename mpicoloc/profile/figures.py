@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,27 +30,42 @@ from mpicoloc.trace import times
 if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
+_Told = str | tuple[Any, ...] | None
+"""Description, header, rows, way to draw and size of a figure; or why there is none; None: not wanted."""
+Maker = Callable[..., Figure | Gap | None]
 
-def sensitivity(profile: Profile) -> Figure | Gap | None:
+
+def _figure(name: str, title: str) -> Callable[[Callable[..., _Told]], Maker]:
+    """Make a `Figure` or a `Gap` of this name of what a function tells."""
+
+    def of(tell: Callable[..., _Told]) -> Maker:
+        @functools.wraps(tell)
+        def made(profile: Profile, file: str | None = None) -> Figure | Gap | None:
+            told = tell(profile, file) if made in OF_TRACES else tell(profile)
+            if told is None:
+                return None
+            return Gap(name, title, told) if isinstance(told, str) else Figure(name, title, *told)
+
+        return made
+
+    return of
+
+
+@_figure("bubbles", "Slowdown beside bubbles")
+def sensitivity(profile: Profile) -> _Told:
     """The slowdown beside bubbles of each level, and the job's own score; None: the job wanted no bubbles."""
-    name, title = "bubbles", "Slowdown beside bubbles"
     if not bubbled_shutters.ran_any(profile.tables["shutters"]):
         why = bubbled_shutters.why_none(profile)
-        return Gap(name, title, f"no bubble ran in the job's shutters: {why}") if why else None
+        return f"no bubble ran in the job's shutters: {why}" if why else None
     found = bubbled_shutters.from_tables(profile.tables, profile.job.command)
     if found.curve is None:
-        return Gap(name, title, f"{found.reason}. {_score_words(found)}")
+        return f"{found.reason}. {_score_words(found)}"
     columns = (found.curve.levels, found.curve.slowdown, found.curve.low, found.curve.high)
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    description = (
+    return (
         f"The job's slowdown beside bubbles of each level, with 95 % intervals, from {found.n_used} of its "
-        f"shutters (Han et al. 2016, section 2). {_score_words(found)}"
-    )
-    return Figure(
-        name,
-        title,
-        description,
+        f"shutters (Han et al. 2016, section 2). {_score_words(found)}",
         ("level", "slowdown", "low", "high"),
         rows,
         plot("with_intervals", rows, "level of the bubble", "T_bubble / T_alone"),
@@ -72,25 +88,20 @@ MANY_DOTS = 2000
 ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
 
 
-def running_slowdown(profile: Profile) -> Figure | Gap:
+@_figure("slowdown", "Slowdown, as shutters came in")
+def running_slowdown(profile: Profile) -> _Told:
     """The estimate as it settles with more shutters."""
-    name, title = "slowdown", "Slowdown, as shutters came in"
     found = running_slowdowns(profile, rng=np.random.default_rng(0))
     if not found:
         reason = profile.interference.reason or "for an unknown reason"
-        return Gap(name, title, _alone(profile) or f"the slowdown was not measured: {reason}")
+        return _alone(profile) or f"the slowdown was not measured: {reason}"
     rows = tuple((one.n, one.value, one.low, one.high) for one in found)
 
     final = found[-1]
-    description = (
+    return (
         f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
         f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
-        f"(Breslow et al. 2013, Eq. 6 to 8)."
-    )
-    return Figure(
-        name,
-        title,
-        description,
+        f"(Breslow et al. 2013, Eq. 6 to 8).",
         ("n_shutters", "slowdown", "low", "high"),
         rows,
         plot("settling", rows, "valid shutters used"),
@@ -103,13 +114,13 @@ def _alone(profile: Profile) -> str | None:
     return ALONE if found is not None and found.method == processor.ALONE else None
 
 
-def shutters(profile: Profile) -> Figure | Gap:
+@_figure("shutters", "Shutters over time")
+def shutters(profile: Profile) -> _Told:
     """When shutters were taken, and what came of them."""
-    name, title = "shutters", "Shutters over time"
     table = profile.tables["shutters"]
     if not len(table):
         none = "the job took no shutters: it had no co-runner, or no node agent, or was short"
-        return Gap(name, title, _alone(profile) or none)
+        return _alone(profile) or none
     offset_s = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
     known = (table["i_node"] >= 0) & (table["i_node"] < len(offset_s))
     start_s = table["t0_ns"] * 1e-9 - np.where(known, offset_s[table["i_node"] * known], 0.0)
@@ -127,28 +138,22 @@ def shutters(profile: Profile) -> Figure | Gap:
     places = [[row[2] for row in rows if row[4] == word] for word in present]
     counted = [f"{labels[word]}: {len(at):,}" for word, at in zip(present, places, strict=True)]
     n_valid = words.count("valid")
-    description = (
+    return (
         f"Each shutter of the job by its start since the first one, with what came of it; {n_valid:,} of "
-        f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013)."
-    )
-    header = ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013).",
+        ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners"),
         rows,
         plot("dots", counted, places, raster=len(rows) > MANY_DOTS),
         (WIDTH, 1.5 + 0.4 * len(present)),
     )
 
 
-def wall_time(profile: Profile) -> Figure | Gap:
+@_figure("wall-time", "Where the wall time went")
+def wall_time(profile: Profile) -> _Told:
     """The job's time alone, shared, in shutters of its own, and paused for those of others."""
-    name, title = "wall-time", "Where the wall time went"
     nodes = profile.tables["nodes"]
     if not len(nodes) or profile.job.wall_s <= 0:
-        return Gap(name, title, "no node agent watched the job, so its co-runners are unknown")
+        return "no node agent watched the job, so its co-runners are unknown"
     split = split_wall(profile.job.wall_s, nodes, profile.tables["shutters"])
     rows = (
         ("without co-runners", split.alone_s),
@@ -157,13 +162,8 @@ def wall_time(profile: Profile) -> Figure | Gap:
         ("paused for others", split.paused_s),
     )
 
-    description = (
-        f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them."
-    )
-    return Figure(
-        name,
-        title,
-        description,
+    return (
+        f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them.",
         ("what", "time_s"),
         rows,
         plot("lying", [row[0] for row in rows], [row[1] for row in rows]),
@@ -171,39 +171,33 @@ def wall_time(profile: Profile) -> Figure | Gap:
     )
 
 
-def slowdown_by_rank(profile: Profile) -> Figure | Gap:
+@_figure("slowdown-by-rank", "Slowdown of each rank by itself")
+def slowdown_by_rank(profile: Profile) -> _Told:
     """What each rank suffered by itself."""
-    name, title = "slowdown-by-rank", "Slowdown of each rank by itself"
     ranks = profile.tables["ranks"]
     known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
     if not len(known):
         none = "no rank has a slowdown of its own: that needs co-runners and shutters enough"
-        return Gap(name, title, _alone(profile) or none)
+        return _alone(profile) or none
     names = hosts(profile)
     rows = tuple(
-        (int(row["rank"]), names.get(int(row["i_node"])), *(float(row[key]) for key in KEYS)) for row in known
+        (rank, names.get(i_node), *ends)
+        for rank, i_node, *ends in known[
+            ["rank", "i_node", "slowdown", "slowdown_low", "slowdown_high"]
+        ].tolist()
     )
     blocks = of_ranks(known["rank"])
 
     ends = (blocks.means(known["slowdown"]), blocks.least(known["slowdown_low"]),
             blocks.most(known["slowdown_high"]))  # fmt: skip
-    description = (
+    return (
         f"T_co/T_solo of {len(known):,} of {len(ranks):,} ranks while they had co-runners, with 95 % "
-        f"intervals{blocks.words('means, and the widest ends')}."
-    )
-    header = ("rank", "hostname", "slowdown", "slowdown_low", "slowdown_high")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        f"intervals{blocks.words('means, and the widest ends')}.",
+        ("rank", "hostname", "slowdown", "slowdown_low", "slowdown_high"),
         rows,
         plot("interval_by_rank", blocks.first, *ends, "T_co / T_solo"),
         (WIDTH, 3.0),
     )
-
-
-KEYS = ("slowdown", "slowdown_low", "slowdown_high")
 
 
 N_WINDOWS = 240
@@ -211,34 +205,28 @@ N_WINDOWS = 240
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
-def matrix(profile: Profile) -> Figure | Gap:
+@_figure("matrix", "Bytes sent from each to each")
+def matrix(profile: Profile) -> _Told:
     """Who sent how much to whom."""
-    name, title = "matrix", "Bytes from rank to rank"
     n_ranks, sent = profile.job.n_ranks, _sent(profile)
     sent = sent[_is_rank(sent["src"], n_ranks) & _is_rank(sent["dst"], n_ranks)]
     if not len(sent):
-        return Gap(name, title, NO_MESSAGES)
+        return NO_MESSAGES
     of, labels, unit = _parties(profile)
     n = len(labels)
     cell, where = np.unique(of[sent["src"]] * n + of[sent["dst"]], return_inverse=True)
     n_bytes, n_messages = (np.bincount(where, sent[key].astype(float)) for key in ("bytes", "n"))
     src, dst = np.divmod(cell, n)
-    columns = (src.tolist(), dst.tolist(), n_messages.tolist(), n_bytes.tolist())
+    columns = (column.tolist() for column in (src, dst, n_messages, n_bytes))
     rows = tuple((labels[i], labels[j], int(m), int(b)) for i, j, m, b in zip(*columns, strict=True))
 
     dense = np.zeros((n, n))
     dense[src, dst] = n_bytes
     scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
-    description = (
+    return (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
-        f"collectives; {len(rows):,} pairs have any.{scale}"
-    )
-    header = (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes")
-    return Figure(
-        name,
-        title.replace("rank", unit),
-        description,
-        header,
+        f"collectives; {len(rows):,} pairs have any.{scale}",
+        (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes"),
         rows,
         plot("heat", dense, [short(label) for label in labels], unit),
         (WIDTH, 4.3),
@@ -275,12 +263,12 @@ def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
     return blocks.of, labels, "block"
 
 
-def sizes(profile: Profile) -> Figure | Gap:
+@_figure("message-sizes", "Sizes of messages")
+def sizes(profile: Profile) -> _Told:
     """How long messages are."""
-    name, title = "message-sizes", "Sizes of messages"
     sent = _sent(profile)
     if not len(sent):
-        return Gap(name, title, NO_MESSAGES)
+        return NO_MESSAGES
     size_class = sent["size_class"].astype(np.int64).clip(0, 64)
     n, n_bytes = (np.bincount(size_class, sent[key].astype(float), 65) for key in ("n", "bytes"))
     classes = range(int(size_class.min()), int(size_class.max()) + 1)
@@ -288,22 +276,24 @@ def sizes(profile: Profile) -> Figure | Gap:
 
     labels = [amount(row[0]).replace(" ", "") for row in rows]
     panels = [("messages", "", [row[2] for row in rows]), ("bytes", "B", [row[3] for row in rows])]
-    description = (
+    return (
         "Messages sent by point-to-point and one-sided calls, and their bytes, by size: each bar is of sizes "
-        "from its label to twice that."
+        "from its label to twice that.",
+        ("from_bytes", "below_bytes", "n_messages", "sent_bytes"),
+        rows,
+        plot("histogram", labels, panels),
+        (WIDTH, 4.0),
     )
-    header = ("from_bytes", "below_bytes", "n_messages", "sent_bytes")
-    return Figure(name, title, description, header, rows, plot("histogram", labels, panels), (WIDTH, 4.0))
 
 
-def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+@_figure("timeline", "Messages over time")
+def timeline(profile: Profile, file: str | None = None) -> _Told:
     """Messages over time; `file` is where the profile was read, beside which a trace may stand."""
-    name, title = "timeline", "Messages over time"
     messages = times.of_trace(times.timed_messages, file, profile)
     if isinstance(messages, str):
-        return Gap(name, title, messages)
+        return messages
     if not len(messages.src):
-        return Gap(name, title, "the trace has no call that sends to a known rank")
+        return "the trace has no call that sends to a known rank"
     n_ranks = profile.job.n_ranks
     span_s = float(messages.end_s.max() - messages.start_s.min())
     # Each rank on a host of its own below one switch: everything that is sent leaves a host.
@@ -314,33 +304,26 @@ def timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
     rows = tuple(zip(start_s.tolist(), rates.tolist(), in_transit.tolist(), strict=True))
     mean = float(in_transit.mean())
 
-    description = (
+    return (
         f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
         f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
-        "(Jokanovic 2014, Eq. 2.1)."
-    )
-    header = ("start_s", "sent_bps", "in_transit_bytes")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        "(Jokanovic 2014, Eq. 2.1).",
+        ("start_s", "sent_bps", "in_transit_bytes"),
         rows,
         plot("windows", found.window_s, found.injection_bps, in_transit, mean, "sent between ranks"),
         (WIDTH, 4.0),
     )
 
 
-def levels(profile: Profile) -> Figure | Gap:
+@_figure("network", "Utilisation of the network's levels")
+def levels(profile: Profile) -> _Told:
     """What the job did to each level of its network."""
-    name, title = "network", "Utilisation of the network's levels"
     found = profile.network
     if found is None:
-        how = (
+        return (
             "no topology was given: set MPICOLOC_TOPOLOGY for jobs to come, or see "
             "mpicoloc network --topology ... --figures FOLDER for this one"
         )
-        return Gap(name, title, how)
     rows = tuple(
         (row.level, row.sent_bytes, row.injection_bps, row.available_bps, row.utilisation_frac)
         for row in found.levels
@@ -349,17 +332,11 @@ def levels(profile: Profile) -> Figure | Gap:
     labels = [f"L{row[0]}" for row in rows]
     limits = dict(zip(utilisation.CLASSES[1:], utilisation.LIMITS, strict=True))
     panels = [Bars(printable(found.topology), labels, [""], [[row[4]] for row in rows])]
-    description = (
+    return (
         f"Share of the bandwidth available to the job's hosts that its messages used on each level, on a "
         f"logarithmic axis; demand {found.demand_class or 'unknown'} (Jokanovic 2014, Figures 3.6 and 3.7). "
-        f"Counted: {found.traffic}."
-    )
-    header = ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        f"Counted: {found.traffic}.",
+        ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac"),
         rows,
         plot("panels_of_bars", panels, unit="%", log=True, limits=limits),
         (WIDTH, 2.8),
@@ -377,12 +354,12 @@ NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank
 OTHERS = "others"
 
 
-def calls(profile: Profile) -> Figure | Gap:
+@_figure("calls", "Time in MPI by function")
+def calls(profile: Profile) -> _Told:
     """Time in each function, all ranks together."""
-    name, title = "calls", "Time in MPI by function"
     sites = profile.tables["call_sites"]
     if not len(sites):
-        return Gap(name, title, NO_CALLS)
+        return NO_CALLS
     words, of = np.unique(sites["call"], return_inverse=True)
     time_s, n, sent, received = (
         np.bincount(of, sites[key].astype(float), len(words))
@@ -397,25 +374,21 @@ def calls(profile: Profile) -> Figure | Gap:
 
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
     sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
-    description = f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}"
-    header = ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+    return (
+        f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}",
+        ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes"),
         rows,
         plot("lying", [short(row[0]) for row in shown], [row[2] for row in shown]),
         (WIDTH, 1.0 + 0.24 * len(shown)),
     )
 
 
-def call_sites(profile: Profile) -> Figure | Gap:
+@_figure("call-sites", "Time in MPI by call site")
+def call_sites(profile: Profile) -> _Told:
     """Time at each place that calls MPI, all ranks together."""
-    name, title = "call-sites", "Time in MPI by call site"
     sites = profile.tables["call_sites"]
     if not len(sites):
-        return Gap(name, title, NO_CALLS)
+        return NO_CALLS
     keys = np.empty(len(sites), [("i_site", "?"), ("i_module", "i8"), ("offset", "u8"), ("call", "S40")])
     for key in keys.dtype.names or ():
         keys[key] = sites[key]
@@ -435,63 +408,53 @@ def call_sites(profile: Profile) -> Figure | Gap:
     names = [short_place(row[0] or row[1], n) for row, n in zip(shown, room, strict=True)]
     labels = [call + name for call, name in zip(calls, names, strict=True)]
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
-    description = f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}"
-    header = ("place", "site", "call", "n_calls", "time_s")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+    return (
+        f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}",
+        ("place", "site", "call", "n_calls", "time_s"),
         rows,
         plot("lying", labels, [row[4] for row in shown]),
         (WIDTH, 1.0 + 0.24 * len(shown)),
     )
 
 
-def rank_timeline(profile: Profile, file: str | None = None) -> Figure | Gap:
+@_figure("rank-timeline", "What the ranks did over time")
+def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
     """What each rank was doing over time; `file` is where the profile was read."""
-    name, title = "rank-timeline", "What the ranks did over time"
     found = times.of_trace(times.all_calls, file, profile)
     if isinstance(found, str):
-        return Gap(name, title, found)
+        return found
     if not len(found.rank):
-        return Gap(name, title, "the trace has no call")
+        return "the trace has no call"
     first_s = float(found.start_s.min())
     window_s = max((float(found.end_s.max()) - first_s) / N_WINDOWS, 1e-9)
     blocks = of_ranks(np.arange(profile.job.n_ranks))
-    names, kind = _longest_functions(found)
-    shares = _shares(found, kind, len(names), blocks, first_s, window_s)
+    total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
+    names, place = _longest_functions(found.names, total_s)
+    shares = _shares(found, place[found.kind], len(names), blocks, first_s, window_s)
     lane, window, kinds = np.nonzero(shares)
     columns = (blocks.first[lane], window * window_s, np.array(names)[kinds], shares[lane, window, kinds])
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
     which = "the last calls of each rank" if len(profile.tables["events"]) else "every call"
-    description = (
+    height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
+    return (
         f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
         f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for a part "
-        f"of the window, empty where for all of it{blocks.words('means')}."
-    )
-    height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
-    header = ("rank", "start_s", "call", "time_frac")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        f"of the window, empty where for all of it{blocks.words('means')}.",
+        ("rank", "start_s", "call", "time_frac"),
         rows,
         plot("lanes", blocks.first, shares, [short(word) for word in names], window_s),
         (WIDTH, height),
     )
 
 
-def _longest_functions(found: CallRows) -> tuple[list[str], NDArray[np.integer]]:
-    """Names of the functions with most time, the last may be `OTHERS`; and the place of each call."""
-    total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
+def _longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.integer]]:
+    """The functions with most time, the last may be `OTHERS`; and the place there of each function."""
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.minimum(np.arange(len(order)), N_CALLS)
-    names = [printable(found.names[i]) for i in order[:N_CALLS]]
-    return names + [OTHERS] * (len(order) > N_CALLS), place[found.kind]
+    longest = [printable(names[i]) for i in order[:N_CALLS]]
+    return longest + [OTHERS] * (len(order) > N_CALLS), place
 
 
 def _shares(
@@ -509,30 +472,24 @@ def _shares(
     return np.where(sums > 1e-9, sums / n_ranks[:, None, None], 0.0)
 
 
-def calls_by_rank(profile: Profile) -> Figure | Gap:
+@_figure("calls-by-rank", "Time in MPI by function and rank")
+def calls_by_rank(profile: Profile) -> _Told:
     """Time in the longest functions, rank by rank."""
-    name, title = "calls-by-rank", "Time in MPI by function and rank"
     sites = profile.tables["call_sites"]
     if not len(sites):
-        return Gap(name, title, NO_CALLS)
+        return NO_CALLS
     words, of = np.unique(sites["call"], return_inverse=True)
     total = np.bincount(of, sites["time_ns"].astype(float), len(words))
-    place = np.empty(len(words), np.int64)
-    place[np.argsort(-total, kind="stable")] = np.minimum(np.arange(len(words)), N_CALLS)
+    names, place = _longest_functions(list(map(text, words)), total)
     n_ranks = profile.job.n_ranks
-    names = [printable(text(words[int(np.argmax(place == i))])) for i in range(min(len(words), N_CALLS))]
-    names += [OTHERS] if len(words) > N_CALLS else []
     cell = place[of] * n_ranks + sites["rank"]
     times = np.bincount(cell, sites["time_ns"] * 1e-9, len(names) * n_ranks).reshape(len(names), n_ranks)
     rows = tuple((rank, *times[:, rank].tolist()) for rank in range(n_ranks))
     blocks = of_ranks(np.arange(n_ranks))
 
     parts = [(short(word), blocks.means(row)) for word, row in zip(names, times, strict=True)]
-    description = f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}."
-    return Figure(
-        name,
-        title,
-        description,
+    return (
+        f"Time of each rank inside MPI functions, all threads together{blocks.words('means')}.",
         ("rank", *(f"{word}_s" for word in names)),
         rows,
         plot("stacked_by_rank", blocks.first, parts),
@@ -540,41 +497,30 @@ def calls_by_rank(profile: Profile) -> Figure | Gap:
     )
 
 
-def imbalance(profile: Profile) -> Figure | Gap:
+@_figure("imbalance", "Load of the ranks")
+def imbalance(profile: Profile) -> _Told:
     """Time of each rank outside and inside MPI."""
-    name, title = "imbalance", "Load of the ranks"
     ranks = np.sort(profile.tables["ranks"], order="rank")
     if not len(ranks) or not (ranks["comp_ns"] + ranks["mpi_ns"]).any():
-        return Gap(name, title, "no rank left a record of its time")
+        return "no rank left a record of its time"
     comp_s, mpi_s, sampled_s = (ranks[key] * 1e-9 for key in ("comp_ns", "mpi_ns", "sampled_ns"))
-    rows = tuple(
-        (int(rank), *values)
-        for rank, *values in zip(
-            ranks["rank"], comp_s.tolist(), mpi_s.tolist(), sampled_s.tolist(), strict=True
-        )
-    )
+    columns = (ranks["rank"], comp_s, mpi_s, sampled_s)
+    rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
     blocks = of_ranks(ranks["rank"])
 
     parts = [("outside MPI", blocks.means(comp_s)), ("in MPI", blocks.means(mpi_s))]
-    most, mean = float(comp_s.max()), float(comp_s.mean())
-    uneven = f" The longest is {most / mean - 1:.1%} above it." if mean else ""
-    description = (
+    mean = float(comp_s.mean())
+    uneven = f" The longest is {comp_s.max() / mean - 1:.1%} above it." if mean else ""
+    return (
         f"Time of each rank outside and inside MPI{blocks.words('means')}. On the mean {mean:.4g} s are "
-        f"outside.{uneven}"
-    )
-    header = ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s")
-    return Figure(
-        name,
-        title,
-        description,
-        header,
+        f"outside.{uneven}",
+        ("rank", "outside_mpi_s", "mpi_s", "of_it_sampled_s"),
         rows,
-        plot("stacked_by_rank", blocks.first, parts, mean=float(comp_s.mean())),
+        plot("stacked_by_rank", blocks.first, parts, mean=mean),
         (WIDTH, 3.4),
     )
 
 
-Maker = Callable[..., Figure | Gap | None]
 SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     (
         "Interference",
@@ -621,7 +567,7 @@ def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[F
 
 def _made(make: Maker, profile: Profile, file: str | None) -> Figure | Gap | None:
     try:
-        made = make(profile, file) if make in OF_TRACES else make(profile)
+        made = make(profile, file)
     except DAMAGE as error:
         raise DataError(
             f"the profile's tables contradict each other ({error}): the file is damaged"

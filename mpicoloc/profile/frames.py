@@ -56,14 +56,11 @@ class Frames:
 
     def __repr__(self) -> str:
         """The job in a few words, and what to ask for."""
-        job, found = self.profile.job, self.profile.interference.slowdown
-        slowdown = "not measured" if found is None else processor.ALONE_WORDS
-        if found is not None and found.method != processor.ALONE:
-            slowdown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+        job, slowdown = self.profile.job, self.profile.interference.slowdown
         facts = [
             f"job {job.id}: {job.command}",
             f"{counted(job.n_ranks, 'rank')} on {counted(job.n_nodes, 'node')} for {job.wall_s:.4g} s",
-            f"slowdown {slowdown}",
+            f"slowdown {processor.slowdown_words(slowdown)}",
             *(["partial"] if self.profile.partial else []),
         ]
         tables = [name for name, value in vars(Frames).items() if isinstance(value, property)]

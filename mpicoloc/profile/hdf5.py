@@ -42,9 +42,11 @@ Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, MeterResult, Esti
 
 
 def write_facts(group: h5py.Group, facts: Any) -> None:
-    """One scalar attribute per field; a field that is None was not measured and has no attribute."""
+    """An attribute per field, or a group for an estimate; None: not measured, it has neither."""
     for field in fields(facts):
         value = getattr(facts, field.name)
+        if isinstance(value, Estimate):
+            write_facts(group.create_group(field.name), value)
         if value is None or isinstance(value, Estimate | tuple):
             continue
         if isinstance(value, str):
@@ -158,7 +160,7 @@ def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
             dress(handle)
             os.fsync(handle)
         os.replace(temporary, path)
-        _sync(folder)
+        checkpoints.sync(folder)
 
 
 @contextlib.contextmanager
@@ -202,14 +204,6 @@ def _usual_mode() -> int:
     return 0o666 & ~mask
 
 
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _refusal(path: str, error: OSError) -> str:
     reason = error.strerror or str(error).splitlines()[0]
     return f"cannot write profile {path}: {reason}; choose another place with --out FILE or MPICOLOC_OUT"
@@ -220,31 +214,17 @@ def _write_all(file: h5py.File, profile: Profile) -> None:
     file.attrs["schema_version"] = profile.schema_version
     file.attrs["partial"] = int(profile.partial)
     file.attrs["notes"] = np.array([note.encode() for note in profile.notes] or [b""])
-    write_facts(file.create_group("job"), profile.job)
-    write_facts(file.create_group("mpi"), profile.mpi)
-    _write_interference(file.create_group("interference"), profile.interference)
-    if profile.price is not None:
-        write_facts(file.create_group("price"), profile.price)
-    if profile.network is not None:
-        network = file.create_group("network")
-        write_facts(network, profile.network)
-        for row in profile.network.levels:
-            write_facts(network.create_group(f"L{row.level}"), row)
+    found, network = profile.interference, profile.network
+    groups: dict[str, Any] = {"job": profile.job, "mpi": profile.mpi, "interference": found}
+    groups |= {f"interference/alternatives/{one.method}": one for one in found.alternatives}
+    groups |= {f"interference/meters/{one.meter}": one for one in found.meters}
+    groups |= {"price": profile.price, "network": network}
+    groups |= {f"network/L{row.level}": row for row in (network.levels if network else ())}
+    for path, facts in groups.items():
+        if facts is not None:
+            write_facts(file.create_group(path), facts)
     for name, array in profile.tables.items():
         rows.write(file, name, array)
-
-
-def _write_interference(group: h5py.Group, found: Interference) -> None:
-    write_facts(group, found)
-    if found.slowdown is not None:
-        write_facts(group.create_group("slowdown"), found.slowdown)
-    for estimate in found.alternatives:
-        write_facts(group.require_group("alternatives").create_group(estimate.method), estimate)
-    for result in found.meters:
-        of_meter = group.require_group("meters").create_group(result.meter)
-        write_facts(of_meter, result)
-        if result.slowdown is not None:
-            write_facts(of_meter.create_group("slowdown"), result.slowdown)
 
 
 def read(

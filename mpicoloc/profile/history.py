@@ -80,44 +80,52 @@ def show(jobs: Sequence[Mapping[str, Any]]) -> None:
 
 Jobs: TypeAlias = pd.DataFrame
 COLUMNS = {
-    "job": (
-        "id",
-        "command",
-        "n_ranks",
-        "n_nodes",
-        "n_cores",
-        "mpi_library",
-        "wall_s",
-        "start_unix_s",
-        "mode",
-        "user",
-        "batch_name",
-    ),
-    "mpi": ("n_calls", "sent_bytes", "recv_bytes", "time_frac"),
-    "interference": (
-        "meter",
-        "n_taken",
-        "n_used",
-        "overhead_frac",
-        "coverage_frac",
-        "shared_s",
-        "reason",
-        "cpu_s",
-        "run_delay_s",
-        "involuntary_switches",
-        "bubble_score",
-        "bubble_score_low",
-        "bubble_score_high",
-        "bubble_slowdown",
-        "bubble_slowdown_low",
-        "bubble_slowdown_high",
-    ),
-    "price": ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"),
-    "network": ("topology", "demand_class"),
+    "job": "job.id",
+    "command": "job.command",
+    "n_ranks": "job.n_ranks",
+    "n_nodes": "job.n_nodes",
+    "n_cores": "job.n_cores",
+    "mpi_library": "job.mpi_library",
+    "wall_s": "job.wall_s",
+    "start_unix_s": "job.start_unix_s",
+    "mode": "job.mode",
+    "user": "job.user",
+    "batch_name": "job.batch_name",
+    "mpi_n_calls": "mpi.n_calls",
+    "mpi_sent_bytes": "mpi.sent_bytes",
+    "mpi_recv_bytes": "mpi.recv_bytes",
+    "mpi_frac": "mpi.time_frac",
+    "meter": "interference.meter",
+    "n_taken": "interference.n_taken",
+    "n_used": "interference.n_used",
+    "overhead_frac": "interference.overhead_frac",
+    "coverage_frac": "interference.coverage_frac",
+    "shared_s": "interference.shared_s",
+    "reason": "interference.reason",
+    "cpu_s": "interference.cpu_s",
+    "run_delay_s": "interference.run_delay_s",
+    "involuntary_switches": "interference.involuntary_switches",
+    "bubble_score": "interference.bubble_score",
+    "bubble_score_low": "interference.bubble_score_low",
+    "bubble_score_high": "interference.bubble_score_high",
+    "bubble_slowdown": "interference.bubble_slowdown",
+    "bubble_slowdown_low": "interference.bubble_slowdown_low",
+    "bubble_slowdown_high": "interference.bubble_slowdown_high",
+    "rate_su": "price.rate_su",
+    "runtime_su": "price.runtime_su",
+    "fair_su": "price.fair_su",
+    "discount_frac": "price.discount_frac",
+    "pricing": "price.pricing",
+    "topology": "network.topology",
+    "demand_class": "network.demand_class",
+    "slowdown": "interference.slowdown.value",
+    "slowdown_low": "interference.slowdown.low",
+    "slowdown_high": "interference.slowdown.high",
+    "slowdown_n": "interference.slowdown.n",
+    "slowdown_method": "interference.slowdown.method",
+    "partial": "partial",
 }
-"""Facts of each part of a profile; those of `job` but its id, and those of `price`, keep their names."""
-SLOWDOWN = ("value", "low", "high", "n", "method")
-_NAMES = {"job_id": "job", "mpi_time_frac": "mpi_frac", "slowdown_value": "slowdown"}
+"""Columns, and where in a profile each is found."""
 _VERSION = f"{SCHEMA_VERSION}.5"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
@@ -144,7 +152,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
     for row in rows:
         # A name may have bytes that are no text.
         row["path"] = os.fsencode(row["path"]).decode("utf-8", "backslashreplace")
-    frame = pd.DataFrame(rows, columns=["path", *_columns(), "trouble"])
+    frame = pd.DataFrame(rows, columns=["path", *COLUMNS, "trouble"])
     frame = frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
     frame.attrs["note"] = note
     return frame
@@ -178,8 +186,7 @@ def _changed_rows(
     With `names` these columns alone, of profiles that can be read.
     """
     try:
-        index = _index(root)
-        note = None if _is_kept(index) else _not_kept(root)
+        index, note = _index(root)
         return _read_through(index, root, there, seen, names), note
     except sqlite3.OperationalError:
         # No room, or in use for a long time.
@@ -188,7 +195,7 @@ def _changed_rows(
         with contextlib.suppress(OSError):
             os.unlink(_index_path(root))
         note = "the index of what was read before was damaged, and is made anew"
-        return _read_through(_index(root), root, there, seen, names), note
+        return _read_through(_index(root)[0], root, there, seen, names), note
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[str]:
@@ -210,27 +217,15 @@ def records(jobs: Jobs) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-def _columns() -> list[str]:
-    slowdown = [_name("slowdown", name) for name in SLOWDOWN]
-    facts = [_name(part, name) for part, names in COLUMNS.items() for name in names]
-    return [*facts, *slowdown, "partial"]
-
-
-def _name(part: str, name: str) -> str:
-    own = part in ("job", "price", "network") and (part, name) != ("job", "id")
-    full = name if own or part == "interference" else f"{part}_{name}"
-    return _NAMES.get(full, full)
-
-
 def facts(profile: Profile) -> dict[str, Any]:
-    """One row: what `COLUMNS` and `SLOWDOWN` name, None where it was not measured."""
-    row = {
-        _name(part, name): getattr(getattr(profile, part), name, None)
-        for part, names in COLUMNS.items()
-        for name in names
-    }
-    row |= {_name("slowdown", name): getattr(profile.interference.slowdown, name, None) for name in SLOWDOWN}
-    return row | {"partial": profile.partial}
+    """One row: the values of `COLUMNS`, None where it was not measured."""
+    return {name: _value(profile, path) for name, path in COLUMNS.items()}
+
+
+def _value(part: Any, path: str) -> Any:
+    for name in path.split("."):
+        part = getattr(part, name, None)
+    return part
 
 
 def _index_path(root: str) -> str:
@@ -238,18 +233,14 @@ def _index_path(root: str) -> str:
     return os.path.join(cache, "mpicoloc", f"history-{hashlib.sha256(root.encode()).hexdigest()[:16]}.sqlite")
 
 
-def _index(root: str) -> sqlite3.Connection:
-    """The index of a folder; in memory where the user has no place for it."""
+def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
+    """The index of a folder; in memory, and a note, where the user has no place for it."""
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return _opened(path)
+        return _opened(path), None
     except (OSError, sqlite3.OperationalError):
-        return _opened(":memory:")
-
-
-def _is_kept(index: sqlite3.Connection) -> bool:
-    return bool(index.execute("PRAGMA database_list").fetchone()[2])
+        return _opened(":memory:"), _not_kept(root)
 
 
 def _not_kept(root: str) -> str:
@@ -281,7 +272,7 @@ def _rows_of(
     marks = ", ".join("?" * len(paths))
     query = f"SELECT path, facts, trouble FROM profiles WHERE path IN ({marks}) ORDER BY path"
     for key, facts, trouble in index.execute(query, [os.fsencode(path) for path in paths]):
-        path = _text(key)
+        path = os.fsdecode(key)
         owner = int(stamps[path].rpartition(".")[2])
         yield {"path": path, "owner": owner} | dict(json.loads(facts or "{}")) | {"trouble": trouble}
 
@@ -299,7 +290,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen: Mapping[str, str]) -> None:
     """Make the index as the folder is, but for what is in `seen`."""
-    known = {_text(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
+    known = {os.fsdecode(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
     new = sorted(path for path, stamp in there.items() if stamp not in (known.get(path), seen.get(path)))
     with index:
         gone = [(os.fsencode(path),) for path in known.keys() - there.keys()]
@@ -324,10 +315,6 @@ def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tup
         stamp = "" if isinstance(answer, EnvironmentFault) else stamp
         return key, stamp, None, str(answer).encode("utf-8", "backslashreplace").decode()
     return key, stamp, json.dumps(answer), None
-
-
-def _text(path: bytes) -> str:
-    return os.fsdecode(path)
 
 
 def _read(path: str, raw: BinaryIO) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the list; 0, or 1 if a file among them could not be read."""
-    from mpicoloc.profile.history import history, records
+    from mpicoloc.profile.history import history, records, show
 
     jobs = history(args.folder)
     if jobs.attrs["note"]:
@@ -43,8 +43,6 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         print(json.dumps(records(jobs), indent=2, allow_nan=False))
     else:
-        from mpicoloc.profile.history import show
-
         show(records(jobs))
     unread = jobs[jobs["trouble"].notna()]
     for trouble in unread["trouble"]:

@@ -32,12 +32,12 @@ def node() -> dict[str, str | float]:
     }
 
 
-def user() -> str:
-    """Name of the user whose job it is; the number where this node knows no name."""
+def user(uid: int) -> str:
+    """Name of a user; the number where this node knows no name."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.getuid())
+        return str(uid)
 
 
 def cpu_model(cpuinfo: str) -> str:
@@ -55,8 +55,7 @@ def usage(pid: int) -> dict[str, float]:
     Switches, migrations and run delay are those of threads that still live. Kernels that do not count the run
     delay print zeros.
     """
-    process = _PROC / str(pid)
-    fields = _text(process / "stat").rpartition(")")[2].split()
+    process, fields = _PROC / str(pid), stat_fields(pid)
     columns = dict.fromkeys(USED, np.nan)
     if len(fields) > 12:
         ticks = int(fields[11]) + int(fields[12])
@@ -75,6 +74,11 @@ def usage(pid: int) -> dict[str, float]:
             columns[column] = sum(float(match[1]) for match in found if match)
     columns["run_delay_s"] *= 1e-9  # told in ns
     return columns
+
+
+def stat_fields(pid: int | str) -> list[str]:
+    """What /proc/PID/stat says behind the name; nothing of a process that is gone."""
+    return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 
 def peak_rss_bytes(pid: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,8 +20,6 @@ from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.bundle import NodePart
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 
@@ -129,30 +128,16 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
         user=facts["user"],
         batch_name=facts["batch_name"],
     )
-    partial = partial or _is_partial(parts, len(ranks))
+    partial |= len(ranks) < job.n_ranks or any(part.facts["not_finalized"] for part in parts)
     rate_su = float(_option("price.rate_su", notes) or 0)
     pricing = str(_option("price.pricing", notes))
+    made = functools.partial(complete, job, tables, rng=lambda: _rng(job), rate_su=rate_su, partial=partial)
     try:
-        return _complete(job, tables, rate_su, pricing, partial, notes)
+        return made(pricing=pricing, notes=tuple(notes))
     except UsageError as error:
         # A centre's function that fails, or is missing on this node, must not cost the profile either.
         default = str(config.BY_KEY["price.pricing"].default)
-        notes.append(f"{error}; {default} taken")
-        return _complete(job, tables, rate_su, default, partial, notes)
-
-
-def _complete(
-    job: Job, tables: Mapping[str, Table], rate_su: float, pricing: str, partial: bool, notes: Sequence[str]
-) -> Profile:
-    return complete(
-        job,
-        tables,
-        rng=lambda: _rng(job),
-        rate_su=rate_su,
-        pricing=pricing,
-        partial=partial,
-        notes=tuple(notes),
-    )
+        return made(pricing=default, notes=(*notes, f"{error}; {default} taken"))
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
@@ -184,10 +169,6 @@ def _for_all_or_none(shutters: Table) -> Table:
     return result
 
 
-def _is_partial(parts: Sequence[NodePart], n_found: int) -> bool:
-    return n_found < parts[0].facts["world_size"] or any(part.facts["not_finalized"] for part in parts)
-
-
 def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     notes = []
     lost = sorted(rank for part in parts for rank in part.facts["not_finalized"])
@@ -199,14 +180,11 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
         hint = f": {len(parts)} of {n_nodes} nodes sent theirs" if n_nodes > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
-        begin, end = (_utc(time) for time in (times[0], times[-1]))
+        first, last = (datetime.fromtimestamp(times[i], UTC) for i in (0, -1))
+        begin, end = (f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last))
         until = begin + (f" to {end}" if end != begin else "")
         notes.append(f"from the last checkpoints of {len(times)} of {n_nodes} nodes, of {until}")
     return notes
-
-
-def _utc(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _rng(job: Job) -> np.random.Generator:

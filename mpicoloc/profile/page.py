@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -13,11 +14,11 @@ import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
 from mpicoloc.core.tables import printable
-from mpicoloc.core.units import amount, seconds
+from mpicoloc.core.units import seconds
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
-from mpicoloc.profile.terminal import began, estimate, heading, heading_line, library, notes, signed
+from mpicoloc.profile.terminal import N_HOSTS, facts, heading_line, notes, result
 from mpicoloc.show import drawing
 from mpicoloc.show.figures import Cell, Figure, Gap
 from mpicoloc.show.templates import template
@@ -29,28 +30,6 @@ _LINKS = re.compile(r"(url\(#|^#)")
 VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
 VARIABLES |= {word: f"--s{i}" for i, word in enumerate(drawing.SERIES)}
 _COLOURS = re.compile("|".join(VARIABLES))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A figure, as the template needs it."""
-
-    name: str
-    title: str
-    text: str
-    picture: Markup
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    n_rows: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """Figures below one heading; and what is missing there, by reasons."""
-
-    heading: str
-    parts: tuple[Part, ...]
-    missing: tuple[tuple[str, str], ...]
 
 
 def page(
@@ -71,7 +50,7 @@ def page(
         partial=profile.partial,
         version=mpicoloc.__version__,
         cards=_cards(profile),
-        facts=[(name, printable(value)) for name, value in _facts(profile, signature)],
+        facts=_facts(profile, signature),
         notes=[printable(note) for note in notes(profile)],
         company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
         sections=drawn,
@@ -104,47 +83,36 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
-    job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
-    facts = [
-        ("Command", job.command),
-        ("Began", began(job)),
-        ("User", job.user or "not known"),
-    ]
-    facts += [(name.capitalize(), word) for name, word in heading(profile) if name == "hosts"]
-    facts += [("MPI library", library(job.mpi_library)), ("Cores", f"{job.n_cores:,}")]
-    if mpi.sent_bytes is not None:
-        facts.append(("Moved", f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"))
-    facts += [("Slowdown", estimate(found.slowdown))]
-    facts += [("Beside it", estimate(other)) for other in found.alternatives]
-    if found.n_taken:
-        facts.append(("Shutters", f"{found.n_taken:,} taken, {found.n_used:,} valid, meter {found.meter}"))
-    if found.shared_s is not None:
-        facts.append(("With a co-runner", seconds(found.shared_s)))
-    if found.overhead_frac is not None:
-        facts.append(("Overhead of measuring", f"{found.overhead_frac:.2%} of the time"))
-    if price is not None:
-        interval = f"{price.fair_su:.4g} SU ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
-        facts.append(
-            ("Price", f"{interval}, pricing {price.pricing}, {price.rate_su:g} SU per core and hour")
-        )
-    return facts if signature is None else [*facts, ("Signature", signed(signature))]
+    """The rows of the terminal, each with a name."""
+    rows = [*facts(profile, signature, N_HOSTS), *result(profile)]
+    named = itertools.accumulate(rows, lambda before, row: (row[0] or before[0], row[1]))
+    return [(name[:1].upper() + name[1:], printable(words)) for name, words in named]
 
 
-def _section(name: str, parts: Sequence[Figure | Gap]) -> Section:
+def _section(name: str, parts: Sequence[Figure | Gap]) -> dict[str, Any]:
+    """Figures below one heading, as the template needs them; and what is missing there, by reasons."""
     missing: dict[str, list[str]] = {}
     for one in parts:
         if isinstance(one, Gap):
             missing.setdefault(printable(one.reason), []).append(one.title)
-    drawn = tuple(_part(one) for one in parts if isinstance(one, Figure))
-    return Section(name, drawn, tuple(("; ".join(titles), reason) for reason, titles in missing.items()))
+    return {
+        "heading": name,
+        "parts": [_part(one) for one in parts if isinstance(one, Figure)],
+        "missing": [("; ".join(titles), reason) for reason, titles in missing.items()],
+    }
 
 
-def _part(figure: Figure) -> Part:
+def _part(figure: Figure) -> dict[str, Any]:
     count("figures", 1)
-    rows = tuple(tuple(_cell(cell) for cell in row) for row in figure.rows[:N_ROWS])
-    header = tuple(printable(name) for name in figure.header)
-    return Part(figure.name, figure.title, printable(figure.description), inlined(figure), header, rows,
-                len(figure.rows))  # fmt: skip
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "text": printable(figure.description),
+        "picture": inlined(figure),
+        "header": list(map(printable, figure.header)),
+        "rows": [list(map(_cell, row)) for row in figure.rows[:N_ROWS]],
+        "n_rows": len(figure.rows),
+    }
 
 
 def _cell(cell: Cell) -> str:

@@ -32,12 +32,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
 
 def is_running(segment: np.void) -> bool:
     """Whether the process of a segment's rank lives, and is not another one of the same number."""
-    try:
-        with open(f"/proc/{int(segment['pid'])}/stat", errors="surrogateescape") as file:
-            ticks = file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return False
-    return int(ticks) == int(segment["pid_start_ticks"])
+    return machine.stat_fields(segment["pid"])[19:20] == [str(segment["pid_start_ticks"])]
 
 
 def _state(segment: np.void) -> str:

@@ -59,16 +59,11 @@ def write(file: h5py.File, name: str, array: Table) -> None:
         write_text(dataset, f"{column.name}.description", column.meaning)
 
 
-def stored(
-    array: Table,
-    how: Mapping[str, Any] = STORED,
-    chunk_bytes: int = CHUNK_BYTES,
-    small_bytes: int = SMALL_BYTES,
-) -> dict[str, Any]:
+def stored(array: Table) -> dict[str, Any]:
     """Arguments of ``h5py.Group.create_dataset`` for a table."""
-    if array.nbytes < small_bytes:
+    if array.nbytes < SMALL_BYTES:
         return {}
-    return {"chunks": (min(len(array), chunk_bytes // array.itemsize),), **how}
+    return {"chunks": (min(len(array), CHUNK_BYTES // array.itemsize),), **STORED}
 
 
 def read(file: h5py.File, name: str) -> Table:

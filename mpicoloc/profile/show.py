@@ -38,33 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print the profiles; 0, or an error that `main` reports."""
-    if len(args.files) > 1:
-        return _several(args)
-    if args.json:
-        print(json.dumps(_summary(args.files[0]), indent=2, allow_nan=False))
-    else:
-        _show(args.files[0], _n_top(args))
-    return 0
-
-
-def _several(args: argparse.Namespace) -> int:
-    """All that can be read; the exit code is that of the first one that cannot."""
+    """Print all that can be read; the exit code is that of the first profile that cannot."""
     from mpicoloc.core.tables import printable
 
-    code, summaries = 0, []
+    code, summaries, is_one = 0, [], len(args.files) == 1
     for file in args.files:
         try:
             if args.json:
                 summaries.append(_summary(file))
                 continue
-            print(f"==> {printable(file)} <==", flush=True)
+            if not is_one:
+                print(f"==> {printable(file)} <==", flush=True)
             _show(file, _n_top(args))
         except MpicolocError as error:
             messages.trouble(str(error))
             code = code or error.exit_code
-    if args.json:
-        print(json.dumps(summaries, indent=2, allow_nan=False))
+    if args.json and not (is_one and code):
+        print(json.dumps(summaries[0] if is_one else summaries, indent=2, allow_nan=False))
     return code
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mpicoloc.bubble import shutters
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import Network, Profile
+from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
@@ -24,7 +24,7 @@ def summary(profile: Profile) -> dict[str, Any]:
                 for name in ("id", "command", "n_ranks", "n_nodes", "n_cores", "mpi_library", "wall_s")}
         | {"start_unix_s": job.start_unix_s or None, "user": job.user or None,
            "hosts": [text(row["hostname"]) for row in profile.tables["nodes"]]},
-        "mpi": {name: getattr(mpi, name) for name in ("n_calls", "sent_bytes", "recv_bytes", "time_frac")},
+        "mpi": plain(mpi),
         "interference": {
             "slowdown": plain(found.slowdown),
             "meters": {result.meter: _number_json(result.slowdown, result.reason) for result in found.meters},
@@ -38,7 +38,9 @@ def summary(profile: Profile) -> dict[str, Any]:
         },
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
-        "network": network_json(profile.network),
+        # All of it None where no topology was known.
+        "network": {name: plain(getattr(profile.network, name, None))
+                    for name in ("topology", "levels", "demand_class")},
         "bubbles": bubbles_json(profile),
     }  # fmt: skip
 
@@ -65,17 +67,6 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
     return {name: number for name, number in plain(value).items() if name != "method"}
 
 
-def network_json(network: Network | None) -> dict[str, Any]:
-    """The key `network`; all of it None where no topology was known."""
-    if network is None:
-        return {"topology": None, "levels": None, "demand_class": None}
-    return {
-        "topology": network.topology,
-        "levels": plain(network.levels),
-        "demand_class": network.demand_class,
-    }
-
-
 def co_runners(profile: Profile) -> list[tuple[str, float]]:
     """Other jobs and the longest time they shared a node with this one, longest first."""
     longest: dict[str, float] = {}
@@ -88,13 +79,9 @@ def co_runners(profile: Profile) -> list[tuple[str, float]]:
 def result_words(file: str) -> str:
     """Slowdown and price in a few words; or why the profile cannot be read."""
     try:
-        numbers = summary(profiles.read(file))
+        profile = profiles.read(file)
     except MpicolocError as error:
         return f", but {error}"
-    slowdown, price = numbers["interference"]["slowdown"], numbers["price"]
-    text = f"slowdown {'not measured' if slowdown is None else processor.ALONE_WORDS}"
-    if slowdown is not None and slowdown["method"] != processor.ALONE:
-        text = f"slowdown {slowdown['value']:.3f} ({slowdown['low']:.3f} to {slowdown['high']:.3f})"
-    if price.get("fair_su") is not None:
-        text += f", price {price['fair_su']:.4g} SU"
-    return f": {text}{', partial' if numbers['partial'] else ''}"
+    words = f": slowdown {processor.slowdown_words(profile.interference.slowdown)}"
+    price = "" if profile.price is None else f", price {profile.price.fair_su:.4g} SU"
+    return words + price + (", partial" if profile.partial else "")

@@ -8,7 +8,6 @@ import mmap
 import os
 import re
 import shutil
-import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -128,14 +127,14 @@ def resolve(
 def _trouble(path: str, build_id: str) -> str | None:
     """Why the file at `path` is not to be asked: the profile may be of another one, or from a stranger."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return f"{path} is no file"
-        is_same = bool(build_id) and elf.build_id(path).startswith(build_id)
+        found = elf.build_id(path)
     except (OSError, ValueError, MpicolocError) as error:  # ValueError: a name with a NUL
         return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
     if not build_id:
         return f"{path} has no build ID (link with -Wl,--build-id), so it may have changed since the job ran"
-    return None if is_same else f"{path} is not the file that the job ran: it was built again"
+    return (
+        None if found.startswith(build_id) else f"{path} is not the file that the job ran: it was built again"
+    )
 
 
 @functools.cache

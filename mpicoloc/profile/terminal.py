@@ -35,9 +35,14 @@ N_HOSTS = 8
 _VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
 
 
-def heading(profile: Profile, n_hosts: int | None = N_HOSTS) -> list[tuple[str, str]]:
-    """Names and words; `n_hosts` None: all of them."""
-    job = profile.job
+def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) -> list[tuple[str, str]]:
+    """Names and words of the job; `n_hosts` None: all of them."""
+    job, mpi = profile.job, profile.mpi
+    words = ["not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"]
+    if mpi.n_calls is not None:
+        words.append(f"{mpi.n_calls:,} calls")
+    if mpi.sent_bytes is not None:
+        words.append(f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received")
     return [
         ("command", job.command),
         ("began", began(job)),
@@ -46,14 +51,17 @@ def heading(profile: Profile, n_hosts: int | None = N_HOSTS) -> list[tuple[str, 
         ("size", f"{counted(job.n_ranks, 'rank')} on {counted(job.n_nodes, 'node')}, "
                  f"{counted(job.n_cores, 'core')}"),
         ("library", library(job.mpi_library)),
+        ("wall time", seconds(job.wall_s)),
+        ("MPI", ", ".join(words)),
+        *([] if signature is None else [("signature", signed(signature))]),
     ]  # fmt: skip
 
 
-def heading_line(profile: Profile, n_hosts: int | None = 3) -> str:
+def heading_line(profile: Profile) -> str:
     """When the job began, for whom and where, as far as it is known."""
     job = profile.job
     known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
-    names = _hosts(profile, n_hosts)
+    names = _hosts(profile, 3)
     return ", ".join(filter(None, [*known, f"on {names}" if hosts(profile) else ""]))
 
 
@@ -100,7 +108,13 @@ def show(
 
 def render(profile: Profile, signature: Signature | None = None, n_top: int | None = N_TOP) -> Group:
     """The profile as one renderable."""
-    parts: list[RenderableType] = [_job(profile, signature, n_top), "", _result(profile), ""]
+    job = f"job {_word(profile.job.id)}{' (partial)' if profile.partial else ''}"
+    parts: list[RenderableType] = [
+        _grid(job, facts(profile, signature, n_top)),
+        "",
+        _grid("interference and price", result(profile)),
+        "",
+    ]
     for part in (
         _network(profile),
         _ranks(profile, n_top),
@@ -191,21 +205,6 @@ def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
     return grid
 
 
-def _job(profile: Profile, signature: Signature | None, n_top: int | None) -> RichTable:
-    job, mpi = profile.job, profile.mpi
-    share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"
-    calls = "" if mpi.n_calls is None else f", {mpi.n_calls:,} calls"
-    moved = (
-        ""
-        if mpi.sent_bytes is None
-        else f", {amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received"
-    )
-    rows = heading(profile, n_top)
-    rows += [("wall time", seconds(job.wall_s)), ("MPI", share + calls + moved)]
-    rows += [] if signature is None else [("signature", signed(signature))]
-    return _grid(f"job {_word(job.id)}{' (partial)' if profile.partial else ''}", rows)
-
-
 def _network(profile: Profile) -> RichTable | None:
     """What the job did to each level of the network."""
     found = profile.network
@@ -220,45 +219,44 @@ def _network(profile: Profile) -> RichTable | None:
     return _grid(f"network ({found.traffic})", rows)
 
 
-def _of_ranks(ranks: Table, job: Estimate | None) -> list[tuple[str, str]]:
+def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
     """The ranks that suffered least and most by themselves, where they differ."""
     known = ranks[~np.isnan(ranks["slowdown"])]
     if len(known) < 2:
-        return []
+        return
     ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
     shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
     is_outside = job is not None and not ends[0]["slowdown"] <= job.value <= ends[1]["slowdown"]
     why = "; the job's is of all its time: also alone, paused, and in long waits" if is_outside else ""
-    return [("by rank", f"{shown}, of their time with co-runners{why}")]
+    yield "by rank", f"{shown}, of their time with co-runners{why}"
 
 
-def _result(profile: Profile) -> RichTable:
+def result(profile: Profile) -> Iterable[tuple[str, str]]:
+    """Names and words of interference and price; a row without a name goes on with the one before."""
     found, price = profile.interference, profile.price
-    rows = [("slowdown", estimate(found.slowdown))]
-    rows += [("", f"{estimate(other)}") for other in found.alternatives]
-    rows += _of_ranks(profile.tables["ranks"], found.slowdown)
+    yield "slowdown", estimate(found.slowdown)
+    for other in found.alternatives:
+        yield "", estimate(other)
+    yield from _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
-        rows.append(("shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}"))
-    rows += _bubbles(profile)
+        yield "shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}"
+    yield from _bubbles(profile)
     if found.shared_s:
-        rows.append(("shared", f"{seconds(found.shared_s)} with a co-runner"))
+        yield "shared", f"{seconds(found.shared_s)} with a co-runner"
     if found.overhead_frac:
-        rows.append(
-            (
-                "overhead",
-                f"{found.overhead_frac:.2%} of the time, by shutters of others, counting and bubbles",
-            )
-        )
+        words = "of the time, by shutters of others, counting and bubbles"
+        yield "overhead", f"{found.overhead_frac:.2%} {words}"
     if price is not None:
-        interval = (
-            f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})"
-            if price.fair_high_su > price.fair_low_su
-            else ""
+        has_interval = price.fair_high_su > price.fair_low_su
+        interval = f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})" if has_interval else ""
+        yield (
+            "price",
+            (
+                f"{price.fair_su:.4g} SU{interval}, discount {price.discount_frac:.1%} "
+                f"on {price.runtime_su:.4g} SU by run time"
+            ),
         )
-        rows.append(("price", f"{price.fair_su:.4g} SU{interval}, discount {price.discount_frac:.1%} "
-                              f"on {price.runtime_su:.4g} SU by run time"))  # fmt: skip
-        rows.append(("", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"))
-    return _grid("interference and price", rows)
+        yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:

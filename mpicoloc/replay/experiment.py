@@ -104,12 +104,12 @@ def j_inter_host_s(times: Sequence[JobTimes]) -> float:
     return sum(job.n_hosts * job.inter_s for job in times)
 
 
-def efficiency(before_host_s: float, after_host_s: float) -> float | None:
+def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
     """E(P): how many times less jobs lose to each other under a policy (Jokanovic 2014, Eq. 2.4).
 
-    None if they lose nothing under it.
+    None if they lose nothing under it, or what they lost before is not known.
     """
-    return before_host_s / after_host_s if after_host_s > 0 else None
+    return None if before_host_s is None or after_host_s <= 0 else before_host_s / after_host_s
 
 
 def simulate_base(

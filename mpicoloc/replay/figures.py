@@ -12,7 +12,7 @@ from mpicoloc.core.tables import printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show.blocks import of_ranks, short
-from mpicoloc.show.figures import WIDTH, Cell, Figure
+from mpicoloc.show.figures import WIDTH, Cell, Figure, plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -44,7 +44,8 @@ def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
             at = [k for k, row in enumerate(rows) if i < len(row["jobs"])]
             names = dict.fromkeys(printable(rows[k]["jobs"][i]["name"]) for k in at)
             name = short(next(iter(names))) if len(names) == 1 else f"job {i + 1}"
-            axes.plot(at, [rows[k]["jobs"][i][column] for k in at], "o", label=name, **_colour(i))
+            values = [rows[k]["jobs"][i][column] for k in at]
+            axes.plot(at, values, "o", label=name, color=drawing.colour(i)["color"])
         axes.set_ylabel(f"T_sharing / {unit}")
         step = -(-len(rows) // _MOST_LABELS)
         shown = [short(label) for label in labels[::step]]
@@ -56,12 +57,6 @@ def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
     description = f"Time of each job with the others over {unit}, for each combination of {', '.join(flags)}."
     size = (max(WIDTH, min(2 + 0.25 * len(rows), 14.0)), 3.8)
     return Figure("sweep", "Sweep", description, (*flags, "job", column), data, draw, size)
-
-
-def _colour(i: int) -> dict[str, Any]:
-    from mpicoloc.show import drawing
-
-    return {"color": drawing.colour(i)["color"]}
 
 
 N_WINDOWS = 256
@@ -83,7 +78,6 @@ def contention(found: Experiment) -> Figure:
     """Time of each job alone, and what others add, over T_base where that is known."""
     times = found.times
     is_based = all(job.base_s for job in times)
-    unit = 1.0 if not is_based else None
     rows = tuple(
         (job.name, job.base_s, job.alone_s, job.sharing_s, job.intra_s, job.inter_s) for job in times
     )
@@ -98,7 +92,7 @@ def contention(found: Experiment) -> Figure:
             below = below + values
         axes.set_xticks(range(len(times)), [short(job.name) for job in times])
         drawing.turn_if_crowded(axes, [short(job.name) for job in times])
-        if unit is None:
+        if is_based:
             axes.set_ylabel("time / T_base")
         else:
             drawing.value_axis(axes, "s")
@@ -204,12 +198,7 @@ def ranks(found: Experiment) -> Figure:
         (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k]))
         for i, j, k in at.tolist()
     )
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.lanes(picture, blocks.first, shares, timeline.NAMES, window_s)
-
+    draw = plot("lanes", blocks.first, shares, timeline.NAMES, window_s)
     words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
     description = (
         f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
@@ -228,4 +217,4 @@ def _add_shares(shares: Array, block: Array, own: timeline.Spans, window_ns: flo
         at = first + step
         is_in = at <= last
         part = np.minimum(end, at + 1) - np.maximum(begin, at)
-        np.add.at(shares, (block[is_in], at[is_in], own.function[is_in]), np.maximum(part[is_in], 0))
+        np.add.at(shares, (block[is_in], at[is_in], own.call[is_in]), np.maximum(part[is_in], 0))

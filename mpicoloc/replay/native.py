@@ -17,7 +17,7 @@ try:
 except ImportError as error:  # pragma: no cover - a broken installation
     raise EnvironmentFault(f"mpicoloc._replay cannot be loaded ({error}): install mpicoloc again") from error
 
-__all__ = ["ARBITRATION", "MARK", "OP", "REPORT", "ffi", "lib"]
+__all__ = ["MARK", "OP", "REPORT", "ffi", "lib"]
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -44,8 +44,6 @@ MARK: np.dtype[Any] = _dtype("rp_mark")
 
 REPORT: np.dtype[Any] = _dtype("rp_report")
 """What a rank waits for, or sent in vain."""
-
-ARBITRATION: np.dtype[Any] = _dtype("rp_arbitration")
 
 
 def __getattr__(name: str) -> int:

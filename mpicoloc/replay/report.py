@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
 
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
@@ -167,7 +166,7 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
     return {
         "jobs": _job_rows(result),
         "j_inter_host_s": experiment.j_inter_host_s(times),
-        "efficiency": _efficiency(result, before_host_s),
+        "efficiency": experiment.efficiency(before_host_s, experiment.j_inter_host_s(times)),
         "total_contention_s": experiment.total_contention_s(times),
         "routing": "tables" if result.network.has_tables else result.network.routing,
         "n_packet_hops": run.n_packet_hops,
@@ -180,12 +179,6 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
         "waits": _wait_rows(result),
         "blocked_by_s": run.blocked_by_s.tolist(),
     }
-
-
-def _efficiency(result: Experiment, before_host_s: float | None) -> float | None:
-    if before_host_s is None:
-        return None
-    return experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
 
 
 def show(result: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
@@ -202,7 +195,7 @@ def show(result: Experiment, wall_s: float, before_host_s: float | None = None) 
         f"{experiment.j_inter_host_s(result.times):.4g} host seconds to each other",
         highlight=False,
     )
-    efficiency = _efficiency(result, before_host_s)
+    efficiency = experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
     if before_host_s is not None:
         words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"
         out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
@@ -210,9 +203,8 @@ def show(result: Experiment, wall_s: float, before_host_s: float | None = None) 
 
 def _blocked_listing(result: Experiment) -> Listing:
     """Packet seconds that a job's packets waited while another one's were sent."""
-    names = [escape(printable(job.name)) for job in result.jobs]
-    headers = [f"behind {name}" for name in names]
-    table = Listing("Waits of packets, summed over all of them", ["job", *headers, "behind none"])
-    for name, row in zip(names, result.sharing.blocked_by_s, strict=True):
-        table.add_row(name, *(seconds(float(wait_s)) for wait_s in row))
-    return table
+    names, waits_s = [job.name for job in result.jobs], result.sharing.blocked_by_s
+    columns = [Column("job", names.__getitem__)]
+    for j, name in enumerate([*names, "none"]):
+        columns.append(Column(f"behind {printable(name)}", waits_s[:, j].__getitem__, seconds))
+    return listing(columns, range(len(names)), "Waits of packets, summed over all of them")

@@ -239,9 +239,9 @@ def _shown(reports: Sequence[Any], words: Any) -> str:
 
 
 def _message(report: Any) -> str:
-    ends = ("from", "by") if report.kind in (native.RP_RECV, native.RP_IRECV) else ("to", "by")
+    way = "from" if report.kind in (native.RP_RECV, native.RP_IRECV) else "to"
     return (
-        f"{_CALLS[report.kind]} {ends[1]} rank {report.rank} {ends[0]} {_peer(report.peer)}, "
+        f"{_CALLS[report.kind]} by rank {report.rank} {way} {_peer(report.peer)}, "
         f"tag {report.tag}, {report.n_bytes} bytes, operation {report.i_op}, "
         f"posted at {report.t_ps / 1e12:.9f} s"
     )
@@ -383,12 +383,11 @@ def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
             raise DataError(f"job {job.name}: start_s must be in [0, {_TIME_MAX_S:g}], got {job.start_s}")
 
 
-def _pointer(array: Any, dtype: Any, ctype: str, kept: list[Any]) -> Any:
+def _pointer(array: Any, dtype: Any, kept: list[Any], ctype: str = "") -> Any:
     """An array as C sees it; `kept` holds what must live as long as the simulation."""
     array = np.ascontiguousarray(array, dtype=dtype)
-    pointer = native.ffi.cast(f"const {ctype} *", array.ctypes.data)
     kept.append(array)
-    return pointer
+    return native.ffi.cast(f"const {ctype or f'{array.dtype}_t'} *", array.ctypes.data)
 
 
 def _new(ctype: str, kept: list[Any], *more: Any) -> Any:
@@ -406,17 +405,20 @@ def _network(network: SimulatedNetwork, kept: list[Any]) -> Any:
     c, lanes = _new("rp_network *", kept), network.lanes
     c.n_hosts, c.n_switches, c.n_links = network.n_hosts, network.n_switches, network.n_links
     c.n_levels, c.n_sets, c.n_vl = network.n_levels, len(network.sets), lanes.n
-    setattr(c, "from", _pointer(network.link_from, np.int32, "int32_t", kept))
-    c.to = _pointer(network.link_to, np.int32, "int32_t", kept)
-    c.level = _pointer(network.link_level, np.int32, "int32_t", kept)
-    c.ps_per_byte_q20 = _pointer(per_byte_q20(network.link_bps), np.int64, "int64_t", kept)
-    c.latency_ps = _pointer(network.link_latency_ps, np.int64, "int64_t", kept)
-    c.first = _pointer(network.first, np.int32, "int32_t", kept)
-    c.next = _pointer(network.next, np.int32, "int32_t", kept)
-    starts = np.cumsum([0, *(len(links) for links in network.sets)])
-    c.set_start = _pointer(starts, np.int32, "int32_t", kept)
-    c.set_links = _pointer(np.concatenate([*network.sets, [0]]), np.int32, "int32_t", kept)
-    c.set_divisor = _pointer([*network.set_divisors, 1], np.int32, "int32_t", kept)
+    arrays: dict[str, tuple[Any, type]] = {
+        "from": (network.link_from, np.int32),
+        "to": (network.link_to, np.int32),
+        "level": (network.link_level, np.int32),
+        "ps_per_byte_q20": (per_byte_q20(network.link_bps), np.int64),
+        "latency_ps": (network.link_latency_ps, np.int64),
+        "first": (network.first, np.int32),
+        "next": (network.next, np.int32),
+        "set_start": (np.cumsum([0, *map(len, network.sets)]), np.int32),
+        "set_links": (np.concatenate([*network.sets, [0]]), np.int32),
+        "set_divisor": ([*network.set_divisors, 1], np.int32),
+    }
+    for name, (array, dtype) in arrays.items():
+        setattr(c, name, _pointer(array, dtype, kept))
     c.routing, c.n_paths = ROUTINGS.index(network.routing), network.n_paths
     c.switch_latency_ps, c.flit_bytes, c.is_voq = (
         network.switch_latency_ps,
@@ -431,7 +433,7 @@ def _network(network: SimulatedNetwork, kept: list[Any]) -> Any:
     for side in ("high", "low"):
         rows = np.array([*getattr(lanes, side), (0, 0)], dtype=np.int32)
         setattr(c, f"n_{side}", len(rows) - 1)
-        setattr(c, side, _pointer(rows, np.int32, "rp_arbitration", kept))
+        setattr(c, side, _pointer(rows, np.int32, kept, "rp_arbitration"))
     c.high_limit, c.weight_unit_bytes = lanes.high_limit, lanes.weight_unit_bytes
     return c
 
@@ -451,15 +453,14 @@ def _jobs(jobs: Sequence[Job], kept: list[Any]) -> Any:
     array = _new("rp_job[]", kept, len(jobs))
     for c, job in zip(array, jobs, strict=True):
         c.n_ranks, c.n_programs = job.n_ranks, len(job.programs)
-        pointers = [_pointer(program, native.OP, "rp_op", kept) for program in job.programs]
+        pointers = [_pointer(program, native.OP, kept, "rp_op") for program in job.programs]
         c.programs = _new("const rp_op *[]", kept, pointers)
-        c.program_lengths = _pointer([len(program) for program in job.programs], np.int64, "int64_t", kept)
-        c.program_of_rank = _pointer(job.program_of_rank, np.int32, "int32_t", kept)
-        c.host_of_rank = _pointer(job.host_of_rank, np.int32, "int32_t", kept)
+        c.program_lengths = _pointer([*map(len, job.programs)], np.int64, kept)
+        c.program_of_rank = _pointer(job.program_of_rank, np.int32, kept)
+        c.host_of_rank = _pointer(job.host_of_rank, np.int32, kept)
         factors = job.compute_factor_of_rank
-        c.factor_of_rank = _pointer(
-            np.ones(job.n_ranks) if factors is None else factors, np.float64, "double", kept
-        )
+        factors = np.ones(job.n_ranks) if factors is None else factors
+        c.factor_of_rank = _pointer(factors, np.float64, kept, "double")
         c.start_ps = round(job.start_s * _PS)
         c.service_level, c.is_restarted = job.service_level, job.restarts
     return array

@@ -15,9 +15,6 @@ from mpicoloc.job import sweep
 from mpicoloc.replay import flags as replay_flags
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from mpicoloc.replay.programs.builder import RankPrograms
     from mpicoloc.replay.programs.sources import Choices, Source
 
 JOBS = "jobs"
@@ -65,6 +62,8 @@ def _write(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
     """Every combination of the values, as arguments of a replay of its own."""
+    from mpicoloc.replay import scene
+
     actions = _actions()
     valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
     axes = sweep.axes(args, valued, {JOBS: "files"})
@@ -77,7 +76,7 @@ def _cases(args: argparse.Namespace) -> list[sweep.Case]:
         if JOBS in settings:
             own.files = settings[JOBS].split(",")
         cases.append(sweep.Case(settings, _key(own, actions, digests), own))
-    sweep.check_each(cases, bounded(replay_flags.check), "random_state", replay_flags.settings_of)
+    sweep.check_each(cases, bounded(scene.check), "random_state")
     return cases
 
 
@@ -113,38 +112,20 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 @bounded
 def row(args: argparse.Namespace) -> dict[str, Any]:
     """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
-    from mpicoloc.replay import report
+    from mpicoloc.replay import report, scene
 
-    scene = replay_flags.scene_of(args, _read)
-    experiment, wall_s = replay_flags.simulate(args, scene)
-    return {"notes": scene.notes, **report.as_json(experiment, wall_s)}
-
-
-def _read(path: str, choices: Choices) -> Source:
-    """As `sources.read`; a process reads the traces of the rows before only once."""
-    fields = {field.name: getattr(choices, field.name) for field in dataclasses.fields(choices)}
-    return _read_once(path, **fields | {"algorithms": tuple(sorted(choices.algorithms.items()))})
+    staged = scene.scene_of(args, _read)
+    experiment, wall_s = scene.simulate(args, staged)
+    return {"notes": staged.notes, **report.as_json(experiment, wall_s)}
 
 
 @functools.lru_cache(maxsize=_N_TRACES)
-def _read_once(path: str, *, algorithms: tuple[tuple[str, str], ...], **others: Any) -> Source:
+def _read(path: str, choices: Choices) -> Source:
+    """As `sources.read`; a process reads the traces of the rows before, and places them, only once."""
+    import numpy as np
+
     from mpicoloc.replay.programs import sources
 
-    return _PlacedOnce(sources.read(path, sources.Choices(algorithms=dict(algorithms), **others)))
-
-
-class _PlacedOnce:
-    """A trace, with the programs of its ranks under the last placement."""
-
-    def __init__(self, source: Source) -> None:
-        self.n_ranks, self.hostnames, self.obeyed = source.n_ranks, source.hostnames, source.obeyed
-        self._source, self._of_hosts = source, functools.lru_cache(maxsize=1)(self._place)
-
-    def programs(self, hosts: NDArray[Any]) -> RankPrograms:
-        """As of the trace itself."""
-        return self._of_hosts(tuple(hosts.tolist()))
-
-    def _place(self, hosts: tuple[int, ...]) -> RankPrograms:
-        import numpy as np
-
-        return self._source.programs(np.array(hosts, np.int64))
+    source = sources.read(path, choices)
+    placed = functools.lru_cache(maxsize=1)(lambda hosts: source.programs(np.array(hosts, np.int64)))
+    return dataclasses.replace(source, programs=lambda hosts: placed(tuple(hosts.tolist())))

@@ -42,20 +42,15 @@ def _marked(program: Program) -> Program:
 
 
 @dataclass(frozen=True)
-class Spans:
+class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
-    `function` indexes `NAMES`; `operation` is the number in the rank's program; `peer` is -1 where the call
+    `call` indexes `NAMES`; `operation` is the number in the rank's program; `peer` is -1 where the call
     names none, or one by its loop.
     """
 
     rank: Array
-    function: Array
     operation: Array
-    peer: Array
-    n_bytes: Array
-    begin_ns: Array
-    end_ns: Array
 
 
 def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
@@ -73,13 +68,13 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
     is_message = np.isin(rows["kind"], _CALLS[:4])
     is_named = is_message & (rows["peer_mode"] == ABSOLUTE)
     return Spans(
-        rank,
-        number[rows["kind"]],
-        operation,
-        np.where(is_named, rows["peer"], -1).astype(np.int64),
-        np.where(is_message, rows["value"], 0).astype(np.int64),
         begins["t_ps"] // 1000,
         ends["t_ps"] // 1000,
+        np.where(is_message, rows["value"], 0).astype(np.int64),
+        np.where(is_named, rows["peer"], -1).astype(np.int64),
+        number[rows["kind"]],
+        rank,
+        operation,
     )
 
 
@@ -94,23 +89,21 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
     """Which call took each message, and which posted its receive: numbers of rows of `calls`."""
-    takes: list[int] = []
-    posts: list[int] = []
+    received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
     columns = (calls.rank, rows["kind"], rows["request"], rows["n"])
     for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if kind == Operation.RECV:
-            takes.append(i)
-            posts.append(i)
+            received.append((i, i))
         elif kind == Operation.IRECV:
             open_[rank, request] = i
         elif kind in (Operation.WAIT, Operation.WAITALL):
             for slot in range(request, request + (n if kind == Operation.WAITALL else 1)):
                 if (post := open_.pop((rank, slot), None)) is not None:
-                    takes.append(i)
-                    posts.append(post)
-    return np.array(takes, np.int64), np.array(posts, np.int64)
+                    received.append((i, post))
+    takes, posts = np.array(received, np.int64).reshape(-1, 2).T
+    return takes, posts
 
 
 _SENDS = (NAMES.index("MPI_Send"), NAMES.index("MPI_Isend"))
@@ -135,9 +128,10 @@ class SimulatedCalls(Recording):
         for i, job in enumerate(found.jobs):
             own = spans(found.sharing, i, job.programs)
             received.append(np.stack(receiving_calls(own, job.programs)) + first_row)
-            parts.append(_shifted(own, first_rank))
+            peer = np.where(own.peer >= 0, own.peer + first_rank, -1)
+            parts.append(replace(own, rank=own.rank + first_rank, peer=peer))
             first_rank, first_row = first_rank + job.programs.n_ranks, first_row + len(own.rank)
-        self._spans = _joined(parts)
+        self._spans = Spans.joined(parts)
         self._takes, self._posts = np.concatenate(received, axis=1)
         if not len(self._spans.rank):
             raise DataError("the simulated jobs made no MPI call, so there is nothing to write")
@@ -146,36 +140,21 @@ class SimulatedCalls(Recording):
 
     def _calls(self, rank: int, track: int) -> Iterator[Calls]:
         """The calls of a rank."""
-        own = self._spans
-        rows = slice(*np.searchsorted(own.rank, [rank, rank + 1]))
-        columns = (own.begin_ns, own.end_ns, own.n_bytes, own.peer, own.function)
-        yield Calls(*(column[rows] for column in columns))
+        own = self._spans.take(slice(*np.searchsorted(self._spans.rank, [rank, rank + 1])))
+        yield Calls(own.begin_ns, own.end_ns, own.bytes, own.peer, own.call)
 
     def _ends(self) -> tuple[Side, Side]:
         """Sends, and receives where they were taken; those of which the program names the partner."""
         own = self._spans
-        sends = np.flatnonzero(np.isin(own.function, _SENDS) & (own.peer >= 0))
+        sends = np.flatnonzero(np.isin(own.call, _SENDS) & (own.peer >= 0))
         is_known = own.peer[self._posts] >= 0
         takes, posts = self._takes[is_known], self._posts[is_known]
         return self._side(sends, sends), self._side(takes, posts)
 
     def _side(self, rows: Array, posts: Array) -> Side:
-        own = self._spans
+        own, posted = self._spans.take(rows), self._spans.take(posts)
         tracks = np.zeros(len(rows), np.int64)
-        columns = (own.peer[posts], own.n_bytes[posts], own.begin_ns[rows], own.end_ns[rows])
-        return Side(own.rank[rows], tracks, *columns)
-
-
-def _shifted(own: Spans, first_rank: int) -> Spans:
-    peer = np.where(own.peer >= 0, own.peer + first_rank, -1)
-    return Spans(
-        own.rank + first_rank, own.function, own.operation, peer, own.n_bytes, own.begin_ns, own.end_ns
-    )
-
-
-def _joined(parts: Sequence[Spans]) -> Spans:
-    names = ("rank", "function", "operation", "peer", "n_bytes", "begin_ns", "end_ns")
-    return Spans(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return Side(own.begin_ns, own.end_ns, posted.bytes, posted.peer, own.rank, tracks)
 
 
 def _profile(found: Experiment) -> Profile:

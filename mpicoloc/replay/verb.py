@@ -26,8 +26,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpicoloc import messages
 from mpicoloc.bubble import propagation_verb
@@ -41,34 +40,18 @@ if TYPE_CHECKING:
     from mpicoloc.replay.experiment import Experiment, PlacedJob
 
 
-@dataclass(frozen=True)
-class EarlierResult:
-    """What another replay printed with ``--json``.
-
-    Parameters
-    ----------
-    path : str
-    jobs : tuple of (str, int)
-        Name and number of hosts of each job.
-    lost_host_s : float
-        Time of hosts that the jobs lost to each other, host seconds.
-    """
-
-    path: str
-    jobs: tuple[tuple[str, int], ...]
-    lost_host_s: float
-
-
-def read(path: str) -> EarlierResult:
-    """The result that was printed to a file.
+def read(path: str) -> tuple[list[tuple[str, int]], float]:
+    """What another replay printed with ``--json``: each job and its hosts, and host seconds lost.
 
     Raises `UsageError` if it cannot be read, or is no such result.
     """
     try:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
-        jobs = tuple((str(job["name"]), int(job["n_hosts"])) for job in result["jobs"])
-        return EarlierResult(path, jobs, _finite(result["j_inter_host_s"]))
+        lost = result["j_inter_host_s"]
+        if isinstance(lost, bool) or not math.isfinite(lost):
+            raise ValueError(lost)
+        return [(str(job["name"]), int(job["n_hosts"])) for job in result["jobs"]], float(lost)
     except OSError as error:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -78,25 +61,13 @@ def read(path: str) -> EarlierResult:
         ) from None
 
 
-def _finite(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(value)
-    return number
-
-
-def lost_host_s(before: EarlierResult, jobs: Sequence[PlacedJob]) -> float:
-    """What the same jobs lost to each other before, host seconds.
-
-    Raises `UsageError` if that result is of other jobs.
-    """
-    now = tuple((job.name, job.n_hosts) for job in jobs)
-    if sorted(now) != sorted(before.jobs):
+def _check_alike(path: str, before: Sequence[tuple[str, int]], jobs: Sequence[PlacedJob]) -> None:
+    now = [(job.name, job.n_hosts) for job in jobs]
+    if sorted(now) != sorted(before):
         raise UsageError(
-            f"--against {before.path} is of jobs {_words(before.jobs)}, and these are {_words(now)}: give a "
+            f"--against {path} is of jobs {_words(before)}, and these are {_words(now)}: give a "
             "result of the same jobs on as many hosts"
         )
-    return before.lost_host_s
 
 
 def _words(jobs: Sequence[tuple[str, int]]) -> str:
@@ -143,16 +114,17 @@ def run(args: argparse.Namespace) -> int:
 
 @bounded
 def _run_one(args: argparse.Namespace) -> int:
-    from mpicoloc.replay import report
+    from mpicoloc.replay import report, scene
 
     formats = drawn.formats_of(args)
     _check_outputs(args)
-    before = None if args.against is None else read(args.against)
-    scene = flags.scene_of(args)
-    before_host_s = None if before is None else lost_host_s(before, scene.jobs)
-    for note in scene.notes:
+    before, before_host_s = ([], None) if args.against is None else read(args.against)
+    staged = scene.scene_of(args)
+    if before_host_s is not None:
+        _check_alike(args.against, before, staged.jobs)
+    for note in staged.notes:
         messages.note(note)
-    experiment, wall_s = flags.simulate(args, scene)
+    experiment, wall_s = scene.simulate(args, staged)
     _write(args, experiment, formats)
     if args.json:
         result = report.as_json(experiment, wall_s, before_host_s)

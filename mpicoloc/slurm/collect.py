@@ -22,7 +22,8 @@ from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_
 from mpicoloc.bill.ledger_actions import ledger_of
 from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
 from mpicoloc.core import units
-from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
@@ -434,7 +435,7 @@ def _charge_by(
         "job": record.name,
         "key_id": books.key_id,
         **bill_charges.facts_of(prices),
-        "measured_slowdown": estimate_json(slowdown),
+        "measured_slowdown": plain(slowdown),
         "slurm": asdict(record),
         "others_cpu_s": by_step,
         "by_hand_cpu_s": by_hand,

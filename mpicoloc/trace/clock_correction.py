@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 import mpicoloc
 from mpicoloc.core.arrays import Array, Ints
 from mpicoloc.core.progress import stage
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.show import outputs
 from mpicoloc.trace.clocks import Alignment, Clock, align, in_order
 from mpicoloc.trace.reader import MESSAGES, Trace
 
@@ -45,12 +47,10 @@ def save(trace: Trace, found: Alignment) -> None:
     if trace.n_events < MIN_EVENTS:
         return
     path = _path(trace)
-    part = f"{path}.{os.getpid()}.part"
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EnvironmentFault):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(part, "w", encoding="utf-8") as file:
+        with outputs.text_file(path) as file:
             json.dump(dataclasses.asdict(found), file, default=lambda number: number.item())
-        os.replace(part, path)
 
 
 def _path(trace: Trace) -> str:
@@ -151,16 +151,13 @@ def _ends(trace: Trace, nodes_of: _Nodes) -> tuple[Ends, Ends]:
             if n_ends > MAX_MESSAGES:
                 raise _TooManyError
             rank = int(arrays["rank"][0])
-            for peer, begins in _by_peer(arrays, is_between & (arrays["message"] == _SENT), "begin_ns"):
-                sends.setdefault((rank, peer), []).append(begins)
-            for peer, ends in _by_peer(arrays, is_between & (arrays["message"] == _RECEIVED), "end_ns"):
-                receives.setdefault((peer, rank), []).append(ends)
+            for message, column in ((_SENT, "begin_ns"), (_RECEIVED, "end_ns")):
+                is_chosen = is_between & (arrays["message"] == message)
+                for peer in np.unique(arrays["peer"][is_chosen]).tolist():
+                    values = arrays[column][is_chosen & (arrays["peer"] == peer)]
+                    if message == _SENT:
+                        sends.setdefault((rank, peer), []).append(values)
+                    else:
+                        receives.setdefault((peer, rank), []).append(values)
     joined = ({pair: np.concatenate(parts) for pair, parts in side.items()} for side in (sends, receives))
     return next(joined), next(joined)
-
-
-def _by_peer(arrays: Mapping[str, Array], chosen: Array, column: str) -> Iterator[tuple[int, Array]]:
-    peers, which = np.unique(arrays["peer"][chosen], return_inverse=True)
-    values = arrays[column][chosen]
-    for j, peer in enumerate(peers.tolist()):
-        yield peer, values[which == j]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.job_traffic import rank_offsets_s
 from mpicoloc.trace import node_file
 from mpicoloc.trace.clocks import Alignment, Clock
 from mpicoloc.trace.node_file import (
@@ -98,11 +99,6 @@ def messages_in(fields: Arrays) -> Arrays:
         "end_ns": end_ns[owner][has_message],
         "call": (fields["call"] & CALL)[has_message],
     }
-
-
-def is_of(file: TraceFile, profile: Profile) -> bool:
-    """It names the job and its number of ranks."""
-    return file.job_id == profile.job.id and file.n_ranks == profile.job.n_ranks
 
 
 def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
@@ -427,12 +423,13 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
         raise DataError(f"{os.fspath(path)} is of {profile.job.n_ranks} ranks: it is damaged")
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
-    files = of_one_run(file for file in _files(folder) if is_of(file, profile))
+    job = (profile.job.id, profile.job.n_ranks)
+    files = of_one_run(file for file in _files(folder) if (file.job_id, file.n_ranks) == job)
     if not files or not is_begin_of(files[0], profile):
         raise DataError(
             f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"
         )
-    offsets_ns = _offsets_ns(profile)
+    offsets_ns = np.rint(rank_offsets_s(profile) * 1e9).astype(np.int64)
     clocks = []
     for file in files:
         first = int(file.index["rank"].min(initial=len(offsets_ns)))
@@ -454,13 +451,3 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     if n_blocks > node_file.MAX_BLOCKS:
         raise DataError(f"{folder} has {n_blocks:,} blocks, more than any trace: it is damaged")
     return tuple(sorted(files, key=first_rank))
-
-
-def _offsets_ns(profile: Profile) -> NDArray[np.int64]:
-    """Clock of each rank's node against the first's; 0 where it is not known."""
-    offsets_ns = np.zeros(profile.job.n_ranks, np.int64)
-    of_node = np.rint(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]) * 1e9).astype(np.int64)
-    for row in profile.tables["ranks"]:
-        if 0 <= row["rank"] < len(offsets_ns) and 0 <= row["i_node"] < len(of_node):
-            offsets_ns[row["rank"]] = of_node[row["i_node"]]
-    return offsets_ns

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages
@@ -24,7 +23,7 @@ MOST_TRACE_BYTES = 1 << 26
 """Four million events or so, which take some seconds."""
 NO_TRACE = "the profile has no trace: run the job with --trace all"
 T = TypeVar("T")
-_CALL_COLUMNS = ("kind", "rank", "t_ns", "duration_ns", "bytes")
+_CALL_COLUMNS = ("call", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
@@ -79,13 +78,11 @@ def all_calls(
         return job_traffic.call_rows(profile)
     found = _all_events(file, profile)
     is_kept = np.array([is_wanted(name) for name in found.names])
-    columns: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in _CALL_COLUMNS}
-    for frame in found.frames():
-        kept = is_kept[frame["call"].cat.codes] & (frame["rank"] < profile.job.n_ranks).to_numpy()
-        columns["kind"].append(frame["call"].cat.codes[kept].to_numpy("int64"))
-        for name in _CALL_COLUMNS[1:]:
-            columns[name].append(frame[name][kept].to_numpy("int64"))
-    kind, rank, t_ns, duration_ns, n_bytes = (np.concatenate(columns[name]) for name in _CALL_COLUMNS)
+    parts = [[np.zeros(0, np.int64)] * len(_CALL_COLUMNS)]
+    for piece in found.pieces():
+        kept = is_kept[piece["call"]] & (piece["rank"] < profile.job.n_ranks)
+        parts.append([piece[name][kept].astype(np.int64) for name in _CALL_COLUMNS])
+    kind, rank, t_ns, duration_ns, n_bytes = map(np.concatenate, zip(*parts, strict=True))
     return job_traffic.CallRows(found.names, kind, rank, t_ns * 1e-9, (t_ns + duration_ns) * 1e-9, n_bytes)
 
 

@@ -5,7 +5,7 @@ import os
 import jobs
 import pytest
 
-from mpicoloc.job import check
+from mpicoloc.pmpi import contract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
@@ -16,9 +16,8 @@ CORUN_FEW, CORUN_MANY = 1.3, 3.0
 
 @pytest.fixture(scope="module")
 def mpi(tmp_path_factory):
-    number = check.open_counter()
-    if number:
-        pytest.skip(f"no hardware counters: {os.strerror(number)}")
+    if reason := contract.why_no_counters():
+        pytest.skip(reason)
     return jobs.need_mpi("mpich openmpi", tmp_path_factory.mktemp("life"))
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 import shimlab
 
@@ -16,13 +17,15 @@ D = 8
 def recorded(family, preloaded):
     segments = preloaded(family.compile("groups.c"), n_ranks=4)
     names = collect.call_names(str(family.shim), [])
-    lanes = [(rank, segment["lanes"][0]) for rank, segment in segments.items()]
-    overflow = sum(int(lane["collectives"][0]["n"]) for _, lane in lanes)
+    lanes = [(rank, 0, segment["lanes"][0]) for rank, segment in segments.items()]
+    overflow = sum(int(lane["collectives"][0]["n"]) for _, _, lane in lanes)
     runs = defaultdict(list)
     for row in collect.groups(list(segments.values())):
         runs[int(row["group"])] += [int(row["first"] + i * row["stride"]) for i in range(row["n"])]
     return (
-        collect.collectives(lanes, lambda call: names[call].encode()),
+        collect.collectives(
+            lanes, lambda calls: np.array([names[call] for call in calls.tolist()], np.bytes_)
+        ),
         collect.parts(lanes),
         runs,
         overflow,

@@ -63,7 +63,7 @@ ROOMS = {
     "network/files": Room(f"{_PROFILES} profile trace", libraries="numpy"),
     "network/figures": Room(_PROFILES, libraries=_DRAWN),
     "network/terminal": Room(f"{_PROFILES} profile", libraries=_DRAWN),
-    "network/flags": Room(_VERBS, libraries="numpy"),
+    "network/flags": Room(f"{BASE} {_FLAGS}"),
     "trace/export": Room(_VERBS, libraries=f"{_DRAWN} otf2"),
     "job": Room(_VERBS, libraries=_DRAWN, owns="mpi4py"),
     "replay": Room(_JOBS, libraries=f"{_DRAWN} otf2"),

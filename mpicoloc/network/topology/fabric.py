@@ -145,9 +145,15 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
         )
     topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
     _check_counts(wiring, topology)
-    copies = _copy_numbers(wiring, topology)
-    trees = _subtree_numbers(wiring, topology, copies)
-    names = _names_by_number(wiring, topology, copies, trees)
+    try:
+        copies = _copy_numbers(wiring, topology)
+        trees = _subtree_numbers(wiring, topology, copies)
+        names = _names_by_number(wiring, topology, copies, trees)
+    except KeyError as error:
+        raise DataError(
+            f"network: the links of {graph.shown(error.args[0])} are not those of {topology}, which follows "
+            "from the numbers of neighbours: not wired as an XGFT"
+        ) from None
     return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
 
 
@@ -253,36 +259,21 @@ def _check_counts(wiring: _Wiring, topology: Topology) -> None:
             )
 
 
-def _wiring_error(wiring: _Wiring, node: str, topology: Topology) -> DataError:
-    return DataError(
-        f"network: the links of {wiring.graph.shown(node)} are not those of {topology}, which follows from "
-        "the numbers of neighbours: not wired as an XGFT"
-    )
-
-
 def _copy_numbers(wiring: _Wiring, topology: Topology) -> dict[str, int]:
     """Copy number of each node: assigned upwards from one host, then downwards from the roots."""
     graph, roots = wiring.graph, prefix_products(topology.w)
     layer = {min(graph.hosts, key=lambda host: natural_key(graph.label(host))): 0}
     for level in wiring.below:
-        above: dict[str, int] = {}
-        for node, copy in layer.items():
-            for port, other in enumerate(wiring.up[node]):
-                if other in above:
-                    raise _wiring_error(wiring, other, topology)
-                above[other] = copy + roots[level] * port
-        layer = above
+        layer = {
+            other: copy + roots[level] * port
+            for node, copy in layer.items()
+            for port, other in enumerate(wiring.up[node])
+        }
     copies = dict(layer)
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
-            if node not in copies:
-                raise _wiring_error(wiring, node, topology)
             for child in wiring.down[node]:
-                if (
-                    copies.setdefault(child, copies[node] % roots[level - 1])
-                    != copies[node] % roots[level - 1]
-                ):
-                    raise _wiring_error(wiring, child, topology)
+                copies.setdefault(child, copies[node] % roots[level - 1])
     return copies
 
 
@@ -292,19 +283,13 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level in range(topology.height, 0, -1):
         for node in wiring.nodes[level]:
             if copies[node] == 0:
-                if node not in trees:
-                    raise _wiring_error(wiring, node, topology)
                 for digit, child in enumerate(wiring.down[node]):
-                    number = trees[node] * topology.m[level - 1] + digit
-                    if trees.setdefault(child, number) != number:
-                        raise _wiring_error(wiring, child, topology)
+                    trees.setdefault(child, trees[node] * topology.m[level - 1] + digit)
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
                 # Every host is below a switch of copy 0; another copy is above the same nodes as copy 0.
-                below = wiring.down[node][:1] if level else []
-                if not below or below[0] not in trees:
-                    raise _wiring_error(wiring, node, topology)
+                below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees
 
@@ -312,21 +297,24 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
 def _names_by_number(
     wiring: _Wiring, topology: Topology, copies: dict[str, int], trees: dict[str, int]
 ) -> tuple[tuple[str, ...], ...]:
-    """Names of the nodes of each level in the order of their numbers, after every link has been checked."""
+    """Names of the nodes of each level in the order of their numbers.
+
+    Raises `KeyError` with a node whose links or number are not those of the topology.
+    """
     for level in wiring.below:
         roots = topology.subtree_roots(level)
         for node in wiring.nodes[level]:
             for other in wiring.up[node]:
                 same_tree = trees[node] // topology.m[level] == trees[other]
                 if not (same_tree and copies[other] % roots == copies[node]):
-                    raise _wiring_error(wiring, node, topology)
+                    raise KeyError(node)
     names = []
     for level, nodes in enumerate(wiring.nodes):
         row = [""] * topology.n_nodes(level)
         for node in nodes:
             number = trees[node] * topology.subtree_roots(level) + copies[node]
             if row[number]:
-                raise _wiring_error(wiring, node, topology)
+                raise KeyError(node)
             row[number] = wiring.graph.label(node)
         names.append(tuple(row))
     return tuple(names)

@@ -31,22 +31,16 @@ def regular(
         )
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
     switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
-    first = None if free is None else _switches_with(topology, free, per_switch)
-    n_switches = topology.n_hosts // topology.m[0] if first is None else len(first)
-    if n_hosts > n_switches * per_switch:
+    free = np.arange(topology.n_hosts) if free is None else free
+    # Of each first-level switch, its first host in `free`.
+    _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
+    first = first[count >= per_switch]
+    if n_hosts > len(first) * per_switch:
         raise DataError(
             f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
-            f"{n_switches * per_switch} free: {_FEWER}"
+            f"{len(first) * per_switch} free: {_FEWER}"
         )
-    if free is None or first is None:
-        return Placement(switch * topology.m[0] + place)
     return Placement(free[first[switch] + place])
-
-
-def _switches_with(topology: Topology, free: Hosts, n: int) -> Hosts:
-    """Index in `free` of the first host of each first-level switch with at least `n` free hosts."""
-    _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
-    return first[count >= n]
 
 
 def scattered(
@@ -61,12 +55,12 @@ def scattered(
     Raises `DataError` if the job does not fit.
     """
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
-    n_free = topology.n_hosts if free is None else len(free)
-    if n_hosts > n_free:
+    free = np.arange(topology.n_hosts) if free is None else free
+    if n_hosts > len(free):
         raise DataError(
-            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {n_free} free: {_FEWER}"
+            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {len(free)} free: {_FEWER}"
         )
-    hosts = rng.choice(topology.n_hosts if free is None else free, n_hosts, replace=False, shuffle=True)
+    hosts = rng.choice(free, n_hosts, replace=False, shuffle=True)
     return Placement(hosts[np.arange(n_ranks) // ranks_per_host])
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from mpicoloc import errors
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology import infiniband, xgft
@@ -241,11 +240,6 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
 
 
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
-    try:
-        pass
-    except ModuleNotFoundError as error:
-        fault = errors.missing_extra(error, f"{source}, a topology in YAML,")
-        raise fault or error from error
     data = load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
         raise DataError(f"{source}: needs a line like topology: {xgft.EXAMPLE}")

@@ -17,6 +17,7 @@ from mpicoloc.network.traffic.collective import (
     algorithm,
     block_sizes,
     circular_sums,
+    composed,
     low_bit,
     power_of_two_within,
     powers_of_two_below,
@@ -108,12 +109,12 @@ def subtree_sizes(p: int) -> Array:
 
 def down(tree: Callable[[int], Array]) -> Algorithm:
     """Broadcast: every rank gets the whole buffer from its parent."""
-    return rooted_algorithm(lambda call, library: [(tree(call.n_ranks)[1:], call.ranks[1:], call.n_items)])
+    return rooted_algorithm(lambda call, v, p: [(tree(p)[1:], v[1:], call.n_items)])
 
 
 def up(tree: Callable[[int], Array]) -> Algorithm:
     """Reduction: every rank sends the whole buffer to its parent."""
-    return rooted_algorithm(lambda call, library: [(call.ranks[1:], tree(call.n_ranks)[1:], call.n_items)])
+    return rooted_algorithm(lambda call, v, p: [(v[1:], tree(p)[1:], call.n_items)])
 
 
 def bcast_k_nomial(radix: int) -> Algorithm:
@@ -122,13 +123,13 @@ def bcast_k_nomial(radix: int) -> Algorithm:
 
 
 @rooted_algorithm
-def bcast_split_binary(call: Collective, library: Library) -> Rounds:
+def bcast_split_binary(call: Collective, v: Array, p: int) -> Rounds:
     """Half of the buffer goes down each branch of a binary tree, then pairs of ranks exchange halves."""
-    p, halves = call.n_ranks, np.array([call.n_items - call.n_items // 2, call.n_items // 2])
+    halves = np.array([call.n_items - call.n_items // 2, call.n_items // 2])
+    v = v[1:]
     if halves[1] == 0:
-        yield down(chain)(call, library)
+        yield chain(p)[1:], v, call.n_items
         return
-    v = call.ranks[1:]
     yield binary(p)[1:], v, halves[(v + 1) % 2]
     if p % 2 == 0:
         yield 0, p - 1, halves[1]
@@ -161,18 +162,16 @@ def _scatter_of_bcast(call: Collective) -> Rounds:
 
 
 @rooted_algorithm
-def bcast_scatter_ring(call: Collective, library: Library) -> Rounds:
+def bcast_scatter_ring(call: Collective, v: Array, p: int) -> Rounds:
     """Binomial scatter, then allgather on a ring."""
     yield from _scatter_of_bcast(call)
-    v, p = call.ranks, call.n_ranks
     yield v, (v + 1) % p, call.n_items - part_sizes(call)[(v + 1) % p], p - 1
 
 
 @rooted_algorithm
-def bcast_scatter_doubling(call: Collective, library: Library) -> Rounds:
+def bcast_scatter_doubling(call: Collective, v: Array, p: int) -> Rounds:
     """Binomial scatter, then allgather by recursive doubling, for any number of ranks."""
     yield from _scatter_of_bcast(call)
-    v, p = call.ranks, call.n_ranks
     held = part_sizes(call)
     got = np.zeros(p, dtype=np.int64)
     for mask in powers_of_two_below(p):
@@ -181,45 +180,41 @@ def bcast_scatter_doubling(call: Collective, library: Library) -> Rounds:
         yield v[has_partner], other[has_partner], held[has_partner]
         got[has_partner] = held[other[has_partner]]
         held = held + np.where(has_partner, got, 0)
-        yield from _send_to_ranks_without_partner(mask, got, held)
+        for sender, receiver in _relays(p, mask):
+            yield sender, receiver, got[sender]
+            got[receiver] = got[sender]
+            held[receiver] += got[sender]
 
 
-def _send_to_ranks_without_partner(mask: int, got: Array, held: Array) -> Rounds:
-    """Send what was received in this round to ranks without a partner, by halving the distance."""
-    p = len(got)
+def _relays(p: int, mask: int) -> Iterator[tuple[Array, Array]]:
+    """Ranks that send what they got in a round on to those without a partner, by halving the distance."""
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
-    n_complete = p - own_tree - mask
-    step = mask >> 1
-    while step:
-        other, tree = v ^ step, v & ~(2 * step - 1)
-        limit = tree + n_complete
+    for step in reversed(powers_of_two_below(mask)):
+        other = v ^ step
+        limit = (v & ~(2 * step - 1)) + p - own_tree - mask
         sends = (other_tree + mask > p) & (other > v) & (v < limit) & (other >= limit) & (other < p)
-        yield v[sends], other[sends], got[sends]
-        got[other[sends]] = got[sends]
-        held[other[sends]] += got[sends]
-        step >>= 1
+        yield v[sends], other[sends]
 
 
 @algorithm
-def reduce_in_order_binary(call: Collective, library: Library) -> Rounds:
+def reduce_in_order_binary(call: Collective, v: Array, p: int) -> Rounds:
     """Reduction in rank order to the last rank, which sends the result to the root."""
-    last = call.n_ranks - 1
-    parent = in_order_binary(call.n_ranks)
+    last = p - 1
+    parent = in_order_binary(p)
     yield np.arange(last), parent[:last], call.n_items
     if call.root != last:
         yield last, call.root, call.n_items
 
 
 @rooted_algorithm
-def gather_linear(call: Collective, library: Library) -> Rounds:
+def gather_linear(call: Collective, v: Array, p: int) -> Rounds:
     """Every rank sends its part to the root."""
-    v = call.ranks[1:]
-    yield v, 0, np.roll(call.parts, -call.root)[1:]
+    yield v[1:], 0, np.roll(call.parts, -call.root)[1:]
 
 
 @rooted_algorithm
-def gather_without_empty(call: Collective, library: Library) -> Rounds:
+def gather_without_empty(call: Collective, v: Array, p: int) -> Rounds:
     """Every rank that has a part sends it to the root."""
     parts = np.roll(call.parts, -call.root)
     v = np.flatnonzero(parts[1:] > 0) + 1
@@ -227,18 +222,17 @@ def gather_without_empty(call: Collective, library: Library) -> Rounds:
 
 
 @rooted_algorithm
-def gather_linear_sync(call: Collective, library: Library) -> Rounds:
+def gather_linear_sync(call: Collective, v: Array, p: int) -> Rounds:
     """The root asks each rank with an empty message; the rank sends its part and an empty message."""
-    v = call.ranks[1:]
-    yield 0, v, 0
-    yield v, 0, call.n_items, 2
+    yield 0, v[1:], 0
+    yield v[1:], 0, call.n_items, 2
 
 
 @rooted_algorithm
-def gather_binomial(call: Collective, library: Library) -> Rounds:
+def gather_binomial(call: Collective, v: Array, p: int) -> Rounds:
     """Every rank sends the parts of its subtree to its parent."""
-    sizes = subtree_sizes(call.n_ranks)
-    yield call.ranks[1:], in_order_binomial(call.n_ranks)[1:], call.n_items * sizes[1:]
+    sizes = subtree_sizes(p)
+    yield v[1:], in_order_binomial(p)[1:], call.n_items * sizes[1:]
 
 
 def reversed_messages(gather: Algorithm) -> Algorithm:
@@ -296,16 +290,16 @@ class Folded:
 
 
 @algorithm
-def allreduce_doubling(call: Collective, library: Library) -> Rounds:
+def allreduce_doubling(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive doubling with the whole buffer; the even rank of a folded pair waits for the result."""
-    folded = Folded(call.n_ranks, odd_stays=True)
+    folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance in powers_of_two_below(folded.n):
         yield folded.rank, folded.real(folded.v ^ distance), call.n_items
     yield folded.stays, folded.leaves, call.n_items
 
 
-@algorithm
+@composed
 def allreduce_ring(call: Collective, library: Library) -> Rounds:
     """Reduce-scatter and allgather on a ring; recursive doubling if there are fewer items than ranks."""
     if call.n_items < call.n_ranks:
@@ -317,14 +311,14 @@ def allreduce_ring(call: Collective, library: Library) -> Rounds:
     yield v, (v + 1) % p, n_items, 2 * (p - 1)
 
 
-@algorithm
+@composed
 def allreduce_reduce_bcast(call: Collective, library: Library) -> Rounds:
     """Reduction to rank 0, and broadcast from there."""
     yield library.messages(call.with_("reduce", root=0))
     yield library.messages(call.with_("bcast", root=0))
 
 
-@algorithm
+@composed
 def allreduce_linear(call: Collective, library: Library) -> Rounds:
     """Every rank sends to rank 0, which sends the result to every rank."""
     yield up(flat)(call.with_("reduce", root=0), library)
@@ -351,7 +345,7 @@ def _halve(folded: Folded, n_items: int) -> Halving:
     return rounds
 
 
-@algorithm
+@composed
 def allreduce_rabenseifner(call: Collective, library: Library) -> Rounds:
     """Reduce-scatter by recursive halving and allgather by recursive doubling (Thakur et al. 2005)."""
     folded = Folded(call.n_ranks, odd_stays=False)
@@ -364,7 +358,7 @@ def allreduce_rabenseifner(call: Collective, library: Library) -> Rounds:
     yield folded.stays, folded.leaves, call.n_items
 
 
-@algorithm
+@composed
 def reduce_rabenseifner(call: Collective, library: Library) -> Rounds:
     """Reduce-scatter by recursive halving and gather to the root."""
     folded = Folded(call.n_ranks, odd_stays=False)
@@ -418,9 +412,9 @@ def _halve_blocks(folded: Folded, call: Collective) -> Halving:
 
 
 @algorithm
-def allreduce_halving_blocks(call: Collective, library: Library) -> Rounds:
+def allreduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
     """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, and blocks are cut beforehand."""
-    folded = Folded(call.n_ranks, odd_stays=True)
+    folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance, kept in reversed((yield from _halve_blocks(folded, call))):
         yield folded.rank, folded.real(folded.v ^ distance), kept
@@ -428,34 +422,33 @@ def allreduce_halving_blocks(call: Collective, library: Library) -> Rounds:
 
 
 @algorithm
-def reduce_halving_blocks(call: Collective, library: Library) -> Rounds:
+def reduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
     """`allreduce_halving_blocks` with a gather to the root in place of the allgather."""
-    folded = Folded(call.n_ranks, odd_stays=False)
+    folded = Folded(p, odd_stays=False)
     yield folded.leaves, folded.stays, call.n_items
     rounds = yield from _halve_blocks(folded, call)
     yield from _gather_to_root(folded, rounds, call.root)
 
 
 @algorithm
-def reduce_scatter_pairs(call: Collective, library: Library) -> Rounds:
+def reduce_scatter_pairs(call: Collective, v: Array, p: int) -> Rounds:
     """Each rank sends to each other rank its part."""
-    v, p = call.ranks, call.n_ranks
     for step in range(1, p):
         yield v, (v + step) % p, call.parts[(v + step) % p]
 
 
 @algorithm
-def reduce_scatter_ring(call: Collective, library: Library) -> Rounds:
+def reduce_scatter_ring(call: Collective, v: Array, p: int) -> Rounds:
     """A ring on which each rank sends all parts but its own."""
-    v, parts, p = call.ranks, call.parts, call.n_ranks
+    parts = call.parts
     yield v, (v + 1) % p, parts.sum() - parts, p - 1
 
 
 @algorithm
-def reduce_scatter_halving(call: Collective, library: Library) -> Rounds:
+def reduce_scatter_halving(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive halving with distance halving; nothing is sent where a part is empty."""
     parts = call.parts
-    folded = Folded(call.n_ranks, odd_stays=True)
+    folded = Folded(p, odd_stays=True)
     if parts.sum() == 0:
         return
     yield folded.leaves, folded.stays, parts.sum()
@@ -469,10 +462,10 @@ def reduce_scatter_halving(call: Collective, library: Library) -> Rounds:
 
 
 @algorithm
-def reduce_scatter_butterfly(call: Collective, library: Library) -> Rounds:
+def reduce_scatter_butterfly(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive halving with distance doubling, which leaves parts at ranks with reversed bits."""
     parts = call.parts
-    folded = Folded(call.n_ranks, odd_stays=True)
+    folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, parts.sum()
     for distance, n_blocks, sent, _ in _halvings(folded):
         yield folded.rank, folded.real(folded.v ^ distance), folded.sums(parts, sent, n_blocks)
@@ -492,7 +485,7 @@ def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
     yield folded.rank[away], folded.real(home[away]), parts[folded.real(home[away])]
 
 
-@algorithm
+@composed
 def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds:
     """A butterfly; a power of two of ranks permutes its parts first, so that each ends at its rank."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
@@ -505,24 +498,19 @@ def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds
 
 
 @algorithm
-def reduce_scatter_block_doubling(call: Collective, library: Library) -> Rounds:
+def reduce_scatter_block_doubling(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive doubling; a rank sends all parts that its half of the ranks does not need."""
-    v, p, n = call.ranks, call.n_ranks, call.n_items
+    n = call.n_items
     for mask in powers_of_two_below(p):
         own, other_tree, other = v & ~(mask - 1), (v ^ mask) & ~(mask - 1), v ^ mask
         has_partner = other < p
         yield v[has_partner], other[has_partner], n * (own + np.maximum(p - own - mask, 0))[has_partner]
         got = n * (other_tree + np.maximum(p - other_tree - mask, 0))
-        n_complete = p - own - mask
-        step = mask >> 1
-        while step:
-            near, limit = v ^ step, (v & ~(2 * step - 1)) + n_complete
-            sends = (other_tree + mask > p) & (near > v) & (v < limit) & (near >= limit) & (near < p)
-            yield v[sends], near[sends], got[sends]
-            step >>= 1
+        for sender, receiver in _relays(p, mask):
+            yield sender, receiver, got[sender]
 
 
-@algorithm
+@composed
 def reduce_scatter_by_reduce(call: Collective, library: Library) -> Rounds:
     """Reduction to rank 0, and scatter from there."""
     parts = call.parts
@@ -535,22 +523,21 @@ def reduce_scatter_by_reduce(call: Collective, library: Library) -> Rounds:
 
 
 @algorithm
-def allgather_ring(call: Collective, library: Library) -> Rounds:
+def allgather_ring(call: Collective, v: Array, p: int) -> Rounds:
     """On a ring each rank sends all parts but that of the rank to which it sends."""
-    v, parts, p = call.ranks, call.parts, call.n_ranks
+    parts = call.parts
     yield v, (v + 1) % p, parts.sum() - parts[(v + 1) % p], p - 1
 
 
 @algorithm
-def allgather_bruck(call: Collective, library: Library) -> Rounds:
+def allgather_bruck(call: Collective, v: Array, p: int) -> Rounds:
     """In a round of distance d each rank sends the min(d, p-d) parts from its own on to rank - d."""
-    v, p = call.ranks, call.n_ranks
     for distance in powers_of_two_below(p):
         n_parts = min(distance, p - distance)
         yield v, (v - distance) % p, circular_sums(call.parts, v, n_parts)
 
 
-@algorithm
+@composed
 def allgather_doubling(call: Collective, library: Library) -> Rounds:
     """Recursive doubling; Bruck's algorithm if the number of ranks is no power of two."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
@@ -561,7 +548,7 @@ def allgather_doubling(call: Collective, library: Library) -> Rounds:
         yield v, v ^ distance, circular_sums(call.parts, v & ~(distance - 1), distance)
 
 
-@algorithm
+@composed
 def allgather_neighbours(call: Collective, library: Library) -> Rounds:
     """Neighbour exchange: pairs of parts alternately from either side; a ring for an odd number of ranks.
 
@@ -584,14 +571,14 @@ def allgather_neighbours(call: Collective, library: Library) -> Rounds:
     yield v, first, circular_sums(call.parts, to_first, 2 * n_first), n_first
 
 
-@algorithm
+@composed
 def allgather_gather_bcast(call: Collective, library: Library) -> Rounds:
     """Gather to rank 0, and broadcast from there."""
     yield library.messages(call.with_("gather", root=0))
     yield library.messages(call.with_("bcast", n_items=call.n_items * call.n_ranks, root=0))
 
 
-@algorithm
+@composed
 def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
     """Gather to rank 0, and broadcast of everything as one item."""
     yield library.messages(call.with_("gatherv", counts=call.parts, root=0))
@@ -600,35 +587,37 @@ def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 
 @algorithm
-def alltoall_pairs(call: Collective, library: Library) -> Rounds:
-    """A message of each rank to each other rank; `mpicoloc.core.traffic.Exchange` is the lazy form."""
-    v, p = call.ranks, call.n_ranks
+def alltoall_pairs(call: Collective, v: Array, p: int) -> Rounds:
+    """A message of each rank's part to each other; `mpicoloc.core.traffic.Exchange` is the lazy form."""
     for step in range(1, p):
-        yield v, (v + step) % p, call.n_items
+        yield v, (v + step) % p, call.parts
 
 
 @algorithm
-def alltoall_bruck(call: Collective, library: Library) -> Rounds:
+def alltoall_bruck(call: Collective, v: Array, p: int) -> Rounds:
     """In a round of distance d each rank sends the parts whose distance has that bit to rank + d."""
-    v, p = call.ranks, call.n_ranks
     for distance in powers_of_two_below(p):
         n_parts = np.count_nonzero(v & distance)
         yield v, (v + distance) % p, call.n_items * n_parts
 
 
-@algorithm
-def barrier_linear(call: Collective, library: Library) -> Rounds:
-    """Every rank sends an empty message to rank 0, which answers each."""
-    v = call.ranks[1:]
-    yield v, 0, 0
-    yield 0, v, 0
+def barrier_along(tree: Callable[[int], Array]) -> Algorithm:
+    """Empty messages up a tree, and down again."""
+
+    @algorithm
+    def rounds(call: Collective, v: Array, p: int) -> Rounds:
+        parent = tree(p)[1:]
+        yield v[1:], parent, 0
+        yield parent, v[1:], 0
+
+    return rounds
 
 
 @algorithm
-def barrier_doubling(call: Collective, library: Library) -> Rounds:
+def barrier_doubling(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive doubling among a power of two of ranks; each other rank has one of them as its partner."""
-    core = power_of_two_within(call.n_ranks)
-    extra = np.arange(core, call.n_ranks)
+    core = power_of_two_within(p)
+    extra = np.arange(core, p)
     yield extra, extra - core, 0
     yield extra - core, extra, 0
     v = np.arange(core)
@@ -637,33 +626,21 @@ def barrier_doubling(call: Collective, library: Library) -> Rounds:
 
 
 @algorithm
-def barrier_dissemination(call: Collective, library: Library) -> Rounds:
+def barrier_dissemination(call: Collective, v: Array, p: int) -> Rounds:
     """Each rank sends to rank + 1, + 2, + 4 ..."""
-    v = call.ranks
-    for distance in powers_of_two_below(call.n_ranks):
-        yield v, (v + distance) % call.n_ranks, 0
+    for distance in powers_of_two_below(p):
+        yield v, (v + distance) % p, 0
 
 
 @algorithm
-def barrier_tree(call: Collective, library: Library) -> Rounds:
-    """Up and down a binomial tree."""
-    v = call.ranks[1:]
-    parent = v - (v & -v)
-    yield v, parent, 0
-    yield parent, v, 0
-
-
-@algorithm
-def scan_linear(call: Collective, library: Library) -> Rounds:
+def scan_linear(call: Collective, v: Array, p: int) -> Rounds:
     """Each rank adds its part and sends the sum to the next."""
-    v = call.ranks
     yield v[:-1], v[1:], call.n_items
 
 
 @algorithm
-def scan_doubling(call: Collective, library: Library) -> Rounds:
+def scan_doubling(call: Collective, v: Array, p: int) -> Rounds:
     """Recursive doubling, without partners that do not exist."""
-    v = call.ranks
-    for distance in powers_of_two_below(call.n_ranks):
-        has_partner = (v ^ distance) < call.n_ranks
+    for distance in powers_of_two_below(p):
+        has_partner = (v ^ distance) < p
         yield v[has_partner], (v ^ distance)[has_partner], call.n_items

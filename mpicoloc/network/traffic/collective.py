@@ -132,6 +132,17 @@ class Messages:
         return Traffic.of(self.n_ranks, src, dst, n_bytes, n_messages)
 
 
+def pairwise(n_bytes: Array) -> Messages:
+    """A message of `n_bytes[i, j]` from rank i to rank j, in rounds; empty ones are not sent."""
+    p = len(n_bytes)
+    messages, v = Messages(p), np.arange(p)
+    for step in range(1, p):
+        to = (v + step) % p
+        senders = v[n_bytes[v, to] > 0]
+        messages.add(senders, to[senders], n_bytes[senders, to[senders]])
+    return messages
+
+
 Algorithm = Callable[[Collective, Library], Messages]
 Rounds = Iterable[Messages | tuple[ArrayLike, ...]]
 """Arguments of `Messages.add` for each round, or all messages of another collective."""
@@ -148,14 +159,25 @@ def collected(call: Collective, rounds: Rounds, from_root: bool = False) -> Mess
     return messages
 
 
-def algorithm(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
+RoundsOfRanks = Callable[[Collective, Array, int], Rounds]
+"""Rounds of a call with its ranks, 0 to p-1, and p."""
+
+
+def algorithm(rounds: RoundsOfRanks) -> Algorithm:
     """The algorithm with these rounds."""
-    return wraps(rounds)(lambda call, library: collected(call, rounds(call, library)))
+    return wraps(rounds)(lambda call, library: collected(call, rounds(call, call.ranks, call.n_ranks)))
 
 
-def rooted_algorithm(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
+def rooted_algorithm(rounds: RoundsOfRanks) -> Algorithm:
     """The algorithm with these rounds, in which ranks are numbered from the root."""
-    return wraps(rounds)(lambda call, library: collected(call, rounds(call, library), from_root=True))
+    return wraps(rounds)(
+        lambda call, library: collected(call, rounds(call, call.ranks, call.n_ranks), from_root=True)
+    )
+
+
+def composed(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
+    """The algorithm with these rounds, some of which are those of other collectives."""
+    return wraps(rounds)(lambda call, library: collected(call, rounds(call, library)))
 
 
 def powers_of_two_below(n: int) -> list[int]:

@@ -396,7 +396,7 @@ def timed_messages(profile: Profile) -> TimedMessages:
         raise DataError(
             f"the trace names ranks that a job of {profile.job.n_ranks} does not have: the file is damaged"
         )
-    start_s = rows["t_ns"] * 1e-9 - _offsets_s(profile)[rows["rank"]]
+    start_s = rows["t_ns"] * 1e-9 - rank_offsets_s(profile)[rows["rank"]]
     own, peer = rows["rank"].astype(np.int64), rows["peer"].astype(np.int64)
     return TimedMessages(
         np.where(is_got, peer, own),
@@ -424,7 +424,7 @@ def call_rows(profile: Profile) -> CallRows:
     events = profile.tables["events"]
     events = events[(events["rank"] >= 0) & (events["rank"] < profile.job.n_ranks)]
     calls, kind = np.unique(events["call"], return_inverse=True)
-    start_s = events["t_ns"] * 1e-9 - _offsets_s(profile)[events["rank"]]
+    start_s = events["t_ns"] * 1e-9 - rank_offsets_s(profile)[events["rank"]]
     end_s = start_s + events["duration_ns"] * 1e-9
     return CallRows([text(call) for call in calls], kind, events["rank"], start_s, end_s, events["bytes"])
 
@@ -458,11 +458,17 @@ def timed_calls(
     return timed
 
 
-def _offsets_s(profile: Profile) -> np.ndarray:
-    """Clock of each rank's node minus that of the first node, s; 0 if unknown."""
+def rank_offsets_s(profile: Profile) -> Floats:
+    """Clock of each rank's node minus that of the first node, s; 0 where it is not known."""
     offsets_s = np.zeros(profile.job.n_ranks)
-    of_node = np.nan_to_num(profile.tables["nodes"]["clock_offset_s"])
-    for row in profile.tables["ranks"]:
-        if 0 <= row["rank"] < len(offsets_s) and 0 <= row["i_node"] < len(of_node):
-            offsets_s[row["rank"]] = of_node[row["i_node"]]
+    ranks = profile.tables["ranks"]
+    known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < len(offsets_s))]
+    offsets_s[known["rank"]] = node_offsets_s(profile, known)
     return offsets_s
+
+
+def node_offsets_s(profile: Profile, rows: Table) -> Floats:
+    """The same of the node of each of these rows."""
+    offsets_s = np.append(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]), 0.0)
+    is_known = (rows["i_node"] >= 0) & (rows["i_node"] < len(offsets_s) - 1)
+    return offsets_s[np.where(is_known, rows["i_node"], -1)]

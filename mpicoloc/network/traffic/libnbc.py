@@ -14,7 +14,7 @@ from mpicoloc.network.traffic.collective import (
     Library,
     Messages,
     Rounds,
-    algorithm,
+    composed,
     power_of_two_within,
 )
 
@@ -60,14 +60,7 @@ def _allreduce(call: Collective, library: Library) -> Messages:
     return algorithms.allreduce_ring(call, library)
 
 
-@algorithm
-def _own_part_to_all(call: Collective, library: Library) -> Rounds:
-    v, p = call.ranks, call.n_ranks
-    for step in range(1, p):
-        yield v, (v + step) % p, call.parts
-
-
-@algorithm
+@composed
 def _reduce_scatter(call: Collective, library: Library) -> Rounds:
     """Binomial reduction to rank 0, which sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
@@ -84,8 +77,8 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "scatter": algorithms.scatter_linear,
     "gatherv": algorithms.gather_linear,
     "scatterv": algorithms.scatter_linear,
-    "allgather": _own_part_to_all,
-    "allgatherv": _own_part_to_all,
+    "allgather": algorithms.alltoall_pairs,
+    "allgatherv": algorithms.alltoall_pairs,
     "alltoall": algorithms.alltoall_pairs,
     "barrier": algorithms.barrier_dissemination,
     "scan": algorithms.scan_linear,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -76,6 +76,20 @@ def _alltoall_algorithm(call: Collective) -> str:
     return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
 
 
+def _reduce_scatter_algorithm(call: Collective) -> str:
+    is_long = call.parts.sum() * call.item_bytes >= LONG_BYTES
+    return "reduce_scatter pairs" if is_long else "reduce_scatter halving"
+
+
+_CHOICES: Mapping[str, Callable[[Collective], str]] = {
+    "bcast": _bcast_algorithm,
+    "alltoall": _alltoall_algorithm,
+    **dict.fromkeys(("reduce", "allreduce"), _reduction_algorithm),
+    **dict.fromkeys(("allgather", "allgatherv"), _allgather_algorithm),
+    **dict.fromkeys(("reduce_scatter", "reduce_scatter_block"), _reduce_scatter_algorithm),
+}
+
+
 class MPICH:
     """Messages of MPICH 4.
 
@@ -91,17 +105,8 @@ class MPICH:
 
         Raises `DataError` if the collective is unknown.
         """
-        if call.name == "bcast":
-            return _bcast_algorithm(call)
-        if call.name in ("reduce", "allreduce"):
-            return _reduction_algorithm(call)
-        if call.name in ("allgather", "allgatherv"):
-            return _allgather_algorithm(call)
-        if call.name == "alltoall":
-            return _alltoall_algorithm(call)
-        if call.name in ("reduce_scatter", "reduce_scatter_block"):
-            is_long = call.parts.sum() * call.item_bytes >= LONG_BYTES
-            return "reduce_scatter pairs" if is_long else "reduce_scatter halving"
+        if call.name in _CHOICES:
+            return _CHOICES[call.name](call)
         if call.name not in ALGORITHMS:
             raise DataError(f"no algorithms of {call.name!r} in MPICH are known")
         return call.name

@@ -9,7 +9,7 @@ that of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -29,8 +29,28 @@ from mpicoloc.network.traffic.collective import DENSE_PAIRS_MAX, Algorithm, Coll
 _SEGMENT_BYTES = 65536
 
 
+_ROOTED = ("bcast", "reduce", "gather", "scatter")
+_SEGMENTED = ("bcast", "reduce", "allreduce")
+_PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    "bcast": (("up", "bcast", "part"), ("low", "bcast", "part")),
+    "reduce": (("low", "reduce", "part"), ("up", "reduce", "part")),
+    "allreduce": (
+        ("low", "reduce", "part"),
+        ("up", "reduce", "part"),
+        ("up", "bcast", "part"),
+        ("low", "bcast", "part"),
+    ),
+    "allgather": (("low", "gather", "part"), ("up", "allgather", "node"), ("low", "bcast", "all")),
+    "gather": (("low", "gather", "part"), ("up", "gather", "node")),
+    "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
+    "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
+}
+"""Of each collective: the level, the collective there, and whether of a rank's, node's or all parts."""
+_ON_UNEVEN_NODES = ("allreduce", "barrier")
+
+
 class Levels:
-    """The ranks of a communicator by node and local number, and the messages of a call so far.
+    """The ranks of a communicator by node and local number.
 
     Parameters
     ----------
@@ -46,24 +66,30 @@ class Levels:
         self.call, self.library = call, library
         self.nodes = [np.flatnonzero(number == i) for i in np.argsort(first)]
         self.sizes = np.array([len(node) for node in self.nodes])
-        self.up_root = next(i for i, node in enumerate(self.nodes) if call.root in node)
-        self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == call.root)[0])
-        self.messages = Messages.of(call)
+        root = call.root if call.name in _ROOTED else 0
+        self.up_root = next(i for i, node in enumerate(self.nodes) if root in node)
+        self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == root)[0])
 
-    def low(self, name: str, n_items: int, i_local: int = 0) -> None:
-        """Add a collective in each node, whose root has this local number."""
-        for node in self.nodes:
-            self._add(node, name, n_items, i_local, True)
+    def messages(self) -> Messages:
+        """Messages of all phases; the local roots take part among nodes."""
+        call, merged = self.call, Messages.of(self.call)
+        n_parts = {"part": 1, "node": len(self.nodes[0]), "all": call.n_ranks}
+        among_nodes = np.array([node[self.low_root] for node in self.nodes])
+        is_segmented = call.name in _SEGMENTED
+        for i, n_items in enumerate(self.segments() if is_segmented else [call.n_items]):
+            is_blocking = not is_segmented or (call.name == "bcast" and i == 0)
+            for level, name, size in _PHASES[call.name]:
+                part = call.with_(name, n_items=n_items * n_parts[size], nodes=None)
+                if level == "up":
+                    merged.include(self._of(among_nodes, part, self.up_root, is_blocking))
+                else:
+                    for node in self.nodes:
+                        merged.include(self._of(node, part, self.low_root))
+        return merged
 
-    def up(self, name: str, n_items: int, i_local: int = 0, root: int = 0, is_blocking: bool = True) -> None:
-        """Add a collective among the ranks with this local number."""
-        self._add(np.array([node[i_local] for node in self.nodes]), name, n_items, root, is_blocking)
-
-    def _add(self, ranks: Array, name: str, n_items: int, root: int, is_blocking: bool) -> None:
-        call = self.call.with_(
-            name, n_ranks=len(ranks), n_items=n_items, root=root, is_blocking=is_blocking, nodes=None
-        )
-        self.messages.include(self.library.messages(call).renumbered(ranks, self.call.n_ranks))
+    def _of(self, ranks: Array, part: Collective, root: int, is_blocking: bool = True) -> Messages:
+        call = part.with_(part.name, n_ranks=len(ranks), root=root, is_blocking=is_blocking)
+        return self.library.messages(call).renumbered(ranks, self.call.n_ranks)
 
     def segments(self) -> list[int]:
         """Items of each segment of the buffer."""
@@ -74,74 +100,16 @@ class Levels:
         return [min(size, n_items - i) for i in range(0, n_items, size)]
 
 
-def _bcast(levels: Levels) -> None:
-    for i, n_items in enumerate(levels.segments()):
-        levels.up("bcast", n_items, levels.low_root, levels.up_root, is_blocking=i == 0)
-        levels.low("bcast", n_items, levels.low_root)
-
-
-def _reduce(levels: Levels) -> None:
-    for n_items in levels.segments():
-        levels.low("reduce", n_items, levels.low_root)
-        levels.up("reduce", n_items, levels.low_root, levels.up_root, is_blocking=False)
-
-
-def _allreduce(levels: Levels) -> None:
-    for n_items in levels.segments():
-        levels.low("reduce", n_items)
-        levels.up("reduce", n_items, is_blocking=False)
-        levels.up("bcast", n_items, is_blocking=False)
-        levels.low("bcast", n_items)
-
-
-def _allgather(levels: Levels) -> None:
-    n_items = levels.call.n_items
-    levels.low("gather", n_items)
-    levels.up("allgather", n_items * len(levels.nodes[0]))
-    levels.low("bcast", n_items * levels.call.n_ranks)
-
-
-def _gather(levels: Levels) -> None:
-    n_items = levels.call.n_items
-    levels.low("gather", n_items, levels.low_root)
-    levels.up("gather", n_items * len(levels.nodes[0]), levels.low_root, levels.up_root)
-
-
-def _scatter(levels: Levels) -> None:
-    n_items = levels.call.n_items
-    levels.up("scatter", n_items * len(levels.nodes[0]), levels.low_root, levels.up_root)
-    levels.low("scatter", n_items, levels.low_root)
-
-
-def _barrier(levels: Levels) -> None:
-    levels.low("barrier", 0)
-    levels.up("barrier", 0)
-    levels.low("barrier", 0)
-
-
-_ALGORITHMS: Mapping[str, Callable[[Levels], None]] = {
-    "bcast": _bcast,
-    "reduce": _reduce,
-    "allreduce": _allreduce,
-    "allgather": _allgather,
-    "gather": _gather,
-    "scatter": _scatter,
-    "barrier": _barrier,
-}
-_ON_UNEVEN_NODES = ("allreduce", "barrier")
-
-
 def messages(call: Collective, library: Library) -> Messages | None:
     """Messages of a call; None if the component leaves it to others."""
-    if call.nodes is None or not call.is_blocking or call.name not in _ALGORITHMS or not call.commutes:
+    if call.nodes is None or not call.is_blocking or call.name not in _PHASES or not call.commutes:
         return None
     levels = Levels(call, library)
     if len(levels.nodes) < 2 or levels.sizes.max() < 2:
         return None
     if np.any(levels.sizes != levels.sizes[0]) and call.name not in _ON_UNEVEN_NODES:
         return None
-    _ALGORITHMS[call.name](levels)
-    return levels.messages
+    return levels.messages()
 
 
 _TABLES = {
@@ -364,10 +332,10 @@ ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
         5: algorithms.alltoall_pairs,
     },
     "barrier": {
-        1: algorithms.barrier_linear,
+        1: algorithms.barrier_along(algorithms.flat),
         3: algorithms.barrier_doubling,
         4: algorithms.barrier_dissemination,
-        6: algorithms.barrier_tree,
+        6: algorithms.barrier_along(algorithms.in_order_binomial),
     },
     # not in `tuned`: of `coll/basic`
     "gatherv": {1: algorithms.gather_without_empty},

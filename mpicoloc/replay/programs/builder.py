@@ -61,54 +61,45 @@ class ProgramBuilder:
     def compute(self, duration_ns: int) -> None:
         """Compute for some time."""
         if duration_ns > 0:
-            self._add(Operation.COMPUTE, value=duration_ns)
+            self.raw(Operation.COMPUTE, value=duration_ns)
 
     def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Send, and go on when MPI lets a sender go on."""
-        self._add(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
+        self.raw(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
         """Receive, and go on when the message is there."""
-        self._add(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
+        self.raw(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to send; returns the request."""
         slot = self._claim()
-        self._add(Operation.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
+        self.raw(Operation.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def irecv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
         """Begin to receive; returns the request."""
         slot = self._claim()
-        self._add(Operation.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
+        self.raw(Operation.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
-
-    def wait(self, request: int) -> None:
-        """Wait for a request, whose slot is free again."""
-        self._add(Operation.WAIT, request=request)
-        self._release(request)
 
     def wait_all(self, requests: Sequence[int]) -> None:
         """Wait for requests; those with neighbouring slots in one operation."""
         slots = np.unique(np.asarray(requests, np.int64))
         for run in np.split(slots, np.flatnonzero(np.diff(slots) != 1) + 1):
             if len(run) == 1:
-                self._add(Operation.WAIT, request=int(run[0]))
+                self.raw(Operation.WAIT, request=int(run[0]))
             elif len(run):
-                self._add(Operation.WAITALL, request=int(run[0]), n=len(run))
+                self.raw(Operation.WAITALL, request=int(run[0]), n=len(run))
         for slot in slots.tolist():
             self._release(slot)
 
     @contextlib.contextmanager
     def loop(self, n: int) -> Iterator[None]:
         """Repeat what is added inside `n` times."""
-        self._add(Operation.LOOP, n=n)
+        self.raw(Operation.LOOP, n=n)
         yield
-        self._add(Operation.END)
-
-    def mark(self, value: int) -> None:
-        """Let the simulation record when the rank comes here."""
-        self._add(Operation.MARK, value=value)
+        self.raw(Operation.END)
 
     def extend(self, block: Program) -> None:
         """Add operations whose requests are numbered from 0 and free again at their end."""
@@ -121,16 +112,12 @@ class ProgramBuilder:
         self._flush()
         self._chunks.append(block)
 
-    def raw(self, kind: int, **fields: int) -> None:
-        """Add any operation; its fields by their names in `operations.OP`."""
-        self._add(kind, **fields)
-
     def build(self) -> Program:
         """All operations that were added."""
         self._flush()
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, OP)
 
-    def _add(
+    def raw(
         self,
         kind: int,
         peer: int = 0,
@@ -142,6 +129,7 @@ class ProgramBuilder:
         peer_mode: int = ABSOLUTE,
         flags: int = 0,
     ) -> None:
+        """Add any operation; its fields by their names in `native.OP`."""
         self._rows.append((kind, peer_mode, flags, peer, tag, comm, request, n, value))
         if len(self._rows) >= _N_AT_ONCE:
             self._flush()

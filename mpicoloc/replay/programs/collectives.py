@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -100,22 +101,16 @@ def _exchange(
 
 def _descendants(src: Array, dst: Array, p: int) -> Array | None:
     """How many ranks get what passes through each rank, or None if the messages close a cycle."""
-    n_out = np.bincount(src, minlength=p)
-    before: defaultdict[int, list[int]] = defaultdict(list)
+    receivers: defaultdict[int, list[int]] = defaultdict(list)
     for sender, receiver in zip(src.tolist(), dst.tolist(), strict=True):
-        before[receiver].append(sender)
+        receivers[sender].append(receiver)
     n_served = np.ones(p, np.int64)
-    ready = np.flatnonzero(n_out == 0).tolist()
-    n_done = 0
-    while ready:
-        rank = ready.pop()
-        n_done += 1
-        for sender in before[rank]:
-            n_served[sender] += n_served[rank]
-            n_out[sender] -= 1
-            if n_out[sender] == 0:
-                ready.append(sender)
-    return n_served if n_done == p else None
+    try:
+        for rank in TopologicalSorter(receivers).static_order():
+            n_served[rank] += n_served[receivers.get(rank, [])].sum()
+    except CycleError:
+        return None
+    return n_served
 
 
 class Chosen:

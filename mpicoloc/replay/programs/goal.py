@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from mpicoloc.errors import DataError
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
@@ -128,35 +128,30 @@ def _program(graph: _Graph, cpu_speed: float) -> Program:
 def _order(graph: _Graph) -> list[int]:
     """Numbers of the operations: first those that need no wait, receives before sends before computation."""
     nodes = graph.nodes
-    n_before = [len(node.after_end) + len(node.after_begin) for node in nodes]
-    following: defaultdict[int, list[int]] = defaultdict(list)
-    for i, node in enumerate(nodes):
-        for before in (*node.after_end, *node.after_begin):
-            following[before].append(i)
-    rank_of = {"recv": 0, "send": 1, "calc": 2}
+    sorter = TopologicalSorter({i: (*one.after_end, *one.after_begin) for i, one in enumerate(nodes)})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        where = nodes[min(error.args[1])].where
+        raise DataError(f"{where}: this operation needs one that needs it: no order keeps both") from None
     waited: set[int] = set()
-    ready = [(_key(nodes, i, waited, rank_of), i) for i, n in enumerate(n_before) if n == 0]
-    heapq.heapify(ready)
+    ready: list[tuple[tuple[bool, int], int]] = []
     order = []
-    while ready:
+    while sorter.is_active():
+        for i in sorter.get_ready():
+            heapq.heappush(ready, (_key(nodes[i], waited), i))
         key, i = heapq.heappop(ready)
-        if (now := _key(nodes, i, waited, rank_of)) != key:
+        if (now := _key(nodes[i], waited)) != key:
             heapq.heappush(ready, (now, i))
             continue
         order.append(i)
         waited.update(nodes[i].after_end)
         if nodes[i].kind == "calc":
             waited.add(i)
-        for other in following[i]:
-            n_before[other] -= 1
-            if n_before[other] == 0:
-                heapq.heappush(ready, (_key(nodes, other, waited, rank_of), other))
-    if len(order) < len(nodes):
-        stuck = next(i for i in range(len(nodes)) if i not in set(order))
-        raise DataError(f"{nodes[stuck].where}: this operation needs one that needs it: no order keeps both")
+        sorter.done(i)
     return order
 
 
-def _key(nodes: list[_Node], i: int, waited: set[int], rank_of: dict[str, int]) -> tuple[bool, int]:
-    must_wait = any(before not in waited for before in nodes[i].after_end)
-    return must_wait, rank_of[nodes[i].kind]
+def _key(node: _Node, waited: set[int]) -> tuple[bool, int]:
+    must_wait = any(before not in waited for before in node.after_end)
+    return must_wait, ("recv", "send", "calc").index(node.kind)

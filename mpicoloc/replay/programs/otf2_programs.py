@@ -18,14 +18,15 @@ from otf2.enums import CollectiveOp, GroupType, Paradigm
 from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.algorithms import alltoall_pairs
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.replay.programs import recorded
 from mpicoloc.replay.programs.builder import Program, RankPrograms, of_each
 from mpicoloc.replay.programs.collectives import blocks
 from mpicoloc.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
-from mpicoloc.replay.programs.recorded_collectives import NAME
-from mpicoloc.replay.programs.sources import RECORDED, Choices, ForeignTrace, check_matched, library_of
-from mpicoloc.trace.export.calls import is_communication
+from mpicoloc.replay.programs.recorded_collectives import NAME, is_blocking
+from mpicoloc.replay.programs.sources import RECORDED, Choices, Source, check_matched, foreign, library_of
+from mpicoloc.trace.export.calls import ordinals
 
 _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"
@@ -126,7 +127,7 @@ def _ranks(path: str, definitions: Any) -> dict[int, int]:
     return {location._ref: rank for rank, location in enumerate(groups[0].members)}
 
 
-def read(path: str, choices: Choices) -> ForeignTrace:
+def read(path: str, choices: Choices) -> Source:
     """The job of the archive with this anchor file, ``traces.otf2``.
 
     Raises `DataError` if it cannot be read or replayed.
@@ -140,7 +141,7 @@ def read(path: str, choices: Choices) -> ForeignTrace:
             archive = _Archive(path, trace)
     except otf2.error.Error as error:
         raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
-    return ForeignTrace(path, _programs(archive, choices), RECORDED)
+    return foreign(path, _programs(archive, choices), RECORDED)
 
 
 def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
@@ -158,16 +159,9 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
     )
     recorded.add_messages(deeds, calls, functions, messages)
     recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
-    is_waiting = np.array([is_communication(name) for name in names], bool)
-    tempo = Tempo(choices.cpu_speed)
-    rank_programs = [
-        recorded.program(own, is_waiting, deed, tempo) for own, deed in zip(calls, deeds, strict=True)
-    ]
-    return of_each(_name(archive.path), rank_programs, tuple(notes))
-
-
-def _name(path: str) -> str:
-    return os.path.basename(os.path.dirname(os.path.abspath(path)))
+    made = recorded.programs(names, calls, deeds, [Tempo(choices.cpu_speed)] * len(calls))
+    name = os.path.basename(os.path.dirname(os.path.abspath(archive.path)))
+    return of_each(name, made, tuple(notes))
 
 
 def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
@@ -192,22 +186,9 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]
         where = f"from rank {key[0]} to rank {key[1]}, tag {key[3]},"
         unmatched += [(at_ns, f"{what} {where} at {at_ns / _NS_PER_S:.6f} s") for at_ns, what in lost]
     columns = np.array(rows, np.int64).reshape(-1, 5)
-    order = np.argsort(columns[:, 3], kind="stable")
-    columns = columns[order]
-    counts: defaultdict[tuple[int, int], int] = defaultdict(int)
-    tags = []
-    for src, dst in columns[:, :2].tolist():
-        tags.append(counts[src, dst])
-        counts[src, dst] += 1
-    messages = RecordedMessages(
-        src=columns[:, 0],
-        dst=columns[:, 1],
-        n_bytes=columns[:, 2],
-        send_ns=columns[:, 3],
-        take_ns=columns[:, 4],
-        tag=np.array(tags, np.int64),
-    )
-    return messages, unmatched
+    columns = columns[np.argsort(columns[:, 3], kind="stable")]
+    tag = ordinals(columns[:, 0] << 32 | columns[:, 1])
+    return RecordedMessages(*np.vstack([columns.T, tag])), unmatched
 
 
 def _collectives(
@@ -236,9 +217,10 @@ def _collectives(
                 known[key] = blocks(made, np.array(members), comm + 1)
             i_call = np.array([row[0] for row in same])
             begin_ns = np.array([calls[rank].begin_ns[i] for rank, i in zip(members, i_call, strict=True)])
-            match = NAME.fullmatch(names[int(calls[members[0]].function[i_call[0]])])
-            is_blocking = match is None or not match[1]
-            collectives.append(PlacedCollective(np.array(members), i_call, begin_ns, is_blocking, known[key]))
+            function = names[int(calls[members[0]].function[i_call[0]])]
+            collectives.append(
+                PlacedCollective(np.array(members), i_call, begin_ns, is_blocking(function), known[key])
+            )
     return collectives
 
 
@@ -264,11 +246,7 @@ def _messages_of(rows: Sequence[Any], library: Any, path: str) -> Messages:
         raise DataError(f"{path}: members of a communicator called {op} and others at once, or it is unknown")
     root = rows[0][3] if 0 <= rows[0][3] < p else 0
     if name == "alltoallv":
-        messages = Messages(p)
-        for step in range(1, p):
-            v = np.arange(p)
-            messages.add(v, (v + step) % p, sent // p)
-        return messages
+        return alltoall_pairs(Collective(name, p, counts=sent // p), library)
     made = library.messages(_collective(name, p, root, sent, received))
     assert isinstance(made, Messages)
     return made

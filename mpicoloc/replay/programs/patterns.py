@@ -83,14 +83,10 @@ def _load_of(name: str, parameter: str) -> float:
 def incast(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
     """Ranks 1 to n-1 all send to rank 0."""
     programs = (
-        repeated(n_times, lambda builder: _receive_from_all(builder, n_ranks, n_bytes)),
-        repeated(n_times, lambda builder: builder.send(0, n_bytes)),
+        repeated(n_times, lambda b: b.wait_all([b.irecv(peer, n_bytes) for peer in range(1, n_ranks)])),
+        repeated(n_times, lambda b: b.send(0, n_bytes)),
     )
     return RankPrograms("incast", programs, (np.arange(n_ranks) > 0).astype(np.int32))
-
-
-def _receive_from_all(builder: ProgramBuilder, n_ranks: int, n_bytes: int) -> None:
-    builder.wait_all([builder.irecv(peer, n_bytes) for peer in range(1, n_ranks)])
 
 
 def shift(n_ranks: int, n_bytes: int, distance: int, n_times: int = 1) -> RankPrograms:

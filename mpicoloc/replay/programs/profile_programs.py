@@ -16,7 +16,7 @@ from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.replay.programs import recorded, recorded_neighbours
-from mpicoloc.replay.programs.builder import RankPrograms
+from mpicoloc.replay.programs.builder import RankPrograms, of_each
 from mpicoloc.replay.programs.collectives import Chosen
 from mpicoloc.replay.programs.recorded import (
     LEAST_DELAY_FRAC,
@@ -41,9 +41,9 @@ from mpicoloc.replay.programs.recorded_collectives import (
     pairs_of,
     persistent_bytes,
 )
-from mpicoloc.replay.programs.sources import RECORDED, Choices, check_matched
+from mpicoloc.replay.programs.sources import Choices, check_matched
 from mpicoloc.trace.export import calls as recordings
-from mpicoloc.trace.export.calls import FullTrace, Recording, is_communication
+from mpicoloc.trace.export.calls import FullTrace, Recording
 
 _N_TAGS = 1 << 30
 _LEFT_OUT_MAX_FRAC = 0.01
@@ -74,16 +74,6 @@ class RecordedJob:
         """The job's profile."""
         return self.recording.profile
 
-    @property
-    def obeyed(self) -> frozenset[str]:
-        """Fields of `Choices` that change its programs."""
-        return RECORDED | {"is_wall_time"}
-
-    @property
-    def n_ranks(self) -> int:
-        """Its ranks."""
-        return len(self.calls)
-
     def hostnames(self) -> list[str]:
         """Name of the host where each rank ran."""
         return job_traffic.hostnames(self.profile)
@@ -104,13 +94,9 @@ class RecordedJob:
         n_ranks = len(self.calls)
         running = np.ones(n_ranks) if choices.is_wall_time else _running(self.profile, n_ranks)
         notes += _running_notes(running)
-        is_waiting = np.array([is_communication(name) for name in self.recording.names], bool)
-        programs = []
-        for rank in steps(range(len(self.calls)), "programs of the ranks", unit="ranks"):
-            tempo = Tempo(choices.cpu_speed, float(running[rank]))
-            programs.append(recorded.program(self.calls[rank], is_waiting, deeds[rank], tempo))
-        numbers = np.arange(len(programs), dtype=np.int32)
-        return RankPrograms(_name(self.path), tuple(programs), numbers, tuple(notes))
+        tempos = [Tempo(choices.cpu_speed, part) for part in running.tolist()]
+        made = recorded.programs(self.recording.names, self.calls, deeds, tempos)
+        return of_each(_name(self.path), made, tuple(notes))
 
     def _unmatched_notes(self) -> list[str]:
         """The note that messages are left out; refuses them, if the user did not choose that."""
@@ -239,7 +225,7 @@ def _collectives(
     called = groups_of(tables, names, members, pairs)
     members |= {i: np.concatenate([members[group] for group in pair]) for i, pair in pairs.items()}
     inter = IntercommBlocks(tables["collectives"], pairs, members, recorded_library, hosts)
-    library = Chosen(recorded_library, choices.algorithms) if choices.algorithms else recorded_library
+    library = Chosen(recorded_library, dict(choices.algorithms)) if choices.algorithms else recorded_library
     blocks = CollectiveBlocks(tables, members, library, hosts, inter)
     n_known = n_calls_of(tables["collectives"], pairs)
     instances = align(_collective_calls(job, is_known), members, called, blocks.is_known_size, n_known)

@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.arrays import Array
+from mpicoloc.core.progress import steps
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
+from mpicoloc.trace.export.calls import is_communication
 
 LEAST_DELAY_FRAC = 0.02
 """A rank that stood without processor for less of its time counts as never interrupted."""
@@ -98,7 +100,7 @@ class RecordedMessages:
     """Messages of which both ends are known, in the order of their sends; arrays of shape (n_messages,).
 
     `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between
-    the same two ranks apart. `comm` is 0, or another number for messages that no receive was called for.
+    the same two ranks apart.
     """
 
     src: Array
@@ -107,14 +109,12 @@ class RecordedMessages:
     send_ns: Array
     take_ns: Array
     tag: Array
-    comm: int = 0
 
 
 class Functions:
     """What the functions of a trace do to requests, by their numbers."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
         self.waits, self.posts, self.starts, self.blocks, self.synchronous, self.windows = (
             np.array([pattern.fullmatch(name) is not None for name in names], bool)
             for pattern in (_WAITS, _POSTS, _STARTS, _BLOCKING_SENDS, _SYNCHRONOUS, _WINDOW_CALLS)
@@ -214,7 +214,7 @@ def add_messages(
         ends = waiting_calls(own, functions, begun_at, posted_ns[rows])
         flags = np.where(functions.synchronous[own.function[begun_at]], SYNCHRONOUS, 0)
         for k, row in enumerate(rows.tolist()):
-            i, key = int(begun_at[k]), ("sent", messages.comm, row)
+            i, key = int(begun_at[k]), ("sent", row)
             operation = (Operation.ISEND, *_columns(messages, row, "dst"), int(flags[k]), key)
             deeds[rank].posted[i].append(operation)
             if blocks[k]:
@@ -238,7 +238,7 @@ def _add_receives(
         begun_at = posting_calls(own, functions, taken_at, sent_at)
         posted_ns[rows] = own.begin_ns[begun_at]
         for k, row in enumerate(rows.tolist()):
-            key = ("received", messages.comm, row)
+            key = ("received", row)
             operation = (Operation.IRECV, *_columns(messages, row, "src"), 0, key)
             deeds[rank].posted[int(begun_at[k])].append(operation)
             deeds[rank].waited[int(taken_at[k])].append(key)
@@ -292,7 +292,7 @@ def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int,
         int(getattr(messages, peer)[row]),
         int(messages.n_bytes[row]),
         int(messages.tag[row]),
-        messages.comm,
+        0,
     )
 
 
@@ -318,6 +318,15 @@ class Tempo:
 
     cpu_speed: float = 1.0
     running: float = 1.0
+
+
+def programs(
+    names: Sequence[str], calls: Sequence[RankCalls], deeds: Sequence[Deeds], tempos: Sequence[Tempo]
+) -> list[Program]:
+    """The program of each rank; `names` are those of functions."""
+    is_waiting = np.array([is_communication(name) for name in names], bool)
+    ranks = steps(range(len(calls)), "programs of the ranks", unit="ranks")
+    return [program(calls[rank], is_waiting, deeds[rank], tempos[rank]) for rank in ranks]
 
 
 def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:

@@ -17,7 +17,7 @@ from mpicoloc.core.arrays import Array
 from mpicoloc.core.tables import Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import intercommunicator
-from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise
 from mpicoloc.network.traffic.intercommunicator import IntercommSide
 from mpicoloc.network.traffic.openmpi import OpenMPI
 from mpicoloc.replay.programs import patterns
@@ -129,20 +129,17 @@ class _Aligner:
 
     def _look(self, rank: int) -> None:
         """Note the collectives that the next call of a rank completes."""
-        own, i = self.calls[rank], self.next[rank]
-        if i >= len(own.function):
-            return
-        function = own.function[i]
-        for group in self._of_rank[rank, function]:
+        function = self._next_function(rank)
+        for group in self._of_rank.get((rank, function), ()):
             if self._is_complete(group, function):
                 heapq.heappush(self._ready, (*self._key(group, function), group, function))
 
+    def _next_function(self, rank: int) -> str:
+        own, i = self.calls[rank].function, self.next[rank]
+        return own[i] if i < len(own) else ""
+
     def _is_complete(self, group: int, function: str) -> bool:
-        for rank in self.members[group]:
-            own, i = self.calls[rank], self.next[rank]
-            if i >= len(own.function) or own.function[i] != function:
-                return False
-        return True
+        return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
         """What is least is taken first: of unknown size, too often, from the first end to the last begin."""
@@ -311,11 +308,6 @@ def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
 
 
-def exchanged_block_bytes(n_bytes: Array) -> int:
-    """Part of an all-to-all whose parts are taken as equal."""
-    return int(n_bytes.sum()) // (2 * len(n_bytes) ** 2)
-
-
 NAME = re.compile(
     r"MPI_(I?)(barrier|bcast|reduce|allreduce|alltoall[vw]?|gatherv?|scatterv?|allgatherv?"
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
@@ -343,11 +335,6 @@ def name_of(function: str) -> str:
     match = NAME.fullmatch(function)
     assert match is not None
     return match[2].lower()
-
-
-def _has_own_sizes(function: str) -> bool:
-    match = NAME.fullmatch(function)
-    return match is not None and match[2].lower() in _OWN_SIZES
 
 
 class CollectiveBlocks:
@@ -392,7 +379,7 @@ class CollectiveBlocks:
         for instance in instances:
             if self._inter is not None and instance.group in self._inter.pairs:
                 self._inter.add(instance, name_of(instance.function))
-            elif _has_own_sizes(instance.function):
+            elif name_of(instance.function) in _OWN_SIZES:
                 np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
@@ -434,10 +421,8 @@ class CollectiveBlocks:
 
     def _call(self, instance: Instance) -> Collective:
         """The operation, from the bytes of its members' calls."""
-        match = NAME.fullmatch(instance.function)
-        assert match is not None
-        name, n_bytes = match[2].lower(), instance.n_bytes
-        p, root = len(n_bytes), self._root(instance) if match[2].lower() in _ROOTED else 0
+        name, n_bytes = name_of(instance.function), instance.n_bytes
+        p, root = len(n_bytes), self._root(instance) if name in _ROOTED else 0
         item_bytes = self._rows.get((instance.function, instance.group), _NOTHING).item_bytes
         sizes: int | Array = 0
         if name == "bcast":
@@ -447,15 +432,13 @@ class CollectiveBlocks:
         elif name in ("allreduce", "scan", "exscan"):
             sizes = int(n_bytes.max()) // 2
         elif name == "alltoall":
-            sizes = exchanged_block_bytes(n_bytes)
+            sizes = int(n_bytes.sum()) // (2 * p**2)
         elif name.startswith(("gather", "scatter")):
             sizes, root = rooted_blocks(n_bytes, root)
         elif name != "barrier" and name not in _OWN_SIZES:
             sizes = own_blocks(n_bytes)
-        return _in_items(name, p, sizes, item_bytes, max(root, 0), not match[1], self._nodes(instance))
-
-    def _nodes(self, instance: Instance) -> Array:
-        return np.asarray(self._hosts)[self._members[instance.group]]
+        nodes = np.asarray(self._hosts)[self._members[instance.group]]
+        return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
         """The only one that is known; of several that whose call ended first, as others wait for it."""
@@ -479,13 +462,8 @@ class CollectiveBlocks:
         src, dst = ([place[int(rank)] for rank in rows[end]] for end in ("src", "dst"))
         np.add.at(sizes, (src, dst), rows["bytes"].astype(np.float64))
         share = instance.n_bytes / np.maximum(self._uneven_bytes[members], 1)
-        messages = Messages(p)
-        for step in range(1, p):
-            v = np.arange(p)
-            to = (v + step) % p
-            n_bytes = np.rint(sizes[v, to] * (share[v] + share[to]) / 2).astype(np.int64)
-            messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
-        return blocks(messages, members, self._number[instance.group])
+        n_bytes = np.rint(sizes * (share[:, None] + share) / 2).astype(np.int64)
+        return blocks(pairwise(n_bytes), members, self._number[instance.group])
 
 
 def _in_items(

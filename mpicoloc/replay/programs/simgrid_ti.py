@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic.collective import Collective, Library, Messages
+from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise
 from mpicoloc.replay.native import ANY
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
 from mpicoloc.replay.programs.collectives import blocks
@@ -87,7 +87,7 @@ def programs(
     Raises `DataError` if a line is wrong, a rank is missing, or the ranks do not call the same collectives.
     """
     ranks = _read(lines)
-    collectives = [_collectives(rank.actions) for rank in ranks]
+    collectives = [[action for action in rank.actions if action.name in _COLLECTIVES] for rank in ranks]
     _check_alike(collectives)
     made = _blocks(collectives, library)
     rank_programs = []
@@ -200,15 +200,11 @@ class _Writer:
                 f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag "
                 f"{key[2]}, which it never began"
             )
-        self._builder.wait(self._open[key].popleft())
+        self._builder.wait_all([self._open[key].popleft()])
 
     def _wait_all(self) -> None:
         self._builder.wait_all([slot for slots in self._open.values() for slot in slots])
         self._open.clear()
-
-
-def _collectives(actions: Iterable[_Action]) -> list[_Action]:
-    return [action for action in actions if action.name in _COLLECTIVES]
 
 
 def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
@@ -236,7 +232,7 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
         key = (
             actions[0].name,
             tuple(tuple(action.words) for action in actions)
-            if _is_uneven(actions)
+            if any(action.words != actions[0].words for action in actions)
             else tuple(actions[0].words),
         )
         if key not in known:
@@ -247,26 +243,20 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
     return blocks_of_call
 
 
-def _is_uneven(actions: Sequence[_Action]) -> bool:
-    return any(action.words != actions[0].words for action in actions)
-
-
-def _call(actions: Sequence[_Action], size: int, type_: int, root: int | None = None) -> Collective:
-    """One of whose arguments those of rank 0 tell all."""
+def _call(
+    actions: Sequence[_Action],
+    size: int | Sequence[int],
+    type_: int,
+    root: int | None = None,
+    name: str | None = None,
+) -> Collective:
+    """One of whose arguments those of rank 0 tell all; `size` is an argument, or that of each part."""
     first = actions[0]
     i_root = first.number(root) if root is not None and root < len(first.words) else 0
     if not 0 <= i_root < len(actions):
         raise DataError(f"{first.where}: there is no rank {i_root}: the trace has {len(actions)}")
-    return Collective(first.name, len(actions), first.number(size), first.type_bytes(type_), i_root)
-
-
-def _with_counts(
-    name: str, actions: Sequence[_Action], counts: Sequence[int], type_: int, root: int | None = None
-) -> Collective:
-    """One whose parts have sizes of their own."""
-    first = actions[0]
-    i_root = first.number(root) if root is not None and root < len(first.words) else 0
-    return Collective(name, len(actions), 0, first.type_bytes(type_), i_root, np.array(counts, np.int64))
+    n_items, counts = (first.number(size), None) if isinstance(size, int) else (0, np.array(size, np.int64))
+    return Collective(name or first.name, len(actions), n_items, first.type_bytes(type_), i_root, counts)
 
 
 def _sizes(actions: Sequence[_Action], i: int) -> list[int]:
@@ -280,13 +270,7 @@ def _alltoallv(actions: Sequence[_Action]) -> Messages:
     counts = np.array(
         [[action.number(1 + i) * action.type_bytes(2 + 2 * p) for i in range(p)] for action in actions]
     )
-    messages = Messages(p)
-    for step in range(1, p):
-        v = np.arange(p)
-        to = (v + step) % p
-        n_bytes = counts[v, to]
-        messages.add(v[n_bytes > 0], to[n_bytes > 0], n_bytes[n_bytes > 0])
-    return messages
+    return pairwise(counts)
 
 
 _Made = Callable[[Sequence[_Action]], Collective | Messages]
@@ -301,16 +285,17 @@ _COLLECTIVES: Mapping[str, _Made] = {
     "alltoallv": _alltoallv,
     "gather": lambda actions: _call(actions, 0, 3, 2),
     "scatter": lambda actions: _call(actions, 0, 3, 2),
-    "gatherv": lambda actions: _with_counts(
-        "gatherv", actions, _sizes(actions, 0), 2 + len(actions), 1 + len(actions)
-    ),
-    "scatterv": lambda actions: _with_counts(
-        "scatterv", actions, _sizes(actions, len(actions)), 2 + len(actions), 1 + len(actions)
+    "gatherv": lambda actions: _call(actions, _sizes(actions, 0), 2 + len(actions), 1 + len(actions)),
+    "scatterv": lambda actions: _call(
+        actions, _sizes(actions, len(actions)), 2 + len(actions), 1 + len(actions)
     ),
     "allgather": lambda actions: _call(actions, 0, 2),
-    "allgatherv": lambda actions: _with_counts("allgatherv", actions, _sizes(actions, 0), 1 + len(actions)),
-    "reducescatter": lambda actions: _with_counts(
-        "reduce_scatter", actions, [actions[0].number(i) for i in range(len(actions))], 1 + len(actions)
+    "allgatherv": lambda actions: _call(actions, _sizes(actions, 0), 1 + len(actions)),
+    "reducescatter": lambda actions: _call(
+        actions,
+        [actions[0].number(i) for i in range(len(actions))],
+        1 + len(actions),
+        name="reduce_scatter",
     ),
 }
 _COMPUTED: Mapping[str, Callable[[int], int]] = {

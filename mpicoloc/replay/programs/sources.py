@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from mpicoloc.core.arrays import Array
 from mpicoloc.core.progress import steps
@@ -32,8 +33,8 @@ class Choices:
     ----------
     cpu_speed : float
         Its processors' speed, in those of the recorded run.
-    algorithms : mapping of str to str
-        Algorithms of collectives that the library would not choose, see `collectives.algorithms`.
+    algorithms : tuple of (str, str)
+        Collectives, and their algorithms that the library would not choose, see `collectives.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
@@ -44,53 +45,40 @@ class Choices:
     """
 
     cpu_speed: float = 1.0
-    algorithms: Mapping[str, str] = field(default_factory=dict)
+    algorithms: tuple[tuple[str, str], ...] = ()
     flops_per_s: float = 1e9
     is_unmatched_left_out: bool = False
     is_wall_time: bool = False
 
 
-class Source(Protocol):
-    """A job that can be replayed."""
-
-    @property
-    def obeyed(self) -> frozenset[str]:
-        """Fields of `Choices` that change its programs."""
-
-    @property
-    def n_ranks(self) -> int:
-        """Its ranks."""
-
-    def hostnames(self) -> list[str]:
-        """Name of the host where each rank ran.
-
-        Raises `UsageError` if that is not known.
-        """
-
-    def programs(self, hosts: Array) -> RankPrograms:
-        """What the ranks do where they run on these hosts."""
-
-
 @dataclass(frozen=True)
-class ForeignTrace:
+class Source:
+    """A job that can be replayed.
+
+    Parameters
+    ----------
+    n_ranks : int
+    obeyed : frozenset of str
+        Fields of `Choices` that change its programs.
+    hostnames : callable
+        Returns the name of the host where each rank ran. Raises `UsageError` if that is not known.
+    programs : callable
+        Returns what the ranks do where they run on these hosts.
+    """
+
+    n_ranks: int
+    obeyed: frozenset[str]
+    hostnames: Callable[[], list[str]]
+    programs: Callable[[Array], RankPrograms]
+
+
+def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> Source:
     """A job whose trace has no names of hosts, and does not depend on them."""
 
-    path: str
-    rank_programs: RankPrograms
-    obeyed: frozenset[str]
+    def hostnames() -> list[str]:
+        raise UsageError(f"{path} does not tell where its ranks ran: give --placement F8, RF or a file")
 
-    @property
-    def n_ranks(self) -> int:
-        """Its ranks."""
-        return self.rank_programs.n_ranks
-
-    def hostnames(self) -> list[str]:
-        """Nobody knows them."""
-        raise UsageError(f"{self.path} does not tell where its ranks ran: give --placement F8, RF or a file")
-
-    def programs(self, hosts: Array) -> RankPrograms:
-        """The same on all hosts."""
-        return self.rank_programs
+    return Source(rank_programs.n_ranks, frozenset(obeyed), hostnames, lambda hosts: rank_programs)
 
 
 def read(path: str, choices: Choices) -> Source:
@@ -98,11 +86,7 @@ def read(path: str, choices: Choices) -> Source:
 
     Raises `DataError` if it is none of these, or cannot be replayed.
     """
-    if os.path.isdir(path):
-        for name in (_OTF2, _LIST):
-            if os.path.exists(inside := os.path.join(path, name)):
-                return read(inside, choices)
-        raise _no_trace_in(path)
+    path = _anchor(path)
     if path.endswith(".otf2"):
         from mpicoloc.replay.programs import otf2_programs
 
@@ -110,19 +94,28 @@ def read(path: str, choices: Choices) -> Source:
     if _begins(path).startswith(_PROFILE):
         from mpicoloc.replay.programs import profile_programs
 
-        return profile_programs.read(path, choices)
+        job = profile_programs.read(path, choices)
+        return Source(len(job.calls), RECORDED | {"is_wall_time"}, job.hostnames, job.programs)
     return _text(path, choices)
 
 
-def _no_trace_in(folder: str) -> DataError:
-    return DataError(f"{folder} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+def _anchor(path: str) -> str:
+    """The file of a trace in a folder; of a file itself."""
+    if not os.path.isdir(path):
+        return path
+    inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
+    found = next(filter(os.path.exists, inside), None)
+    if found is None:
+        raise DataError(f"{path} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+    return found
 
 
 def files_of(path: str) -> list[str]:
-    """The files of which the trace, or profile, at `path` consists, as far as they are there."""
-    if os.path.isdir(path):
-        inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
-        return next((files_of(each) for each in inside if os.path.exists(each)), [])
+    """The files of which the trace, or profile, at `path` consists, as far as they are there.
+
+    Raises `DataError` if it is a folder without a trace.
+    """
+    path = _anchor(path)
     if path.endswith(".otf2"):
         stem = path.removesuffix(".otf2")
         events = (os.path.join(where, name) for where, _, names in os.walk(stem) for name in names)
@@ -137,10 +130,7 @@ def check_readable(path: str) -> None:
     """Refuse a path at which there is no file that could be a trace or a profile; its contents are not
     read.
     """
-    files = files_of(path)
-    if not files and os.path.isdir(path):
-        raise _no_trace_in(path)
-    for file in files or [path]:
+    for file in files_of(path) or [path]:
         _begins(file)
 
 
@@ -161,7 +151,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 def library_of(choices: Choices) -> Library:
     """What chooses algorithms of collectives where no library is known."""
-    return Chosen(MPICH(), choices.algorithms) if choices.algorithms else MPICH()
+    return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 
 def _text(path: str, choices: Choices) -> Source:
@@ -169,7 +159,7 @@ def _text(path: str, choices: Choices) -> Source:
     words = _first_words(path)
     if words[:1] == ["num_ranks"]:
         rank_programs = goal.programs(name.removesuffix(".goal"), _lines(path), choices.cpu_speed)
-        return ForeignTrace(path, rank_programs, frozenset({"cpu_speed"}))
+        return foreign(path, rank_programs, {"cpu_speed"})
     if name == _LIST:
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     lines = _lines(path)
@@ -178,7 +168,7 @@ def _text(path: str, choices: Choices) -> Source:
     rank_programs = simgrid_ti.programs(
         name, lines, choices.flops_per_s, library_of(choices), choices.cpu_speed
     )
-    return ForeignTrace(path, rank_programs, frozenset({"cpu_speed", "algorithms", "flops_per_s"}))
+    return foreign(path, rank_programs, {"cpu_speed", "algorithms", "flops_per_s"})
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:
@@ -199,7 +189,7 @@ def _listed(path: str) -> Iterator[tuple[str, str]]:
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:
     with _opened(path) as file:
-        for i, line in enumerate(file, 1):
+        for i, line in enumerate(io.TextIOWrapper(file, "utf-8", "replace"), 1):
             yield f"{path}, line {i}", line
 
 
@@ -208,16 +198,13 @@ def _first_words(path: str) -> list[str]:
     return next((words for _, line in _lines(path) if (words := line.split("#", 1)[0].split())), [])
 
 
-def _opened(path: str) -> TextIO:
+def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, encoding="utf-8", errors="replace")
+        return open(path, "rb")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
 
 
 def _begins(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_PROFILE))
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}: give a profile or a trace") from None
+    with _opened(path) as file:
+        return file.read(len(_PROFILE))

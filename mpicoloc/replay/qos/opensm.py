@@ -23,11 +23,6 @@ def job_environment(level: int) -> dict[str, str]:
     return {name: str(level) for name in VARIABLES}
 
 
-def environment_file(level: int) -> str:
-    """The variables as the Slurm plugin reads them: ``NAME=VALUE``, one on a line."""
-    return "".join(f"{name}={value}\n" for name, value in job_environment(level).items())
-
-
 CONF, PARTITIONS = "opensm.conf", "partitions.conf"
 FIRST_PKEY = 0x1000
 """Partition of lane 0; those of the other lanes follow."""
@@ -116,7 +111,7 @@ def _make_folder(path: str) -> None:
 
 
 def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
-    """Variables of jobs by the path at which the Slurm plugin looks for them: user/name of the job.
+    """Variables of jobs, NAME=VALUE, by the path at which the Slurm plugin looks: user/name of the job.
 
     Raises `DataError` if a job has no name by which a later run can be known, or runs of one name have two
     levels.
@@ -135,4 +130,7 @@ def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
                 f"two profiles of job {printable(path)} have service levels {found[path]} and {level}: "
                 "give one profile of each job, or --assign them one lane"
             )
-    return {path: environment_file(level) for path, level in found.items()}
+    return {
+        path: "".join(f"{name}={value}\n" for name, value in job_environment(level).items())
+        for path, level in found.items()
+    }

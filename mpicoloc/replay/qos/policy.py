@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.characterise import Case, Shared
+from mpicoloc.replay.network import NO_LIMIT
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,10 @@ def favouring_weights(
     lanes = np.asarray(lane_of_job)
     sums = [float(demands.demand_frac[lanes == lane].sum()) for lane in range(n_lanes)]
     most = max(sums)
+    ratios = [min(most / total if total else math.inf, max_weight) for total in sums]
     return tuple(
-        _power_of_two(most / total if total else math.inf, max_weight) if most and lane in lanes else 1
-        for lane, total in enumerate(sums)
+        1 << round(math.log2(ratio)) if most and lane in lanes else 1 for lane, ratio in enumerate(ratios)
     )
-
-
-def _power_of_two(ratio: float, most: int) -> int:
-    return 1 << round(math.log2(min(ratio, most)))
 
 
 def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows: int) -> Rows:
@@ -152,21 +149,11 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
     for job in order:
         load = np.bincount(lanes[lanes >= 0], demands.demand_frac[lanes >= 0], n_lanes)
         costs = _costs(demands.meeting, lanes, n_lanes)[job]
-        lanes[job] = _first_empty(lanes, n_lanes, np.lexsort((load, costs))[0])
+        # A job gets a lane of its own while there is one, also if it meets nobody.
+        empty = np.setdiff1d(np.arange(n_lanes), lanes)
+        lanes[job] = empty[0] if len(empty) else np.lexsort((load, costs))[0]
     _improve(demands.meeting, lanes, n_lanes)
     return _numbered(demands, lanes)
-
-
-def shared_cost(demands: Demands, lane_of_job: tuple[int, ...]) -> float:
-    """Sum of `Demands.meeting` over all pairs of jobs on one lane."""
-    lanes = np.array(lane_of_job)
-    return float(np.triu(demands.meeting * (lanes[:, None] == lanes), 1).sum())
-
-
-def _first_empty(lanes: NDArray[np.int64], n_lanes: int, otherwise: np.int64) -> int:
-    """A job gets a lane of its own while there is one, also if it meets nobody."""
-    empty = np.setdiff1d(np.arange(n_lanes), lanes)
-    return int(empty[0] if len(empty) else otherwise)
 
 
 def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:
@@ -204,7 +191,6 @@ PORT_LANES = (1, 2, 4, 8, 15)
 """Numbers of data lanes that ports can have, in the order of InfiniBand's codes 1 to 5."""
 PORT_MTUS = (256, 512, 1024, 2048, 4096)
 N_LEVELS = 16
-NO_LIMIT = 255
 
 
 @dataclass(frozen=True)
@@ -355,7 +341,9 @@ def choose_policy(
         )
     if weights is None:
         if not first <= min(lane_of_job) <= max(lane_of_job) < ports.n_lanes:
-            raise UsageError(f"--assign: lanes must be in [{first}, {ports.n_lanes - 1}], got {lane_of_job}")
+            raise UsageError(
+                f"--assign: lanes must be in [{first}, {ports.n_lanes - 1}], got {[*lane_of_job]}"
+            )
         weights = _weights_that_fit(demands, lane_of_job, ports)
     return Policy(ports, tuple(lane_of_job), tuple(weights), is_lane_0_free=is_lane_0_free)
 

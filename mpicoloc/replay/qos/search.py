@@ -14,7 +14,7 @@ from mpicoloc.core import progress
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.replay.experiment import PlacedJob
 from mpicoloc.replay.network import Lanes, SimulatedNetwork
-from mpicoloc.replay.qos.policy import MAX_WEIGHT, Demands, Policy, Ports, n_rows_needed
+from mpicoloc.replay.qos.policy import MAX_WEIGHT, Demands, Policy, n_rows_needed
 from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
@@ -103,12 +103,13 @@ class SearchResult:
     @property
     def reference(self) -> Tried:
         """Lanes that send in turn, one packet each, with which others are compared."""
-        return next(tried for tried in self.tried if _has_equal_weights(tried.trial))
-
-
-def _has_equal_weights(trial: Trial) -> bool:
-    policy = trial.policy
-    return trial.name != ONE_LANE and set(policy.weights) == {1} and not policy.high_lanes
+        return next(
+            tried
+            for tried in self.tried
+            if tried.trial.name != ONE_LANE
+            and set(tried.trial.policy.weights) == {1}
+            and not tried.trial.policy.high_lanes
+        )
 
 
 def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> list[Trial]:
@@ -128,7 +129,8 @@ def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> lis
         raise UsageError("--search weighs lanes, and all jobs are on one: give two profiles and two --lanes")
     lanes = np.array(start.lane_of_job)
     order = sorted(used, key=lambda lane: -demands.demand_frac[lanes == lane].sum())
-    todo = [Trial(ONE_LANE, _on_one_lane(start)), _first(start, order[0])]
+    ports = replace(start.ports, n_lanes=1)
+    todo = [Trial(ONE_LANE, Policy(ports, (0,) * len(lanes), (1,))), _first(start, order[0])]
     for vector in _monotone(len(order), max_weight):
         weights = [1] * start.n_lanes
         for lane, weight in zip(order, vector, strict=True):
@@ -137,10 +139,6 @@ def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> lis
             policy = replace(start, weights=tuple(weights), high_lanes=())
             todo.append(Trial(":".join(map(str, weights)), policy))
     return [*todo, _first(start, order[-1])]
-
-
-def _on_one_lane(start: Policy) -> Policy:
-    return Policy(Ports(1, start.ports.mtu_bytes, start.ports.n_rows), (0,) * len(start.lane_of_job), (1,))
 
 
 def _first(start: Policy, lane: int) -> Trial:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from rich.markup import escape
-
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
+from mpicoloc.replay.network import NO_LIMIT
 from mpicoloc.replay.qos.opensm import VARIABLES, job_environment, pkey
-from mpicoloc.replay.qos.policy import NO_LIMIT, Demands, Policy
-from mpicoloc.replay.qos.search import SearchResult
+from mpicoloc.replay.qos.policy import Demands, Policy
+from mpicoloc.replay.qos.search import SearchResult, Tried
 from mpicoloc.replay.report import signed
-from mpicoloc.show.figures import Figure, Row
+from mpicoloc.show.figures import Figure, Row, plot
 from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import console
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
+from mpicoloc.show.table import Column, console, listing
 
 
 def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
@@ -29,12 +26,7 @@ def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
     names = [printable(job) for job in jobs]
     labels = [tried.trial.name for tried in found.tried]
     times_s = [tried.contention_s for tried in found.tried]
-
-    def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
-
-        plots.stacked(picture, labels, names, times_s, labels.index(found.best.trial.name))
-
+    draw = plot("stacked", labels, names, times_s, labels.index(found.best.trial.name))
     header = ("trial", *(f"contention_{name}_s" for name in names), "total_contention_s")
     rows: tuple[Row, ...] = tuple(
         (label, *tried.contention_s, tried.total_contention_s)
@@ -54,9 +46,8 @@ def as_json(
     cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None
 ) -> dict[str, Any]:
     """The keys of ``mpicoloc qos --json``."""
-    ports = policy.ports
     return {
-        "ports": {"n_lanes": ports.n_lanes, "mtu_bytes": ports.mtu_bytes, "n_rows": ports.n_rows},
+        "ports": plain(policy.ports),
         "n_operational": policy.n_operational,
         "high_limit": policy.high_limit,
         "lane_of_level": list(policy.lane_of_level),
@@ -121,67 +112,60 @@ def _demand(demands: Demands, policy: Policy, lane: int) -> float:
     return float(sum(own))
 
 
+_LANE_COLUMNS = (
+    Column("lane", form="VL{}".format),
+    Column("jobs", form=lambda jobs: ", ".join(jobs) or "no job", is_name=True),
+    Column("used", "demand_frac", ".2%"),
+    Column("packets a turn", "weight_packets"),
+    Column("priority", "is_high", lambda is_high: "high" if is_high else "low"),
+)
+_JOB_COLUMNS = (
+    Column("job", "id", is_name=True),
+    Column("demand", "demand_class", missing="unknown"),
+    Column("used", "demand_frac", ".2%", left_out=1),
+    Column("meets", form=lambda ids: ", ".join(ids) or "nobody", is_name=True, left_out=2),
+    Column("service level", "service_level"),
+    Column("sets", "service_level", "UCX_IB_SL={}".format, is_name=True),
+)
+
+
 def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None) -> None:
     """Print lanes, jobs, what each job sets, and what a search has tried."""
-    output = console()
+    output, found = console(), as_json(cases, demands, policy, tried)
     if tried is not None:
-        output.print(_search_table([case.job.id for case in cases], tried))
-    output.print(_lanes_table(cases, demands, policy))
-    output.print(_jobs_table(cases, demands, policy))
+        output.print(_search_listing([case.job.id for case in cases], tried))
+    output.print(listing(_LANE_COLUMNS, found["lanes"], "lanes"))
+    output.print(listing(_JOB_COLUMNS, found["jobs"], "jobs"))
     for line in (*_goal(tried), *_remarks(policy)):
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
-def _lanes_table(cases: Sequence[Case], demands: Demands, policy: Policy) -> Listing:
-    grid = Listing("lanes", ("lane", "jobs", "used", "packets a turn", "priority"), names=("jobs",))
-    for lane, weight in enumerate(policy.weights):
-        jobs = ", ".join(_members(cases, policy, lane)) or "no job"
-        priority = "high" if lane in policy.high_lanes else "low"
-        used = f"{_demand(demands, policy, lane):.2%}"
-        grid.add_row(f"VL{lane}", escape(printable(jobs)), used, str(weight), priority)
-    return grid
+def _contention_of(i: int) -> Callable[[Tried], float]:
+    return lambda tried: tried.contention_s[i]
 
 
-def _jobs_table(cases: Sequence[Case], demands: Demands, policy: Policy) -> Listing:
-    columns = ("job", "demand", "used", "meets", "service level", "sets")
-    grid = Listing("jobs", columns, names=("job", "meets", "sets"), lesser=("used", "meets"))
-    for i, case in enumerate(cases):
-        level = policy.lane_of_job[i]
-        meets = ", ".join(cases[j].job.id for j in demands.meeting[i].nonzero()[0]) or "nobody"
-        grid.add_row(
-            escape(printable(case.job.id)),
-            utilisation.demand_class(case.levels) or "unknown",
-            f"{demands.demand_frac[i]:.2%}",
-            escape(printable(meets)),
-            str(level),
-            f"UCX_IB_SL={level}",
-        )
-    return grid
-
-
-def _search_table(jobs: Sequence[str], found: SearchResult) -> Listing:
+def _search_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
     """Contention of each job and of all under each policy; the sweet spot is marked."""
-    names = [escape(printable(job)) for job in jobs]
-    grid = Listing(
-        "contention, T_sharing - T_alone",
-        ("packets a turn", *names, "all", "to equal weights", "mean slowdown"),
-        lesser=names,
-    )
     before_s = found.reference.total_contention_s
-    for tried in found.tried:
-        total_s = tried.total_contention_s
-        change = f"{total_s / before_s - 1:+.1%}" if before_s > 0 else "-"
-        mark = " *" if tried is found.best else ""
-        times = [signed(time_s) for time_s in (*tried.contention_s, total_s)]
-        grid.add_row(tried.trial.name + mark, *times, change, f"{tried.mean_slowdown:.3f}")
-    return grid
+    columns = [Column("packets a turn", lambda one: one.trial.name + (" *" if one is found.best else ""))]
+    columns += [
+        Column(printable(job), _contention_of(i), signed, left_out=i + 1) for i, job in enumerate(jobs)
+    ]
+    columns += [
+        Column("all", "total_contention_s", signed),
+        Column(
+            "to equal weights",
+            lambda one: one.total_contention_s / before_s - 1 if before_s > 0 else None,
+            "+.1%",
+        ),
+        Column("mean slowdown", "mean_slowdown", ".3f"),
+    ]
+    return listing(columns, found.tried, "contention, T_sharing - T_alone")
 
 
 def _goal(found: SearchResult | None) -> list[str]:
-    if found is None:
-        return []
-    least = "contention of all jobs (Jokanovic 2014, Eq. 5.4)" if found.goal == "time" else "mean slowdown"
-    return [f"* sweet spot: least {least}."]
+    least = {"time": "contention of all jobs (Jokanovic 2014, Eq. 5.4)", "slowdown": "mean slowdown"}
+    return [] if found is None else [f"* sweet spot: least {least[found.goal]}."]
 
 
 def _remarks(policy: Policy) -> Iterator[str]:

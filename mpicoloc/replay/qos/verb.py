@@ -17,23 +17,19 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
-from mpicoloc.core import progress, units
+from mpicoloc.core import progress
 from mpicoloc.core.units import counted
 from mpicoloc.errors import UsageError
 from mpicoloc.network import flags
 
 if TYPE_CHECKING:
     from mpicoloc.core.profile import Profile
-    from mpicoloc.network.characterise import Case, JobInput, NetworkInput
-    from mpicoloc.network.topology.fabric import Fabric
-    from mpicoloc.replay.qos.policy import Demands, Policy, Ports
-    from mpicoloc.replay.qos.search import Replays, SearchResult
+    from mpicoloc.replay.qos.policy import Policy
 
 
 GOALS = ("time", "slowdown")
@@ -57,9 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--rows", type=numbers.count, metavar="N", default=8, help="rows of the ports' arbitration tables (8)"
     )
-    add("--assign", metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
-    add("--weights", metavar="W0,W1,..", help="packets that each lane may send in its turn, not those chosen")
-    add("--high", metavar="L1,L2,..", help="lanes of high priority")
+    several = numbers.several(numbers.whole(0, 10**6))
+    add("--assign", type=several, metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
+    add(
+        "--weights",
+        type=several,
+        metavar="W0,W1,..",
+        help="packets that each lane may send in its turn, not those chosen",
+    )
+    add("--high", type=several, metavar="L1,L2,..", help="lanes of high priority")
     add(
         "--high-limit",
         type=numbers.whole(0),
@@ -84,7 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
     )
     add("--max-weight", type=numbers.count, metavar="N", default=8, help="largest weight to try (8)")
-    add("--buffer", metavar="BYTES", default="65536", help="of a simulated port, all lanes together (65536)")
+    add(
+        "--buffer",
+        type=numbers.size(),
+        metavar="BYTES",
+        default=65536,
+        help="of a simulated port, all lanes together (65536)",
+    )
     add(
         "--cpu-speed",
         type=numbers.positive,
@@ -102,18 +110,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print lanes and weights, and write configuration."""
+    from mpicoloc.network.files import network_of
     from mpicoloc.profile import profiles
+    from mpicoloc.replay.qos import choice
     from mpicoloc.replay.qos import terminal as report
 
     formats = _check(args)
-    network = flags.network_of(args)
+    choice.ports(args)
+    network = network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
-    chosen = _choose(args, network, _jobs(args, network, read))
+    chosen = choice.choose(args, network, choice.jobs_of(args, network, read))
     files = _files(args, chosen.policy, read)  # refuses before a long search
     tried = None
     if args.search:
-        chosen, tried = _searched(args, network, read, chosen)
+        chosen, tried = choice.searched(args, network, read, chosen)
         files = _files(args, chosen.policy, read)
     result = (chosen.cases, chosen.demands, chosen.policy, tried)
     if args.json:
@@ -138,111 +149,7 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
     for flag in ("weights", "high"):
         if args.search and getattr(args, flag) is not None:
             raise UsageError(f"--search tries weights and priorities: leave out --{flag}")
-    _ports(args)
     return formats
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """A policy, and what it was chosen by."""
-
-    cases: Sequence[Case]
-    demands: Demands
-    policy: Policy
-
-
-def _jobs(
-    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
-) -> list[JobInput]:
-    jobs = [flags.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
-    if any(len(job.placements) > 1 for job in jobs):
-        raise UsageError("--placement must be one for each profile: a job runs in one place")
-    return jobs
-
-
-def _choose(
-    args: argparse.Namespace, network: NetworkInput, jobs: Sequence[JobInput], is_quiet: bool = False
-) -> _Chosen:
-    """The policy by what the jobs do to the network together."""
-    from mpicoloc.network.characterise import characterise
-    from mpicoloc.replay.qos.policy import demands_of
-
-    characterised = characterise(jobs, network)
-    for note in () if is_quiet else characterised.notes:
-        messages.note(note)
-    demands = demands_of(characterised.cases, characterised.shared)
-    return _Chosen(characterised.cases, demands, _policy(args, demands))
-
-
-def _searched(
-    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: _Chosen
-) -> tuple[_Chosen, SearchResult]:
-    """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
-    from mpicoloc.replay.qos import search
-
-    todo = search.trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
-    replays = _replays(args, network.fabric, chosen)
-    alone_s = search.alone_s(replays, chosen.policy)
-    if args.duration_s is None:
-        timed = zip(_jobs(args, network, read), alone_s, strict=True)
-        jobs = [replace(job, duration_s=time_s) for job, time_s in timed]
-        chosen = _choose(args, network, jobs, is_quiet=True)
-        todo = search.trials(chosen.demands, chosen.policy, args.max_weight)
-    tried = search.search(replays, alone_s, todo, args.goal)
-    return replace(chosen, policy=tried.best.trial.policy), tried
-
-
-def _replays(args: argparse.Namespace, fabric: Fabric, chosen: _Chosen) -> Replays:
-    """The jobs as the simulator takes them, on the hosts where they were characterised."""
-    from mpicoloc.replay import fabrics
-    from mpicoloc.replay.experiment import PlacedJob
-    from mpicoloc.replay.programs import profile_programs
-    from mpicoloc.replay.programs.sources import Choices
-    from mpicoloc.replay.qos.search import Replays
-    from mpicoloc.replay.simulate import Settings
-
-    buffer_bytes = units.parse_bytes("--buffer", args.buffer)
-    choices = Choices(args.cpu_speed, is_unmatched_left_out=args.allow_unmatched)
-    jobs = []
-    for case in chosen.cases:
-        made = profile_programs.read(case.file, choices).programs(case.placement.hosts)
-        for note in made.notes:
-            messages.note(note)
-        jobs.append(PlacedJob(made, case.placement.hosts))
-    # Characterised random routes belong to pairs of hosts.
-    routing = "random-flow" if args.routing.startswith("random") else args.routing
-    settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
-    return Replays(fabrics.of_fabric(fabric, routing), tuple(jobs), buffer_bytes, settings)
-
-
-def _policy(args: argparse.Namespace, demands: Demands) -> Policy:
-    """The policy that is chosen, with what the flags say otherwise."""
-    from mpicoloc.replay.qos.policy import choose_policy
-
-    policy = choose_policy(
-        demands,
-        _ports(args),
-        _whole_numbers("--assign", args.assign),
-        _whole_numbers("--weights", args.weights),
-        args.keep_lane_0,
-    )
-    high = tuple(_whole_numbers("--high", args.high) or ())
-    return replace(policy, high_lanes=high, high_limit=args.high_limit)
-
-
-def _ports(args: argparse.Namespace) -> Ports:
-    from mpicoloc.replay.qos.policy import Ports
-
-    return Ports(args.lanes, args.mtu, args.rows)
-
-
-def _whole_numbers(flag: str, text: str | None) -> list[int] | None:
-    """Whole numbers of 0 or more with commas between; what they mean is checked where they are used."""
-    return (
-        None
-        if text is None
-        else [numbers.parse(flag, word, numbers.whole(0, 10**6)) for word in text.split(",")]
-    )
 
 
 def _files(

@@ -6,8 +6,8 @@ import functools
 import heapq
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from mpicoloc.core.arrays import Array, Bools, Ints
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import stage
 from mpicoloc.core.tables import Table, text
+from mpicoloc.core.traffic import Floats
 from mpicoloc.errors import DataError
+from mpicoloc.network.traffic.job_traffic import node_offsets_s, rank_offsets_s
 from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ STATES = (
     "Scheduling and Fork/Join", "Wait/WaitAll", "Blocked", "Immediate Send", "Immediate Receive", "I/O",
     "Group Communication", "Tracing Disabled", "Others", "Send Receive",
 )  # fmt: skip
-_OTHER_TYPE = 50000003
 _GROUP = r"Bcast|Reduce.*|Allreduce|Alltoall[vw]?|Gatherv?|Scatterv?|Allgatherv?|(Ex)?scan|Neighbor_.*"
 _KINDS = tuple(
-    (re.compile(f"I?({pattern})(_init)?", re.IGNORECASE), type_, STATES.index(state))
+    (re.compile(f"I?({pattern})(_init)?", re.IGNORECASE | re.DOTALL), (type_, STATES.index(state)))
     for pattern, type_, state in (
+        ("I[bsr]?send", 50000001, "Immediate Send"),
+        ("[bsr]?send", 50000001, "Blocking Send"),
+        ("IM?recv", 50000001, "Immediate Receive"),
+        ("M?recv", 50000001, "Waiting a message"),
         ("Barrier", 50000002, "Synchronization"),
         (_GROUP, 50000002, "Group Communication"),
         ("Sendrecv(_replace)?", 50000001, "Send Receive"),
@@ -41,21 +46,14 @@ _KINDS = tuple(
         ("File_.*", 50000005, "I/O"),
         ("Win_.*|R?(Put|Get|Accumulate|Get_accumulate)|Fetch_and_op|Compare_and_swap", 50000004, "Others"),
         ("Cancel", 50000001, "Others"),
+        (".*", 50000003, "Others"),
     )
 )
 
 
 def event_of(name: str) -> tuple[int, int]:
     """Type of the events, and state, of a function."""
-    plain = bare(name)
-    if found := re.fullmatch(r"(I?)[bsr]?send(_init)?", plain, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Send" if found[1] else "Blocking Send")
-    if found := re.fullmatch(r"(I?)M?recv(_init)?", plain, re.IGNORECASE):
-        return 50000001, STATES.index("Immediate Receive" if found[1] else "Waiting a message")
-    for pattern, type_, state in _KINDS:
-        if pattern.fullmatch(plain):
-            return type_, state
-    return _OTHER_TYPE, STATES.index("Others")
+    return next(event for pattern, event in _KINDS if pattern.fullmatch(bare(name)))
 
 
 def is_communication(name: str) -> bool:
@@ -77,24 +75,46 @@ def bare(name: str) -> str:
 _LONGEST_NS = 1 << 61
 
 
+N_AT_ONCE = 1 << 15
+"""Calls of a piece, and rows that are Python's numbers at a time: these take ten times the memory."""
+
+
 @dataclass(frozen=True)
-class Calls:
-    """Calls of one track in their order. `call` is an index of names; `peer` -1: none, or unknown."""
+class TimedRows:
+    """Columns of equal length; `peer` -1: none, or unknown."""
 
     begin_ns: Ints
     end_ns: Ints
     bytes: Ints
     peer: Ints
-    call: Ints
 
-    def since(self, origin_ns: int) -> Calls:
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, one after the other."""
+        names = [column.name for column in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def since(self, origin_ns: int) -> Self:
         """The same, with times from an origin on."""
-        return Calls(self.begin_ns - origin_ns, self.end_ns - origin_ns, self.bytes, self.peer, self.call)
+        return replace(self, begin_ns=self.begin_ns - origin_ns, end_ns=self.end_ns - origin_ns)
 
-    def rows(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """Begin, end, bytes, peer and call of each."""
-        columns = (self.begin_ns, self.end_ns, self.bytes, self.peer, self.call)
-        return zip(*(column.tolist() for column in columns), strict=True)
+    def take(self, rows: Array | slice) -> Self:
+        """Some of the rows."""
+        return type(self)(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+    def rows(self) -> Iterator[tuple[int, ...]]:
+        """The columns of each row."""
+        for i in range(0, len(self.begin_ns), N_AT_ONCE):
+            part = self.take(slice(i, i + N_AT_ONCE))
+            columns = [getattr(part, column.name).tolist() for column in fields(part)]
+            yield from zip(*columns, strict=True)
+
+
+@dataclass(frozen=True)
+class Calls(TimedRows):
+    """Calls of one track in their order; `call` is an index of names."""
+
+    call: Ints
 
 
 def bounded(numbers: Array) -> Ints:
@@ -102,56 +122,18 @@ def bounded(numbers: Array) -> Ints:
     return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
 
 
-def common(times_ns: Array, offsets_ns: Ints) -> Ints:
+def common(times_ns: Array, offsets_s: Floats) -> Ints:
     """Times of several clocks on one; what is beyond all reason is cut there."""
-    return bounded(times_ns) - offsets_ns
-
-
-def rank_offsets_ns(profile: Profile) -> Ints:
-    """Clock of each rank's node against the first's; 0 where it is not known."""
-    offsets_ns = np.zeros(profile.job.n_ranks, np.int64)
-    ranks = profile.tables["ranks"]
-    rows = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < len(offsets_ns))]
-    offsets_ns[rows["rank"]] = node_offsets_ns(profile, rows)
-    return offsets_ns
-
-
-def node_offsets_ns(profile: Profile, rows: Table) -> Ints:
-    """Clock of the node of each of these rows against the first's; 0 where it is not known."""
-    offsets_ns = np.append(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]) * 1e9, 0)
-    is_known = (rows["i_node"] >= 0) & (rows["i_node"] < len(offsets_ns) - 1)
-    found = offsets_ns[np.where(is_known, rows["i_node"], -1)]
-    return np.rint(np.clip(found, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
-
-
-"""Messages that are Python's numbers at a time: these take ten times the memory."""
+    offsets_ns = np.rint(np.clip(offsets_s * 1e9, -_LONGEST_NS, _LONGEST_NS))
+    return bounded(times_ns) - offsets_ns.astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Side:
+class Side(TimedRows):
     """The sends, or the receives: what the call that did it knows. A rank's rows are in order of time."""
 
     rank: Array
     track: Array
-    peer: Array
-    bytes: Ints
-    begin_ns: Ints
-    end_ns: Ints
-
-    def since(self, origin_ns: int) -> Side:
-        """The same, with times from an origin on."""
-        times = (self.begin_ns - origin_ns, self.end_ns - origin_ns)
-        return Side(self.rank, self.track, self.peer, self.bytes, *times)
-
-    def take(self, rows: Ints) -> Side:
-        """Some of the rows."""
-        return Side(*(getattr(self, column.name)[rows] for column in fields(self)))
-
-    def rows(self) -> Iterator[tuple[int, ...]]:
-        """The columns of each row."""
-        for i in range(0, len(self.rank), N_AT_ONCE):
-            columns = (getattr(self, column.name)[i : i + N_AT_ONCE] for column in fields(self))
-            yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 @dataclass(frozen=True)
@@ -202,13 +184,17 @@ class Messages:
     @functools.cached_property
     def place(self) -> Ints:
         """How many messages went from the same rank to the same rank before each."""
-        pair = self.sent.rank.astype(np.int64) << 32 | self.sent.peer
-        order = np.argsort(pair, kind="stable")
-        is_first = np.diff(pair[order], prepend=-1) != 0
-        rows = np.arange(len(order))
-        place = np.empty_like(rows)
-        place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
-        return place
+        return ordinals(self.sent.rank.astype(np.int64) << 32 | self.sent.peer)
+
+
+def ordinals(keys: Ints) -> Ints:
+    """How many equal keys, which are not below 0, stand before each."""
+    order = np.argsort(keys, kind="stable")
+    is_first = np.diff(keys[order], prepend=-1) != 0
+    rows = np.arange(len(order))
+    place = np.empty_like(rows)
+    place[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+    return place
 
 
 def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
@@ -246,9 +232,7 @@ def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Int
     return order[place <= n[group[order]]]
 
 
-_SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
-_GOT = MESSAGES.index("got")
-_APART = (MESSAGES.index("put"), _GOT)
+_SENT, _RECEIVED, _PUT, _GOT = map(MESSAGES.index, ("sent", "received", "put", "got"))
 _COLUMNS = ("rank", "peer", "bytes", "begin_ns", "end_ns")
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -322,7 +306,7 @@ class Recording:
 
     def _shutters_ns(self, column: str) -> Ints:
         rows = self.profile.tables["shutters"]
-        return common(rows[column], node_offsets_ns(self.profile, rows))
+        return common(rows[column], node_offsets_s(self.profile, rows))
 
     def calls(self, rank: int, track: int) -> Iterator[Calls]:
         """The calls of a track, piece by piece, in order: none begins before the last has ended.
@@ -337,11 +321,11 @@ class Recording:
             last_ns = int(ends[-1])
             yield piece.since(self.origin_ns)
 
-    def in_order(self, rank: int) -> Iterator[tuple[int, int, int, int, int]]:
+    def in_order(self, rank: int) -> Iterator[tuple[int, ...]]:
         """The rows of a rank's calls in the order in which they began, its tracks together."""
         return heapq.merge(*(self._rows(*key) for key in self.tracks if key[0] == rank))
 
-    def _rows(self, rank: int, track: int) -> Iterator[tuple[int, int, int, int, int]]:
+    def _rows(self, rank: int, track: int) -> Iterator[tuple[int, ...]]:
         for piece in self.calls(rank, track):
             yield from piece.rows()
 
@@ -395,35 +379,33 @@ class FullTrace(Recording):
 
     def _ends(self) -> tuple[Side, Side]:
         """Every message has its own peer and bytes."""
-        parts = {kind: {name: list[Array]() for name in _COLUMNS} for kind in (_SENT, _RECEIVED)}
-        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
         with stage("reading the messages", self._trace.n_events, "events"):
-            for found in self._messages():
-                peer, kind = found["peer"], found["message"]
-                is_known = (peer >= 0) & (peer < self.n_ranks) & ~is_apart[found["call"]]
-                for wanted, columns in parts.items():
-                    rows = np.flatnonzero(is_known & (kind == wanted))
-                    for name, pieces in columns.items():
-                        pieces.append(found[name][rows])
-        sent, received = (self._side(columns) for columns in parts.values())
+            parts = self._columns_of((_SENT, _RECEIVED), are_one_sided=False)
+        sent, received = map(self._side, parts)
         return sent, received
 
     def one_sided(self) -> dict[str, Array]:
         """What ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
-        names = ("rank", "peer", "bytes", "begin_ns")
-        parts: dict[str, list[Array]] = {name: [_NO_ROWS] for name in (*names, "is_got")}
-        is_apart = np.array([is_one_sided(name) for name in self._trace.names])
-        for found in self._messages():
-            is_known = (found["peer"] >= 0) & (found["peer"] < self.n_ranks)
-            rows = np.flatnonzero(is_known & is_apart[found["call"]] & np.isin(found["message"], _APART))
-            for name in names:
-                parts[name].append(found[name][rows])
-            parts["is_got"].append(found["message"][rows] == _GOT)
-        return {name: np.concatenate(pieces).astype(np.int64) for name, pieces in parts.items()}
+        put, got = self._columns_of((_PUT, _GOT), are_one_sided=True)
+        columns = {
+            name: np.concatenate([_NO_ROWS, *put[name], *got[name]]).astype(np.int64)
+            for name in ("rank", "peer", "bytes", "begin_ns")
+        }
+        n_put = sum(map(len, put["rank"]))
+        return columns | {"is_got": (np.arange(len(columns["rank"])) >= n_put).astype(np.int64)}
 
-    def _messages(self) -> Iterator[dict[str, Array]]:
+    def _columns_of(self, kinds: Sequence[int], are_one_sided: bool) -> list[dict[str, list[Array]]]:
+        """Pieces of the columns of messages between known ranks, for each kind."""
+        parts = [{name: list[Array]() for name in _COLUMNS} for _ in kinds]
+        is_wanted = np.array([is_one_sided(name) == are_one_sided for name in self._trace.names])
         for i, clock in enumerate(self._trace.clocks):
-            yield from self._trace.messages_of(i, clock)
+            for found in self._trace.messages_of(i, clock):
+                is_known = (found["peer"] >= 0) & (found["peer"] < self.n_ranks) & is_wanted[found["call"]]
+                for kind, columns in zip(kinds, parts, strict=True):
+                    rows = np.flatnonzero(is_known & (found["message"] == kind))
+                    for name, pieces in columns.items():
+                        pieces.append(found[name][rows])
+        return parts
 
     def _side(self, parts: dict[str, list[Array]]) -> Side:
         """Column after column, of which the pieces are forgotten."""
@@ -452,8 +434,6 @@ def _all(trace: Trace) -> Iterator[dict[str, Array]]:
         yield from (piece for piece in trace.pieces() if len(piece["rank"]))
 
 
-N_AT_ONCE = 1 << 15
-"""Calls of a piece."""
 _SENDS = re.compile(r"MPI_(I?[bsr]?send|Start)(_c)?", re.IGNORECASE)
 _RECEIVES = re.compile(r"MPI_(M?recv|(Wait|Test)(all|any|some)?)(_c)?", re.IGNORECASE)
 
@@ -475,7 +455,7 @@ class EventRing(Recording):
                 f"the trace names ranks that a job of {n_ranks} does not have: the file is damaged"
             )
         known, call = np.unique(events["call"], return_inverse=True)
-        begin_ns = common(events["t_ns"], rank_offsets_ns(profile)[events["rank"]])
+        begin_ns = common(events["t_ns"], rank_offsets_s(profile)[events["rank"]])
         self.names = [*map(text, known)]
         self._pieces = dict(_pieces(events, begin_ns, call.astype(np.int64)))
         self.tracks = sorted(self._pieces)
@@ -486,9 +466,7 @@ class EventRing(Recording):
     def _calls(self, rank: int, track: int) -> Iterator[Calls]:
         piece = self._pieces[rank, track]
         for i in range(0, len(piece.call), N_AT_ONCE):
-            part = slice(i, i + N_AT_ONCE)
-            columns = (piece.begin_ns, piece.end_ns, piece.bytes, piece.peer, piece.call)
-            yield Calls(*(column[part] for column in columns))
+            yield piece.take(slice(i, i + N_AT_ONCE))
 
     def _ends(self) -> tuple[Side, Side]:
         """Of a call with several messages only the sum is known, and only the last peer."""
@@ -499,27 +477,25 @@ class EventRing(Recording):
         return sent, received
 
     def _side(self, is_wanted: Bools) -> Side:
-        parts: list[list[Ints]] = [[], [], [], [], [], []]
-        for (rank, track), piece in self._pieces.items():
-            rows = np.flatnonzero(is_wanted[piece.call] & (piece.peer >= 0) & (piece.peer < self.n_ranks))
-            own = (np.full(len(rows), rank), np.full(len(rows), track))
-            columns = (piece.peer, piece.bytes, piece.begin_ns, piece.end_ns)
-            for part, column in zip(parts, [*own, *(column[rows] for column in columns)], strict=True):
-                part.append(column)
-        return Side(*(np.concatenate(part) for part in parts))
+        parts = []
+        for key, piece in self._pieces.items():
+            own = piece.take(is_wanted[piece.call] & (piece.peer >= 0) & (piece.peer < self.n_ranks))
+            place = (np.full(len(own.call), number) for number in key)
+            parts.append(Side(own.begin_ns, own.end_ns, own.bytes, own.peer, *place))
+        return Side.joined(parts)
 
 
 def _pieces(events: Table, begin_ns: Ints, call: Ints) -> Iterator[tuple[tuple[int, int], Calls]]:
     order = np.lexsort((begin_ns, events["rank"]))
     limits = np.flatnonzero(np.diff(events["rank"][order])) + 1
     for rows in np.split(order, limits):
-        begin = begin_ns[rows]
-        end = begin + bounded(events["duration_ns"][rows])
-        n_bytes = bounded(events["bytes"][rows])
-        columns = (begin, end, n_bytes, events["peer"][rows].astype(np.int64), call[rows])
-        track = tracks_of(begin, end)
+        own = events[rows]
+        end_ns = begin_ns[rows] + bounded(own["duration_ns"])
+        peer = own["peer"].astype(np.int64)
+        found = Calls(begin_ns[rows], end_ns, bounded(own["bytes"]), peer, call[rows])
+        track = tracks_of(found.begin_ns, end_ns)
         for i in range(int(track.max()) + 1):
-            yield (int(events["rank"][rows[0]]), i), Calls(*(column[track == i] for column in columns))
+            yield (int(own["rank"][0]), i), found.take(track == i)
 
 
 def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:

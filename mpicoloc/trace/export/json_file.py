@@ -6,8 +6,9 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.profile.frames import Frames
@@ -25,15 +26,7 @@ def facts(profile: Profile) -> dict[str, Any]:
         if value is not None:
             found[part] = dataclasses.asdict(value) | found[part]
     found["notes"] = list(profile.notes)
-    return dict(_plain(found))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return dict(plain(found))
 
 
 def records(array: Table) -> Iterator[dict[str, Any]]:
@@ -59,11 +52,7 @@ def write(job: Frames, out: str) -> None:
         file.write(start.removesuffix("\n}") + ',\n "tables": {')
         for i, name in enumerate(COLUMNS):
             file.write(("," if i else "") + f"\n  {json.dumps(name)}: [")
-            _write_rows(file, profile.tables[name])
+            for j, row in enumerate(records(profile.tables[name])):
+                file.write((",\n   " if j else "\n   ") + json.dumps(row, allow_nan=False))
             file.write("]")
         file.write("\n }\n}\n")
-
-
-def _write_rows(file: TextIO, array: Table) -> None:
-    for i, row in enumerate(records(array)):
-        file.write((",\n   " if i else "\n   ") + json.dumps(row, allow_nan=False))

@@ -95,7 +95,7 @@ def _ends(messages: Messages, rank: int, track: int) -> Ends:
     found: dict[int, list[tuple[bool, int, int]]] = defaultdict(list)
     sides = (messages.sent, messages.received)
     for is_sent, side, rows in zip((True, False), sides, messages.of(rank), strict=True):
-        for _, own, peer, size, begin_ns, _ in side.take(rows).rows():
+        for begin_ns, _, size, peer, _, own in side.take(rows).rows():
             if own == track:
                 found[begin_ns].append((is_sent, peer, size))
     return found

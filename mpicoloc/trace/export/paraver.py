@@ -62,25 +62,19 @@ class Functions:
 
     Attributes
     ----------
-    types, values, states : list of int
+    events : list of (int, int, int)
     labels : dict
         Names of the values of each type.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.types: list[int] = []
-        self.values: list[int] = []
-        self.states: list[int] = []
+        self.events: list[tuple[int, int, int]] = []
         self.labels: dict[int, dict[int, str]] = {type_: {} for type_ in TYPES}
-        n_own = 0
+        own_values = itertools.count(_FIRST_OWN_VALUE)
         for name in names:
             type_, state = event_of(name)
-            value = VALUES.get(bare(name))
-            if value is None:
-                value, n_own = _FIRST_OWN_VALUE + n_own, n_own + 1
-            self.types.append(type_)
-            self.values.append(value)
-            self.states.append(state)
+            value = VALUES.get(bare(name)) or next(own_values)
+            self.events.append((type_, value, state))
             self.labels[type_].setdefault(value, printable(name))
 
 
@@ -191,10 +185,10 @@ def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Fu
         for begin_ns, end_ns, n_bytes, peer, call in piece.rows():
             if begin_ns > last_ns:
                 yield f"1:{place}:{last_ns}:{begin_ns}:{RUNNING}\n"
-            type_ = functions.types[call]
+            type_, value, state = functions.events[call]
             more = f":{PEER_TYPE}:{peer + 1}" if peer >= 0 else ""
-            yield f"1:{place}:{begin_ns}:{end_ns}:{functions.states[call]}\n"
-            yield f"2:{place}:{begin_ns}:{type_}:{functions.values[call]}:{BYTES_TYPE}:{n_bytes}{more}\n"
+            yield f"1:{place}:{begin_ns}:{end_ns}:{state}\n"
+            yield f"2:{place}:{begin_ns}:{type_}:{value}:{BYTES_TYPE}:{n_bytes}{more}\n"
             zero = f":{PEER_TYPE}:0" if more else ""
             yield f"2:{place}:{end_ns}:{type_}:0:{BYTES_TYPE}:0{zero}\n"
             last_ns = end_ns
@@ -202,7 +196,7 @@ def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Fu
 
 def _messages(recording: Recording, layout: _Layout) -> Iterator[str]:
     for sent, received in recording.messages.rows():
-        (src, src_track, _, n_bytes, send_ns, _), (dst, dst_track, _, _, begin_ns, end_ns) = sent, received
+        (send_ns, _, n_bytes, _, src, src_track), (begin_ns, end_ns, _, _, dst, dst_track) = sent, received
         source, target = layout.place[src, src_track], layout.place[dst, dst_track]
         yield f"3:{source}:{send_ns}:{send_ns}:{target}:{begin_ns}:{end_ns}:{n_bytes}:0\n"
 

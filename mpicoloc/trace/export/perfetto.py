@@ -60,14 +60,14 @@ def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int
     """
     arrival_ns, rows, since_ns = _waits(messages)
     waits = messages.received.take(rows)
-    for (rank, track, *_, end_ns), begin_ns in zip(waits.rows(), map(int, since_ns), strict=True):
+    for (_, end_ns, _, _, rank, track), begin_ns in zip(waits.rows(), map(int, since_ns), strict=True):
         pid, tid = place[rank, track]
         yield (
             f'{{"ph":"X","cat":"message","name":"sender there","pid":{pid},"tid":{tid},"ts":{_us(begin_ns)},'
             f'"dur":{_us(end_ns - begin_ns)}}}'
         )
     for i, (sent, received) in enumerate(messages.rows()):
-        for kind, (rank, track, _, n_bytes, begin_ns, _) in (("s", sent), ("f", received)):
+        for kind, (begin_ns, _, n_bytes, _, rank, track) in (("s", sent), ("f", received)):
             pid, tid = place[rank, track]
             at = begin_ns if kind == "s" else int(arrival_ns[i])
             yield (

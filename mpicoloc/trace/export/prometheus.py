@@ -46,16 +46,19 @@ def _samples(profile: Profile) -> Iterator[Sample]:
         "command": job.command, "mpi_library": job.mpi_library, "mode": job.mode, "meter": found.meter,
         "method": getattr(found.slowdown, "method", ""), "pricing": getattr(price, "pricing", ""),
     }  # fmt: skip
-    yield "info", "What the job was, in labels; always 1.", about, 1
-    yield "partial", "1 if a rank was lost or left without MPI_Finalize.", {}, profile.partial
-    yield "start_timestamp_seconds", "Begin of the job, since 1970.", {}, job.start_unix_s or None
-    yield "wall_seconds", "Run time.", {}, job.wall_s
-    for name in ("ranks", "nodes", "cores"):
-        yield name, f"Number of {name}.", {}, getattr(job, f"n_{name}")
-    yield "mpi_calls", "MPI calls of all ranks.", {}, profile.mpi.n_calls
-    yield "sent_bytes", "Bytes given to sends and collectives.", {}, profile.mpi.sent_bytes
-    yield "received_bytes", "Bytes taken from receives and collectives.", {}, profile.mpi.recv_bytes
-    yield "mpi_time_ratio", "Share of the time inside MPI.", {}, profile.mpi.time_frac
+    yield from (
+        ("info", "What the job was, in labels; always 1.", about, 1),
+        ("partial", "1 if a rank was lost or left without MPI_Finalize.", {}, profile.partial),
+        ("start_timestamp_seconds", "Begin of the job, since 1970.", {}, job.start_unix_s or None),
+        ("wall_seconds", "Run time.", {}, job.wall_s),
+        ("ranks", "Number of ranks.", {}, job.n_ranks),
+        ("nodes", "Number of nodes.", {}, job.n_nodes),
+        ("cores", "Number of cores.", {}, job.n_cores),
+        ("mpi_calls", "MPI calls of all ranks.", {}, profile.mpi.n_calls),
+        ("sent_bytes", "Bytes given to sends and collectives.", {}, profile.mpi.sent_bytes),
+        ("received_bytes", "Bytes taken from receives and collectives.", {}, profile.mpi.recv_bytes),
+        ("mpi_time_ratio", "Share of the time inside MPI.", {}, profile.mpi.time_frac),
+    )
     yield from _interference(profile)
     for name in ("rate_su", "runtime_su", "fair_su", "fair_low_su", "fair_high_su", "discount_frac"):
         value = getattr(price, name, None)
@@ -65,27 +68,28 @@ def _samples(profile: Profile) -> Iterator[Sample]:
 
 def _interference(profile: Profile) -> Iterator[Sample]:
     found = profile.interference
-    ends = {"value": "T_co / T_solo.", "low": "Lower end of its 95 % interval.", "high": "Upper end of it."}
-    for name, meaning in ends.items():
-        end = "" if name == "value" else f"_{name}"
-        yield f"slowdown{end}", meaning, {}, getattr(found.slowdown, name, None)
-    yield "slowdown_observations", "Observations behind the slowdown.", {}, getattr(found.slowdown, "n", None)
-    yield "shutters_taken", "Shutters taken for the job.", {}, found.n_taken
-    yield "shutters_used", "Of them, those that the slowdown is from.", {}, found.n_used
-    yield "overhead_ratio", "Share of the time that measuring took.", {}, found.overhead_frac
-    yield "coverage_ratio", "Share of the time that was measured.", {}, found.coverage_frac
-    yield "shared_seconds", "Time with a co-runner.", {}, found.shared_s
+    value, low, high, n = (getattr(found.slowdown, name, None) for name in ("value", "low", "high", "n"))
+    yield from (
+        ("slowdown", "T_co / T_solo.", {}, value),
+        ("slowdown_low", "Lower end of its 95 % interval.", {}, low),
+        ("slowdown_high", "Upper end of it.", {}, high),
+        ("slowdown_observations", "Observations behind the slowdown.", {}, n),
+        ("shutters_taken", "Shutters taken for the job.", {}, found.n_taken),
+        ("shutters_used", "Of them, those that the slowdown is from.", {}, found.n_used),
+        ("overhead_ratio", "Share of the time that measuring took.", {}, found.overhead_frac),
+        ("coverage_ratio", "Share of the time that was measured.", {}, found.coverage_frac),
+        ("shared_seconds", "Time with a co-runner.", {}, found.shared_s),
+    )
     for name, overlap_s in co_runners(profile):
         yield "corunner_overlap_seconds", "Time that both jobs were on a node.", {"corunner": name}, overlap_s
 
 
 def _network(profile: Profile) -> Iterator[Sample]:
-    levels = profile.network.levels if profile.network else ()
-    rows = {
-        "network_sent_bytes": ("Bytes that left this level of the fat-tree.", "sent_bytes"),
-        "network_injection_bytes_per_second": ("Rate of these bytes.", "injection_bps"),
-        "network_utilisation_ratio": ("Rate, over what the job's allocation has.", "utilisation_frac"),
-    }
-    for name, (meaning, key) in rows.items():
-        for level in levels:
+    rows = (
+        ("network_sent_bytes", "Bytes that left this level of the fat-tree.", "sent_bytes"),
+        ("network_injection_bytes_per_second", "Rate of these bytes.", "injection_bps"),
+        ("network_utilisation_ratio", "Rate, over what the job's allocation has.", "utilisation_frac"),
+    )
+    for name, meaning, key in rows:
+        for level in profile.network.levels if profile.network else ():
             yield name, meaning, {"level": level.level}, getattr(level, key)

@@ -62,7 +62,7 @@ def until(is_so, limit_s=20):
 
 @pytest.mark.timeout(120)
 def test_bubbles_run_beside_the_program_on_as_many_nodes_and_none_is_left(mpirun, tmp_path):
-    assert nodes(mpirun, tmp_path, settle_s=2.0)(3, 1) > 0
+    assert nodes(mpirun, tmp_path, settle_s=2.0).time_s([3, 0]) > 0
     seen = [path.read_text().split() for path in (tmp_path / "seen").iterdir()]
     assert len(seen) == 4
     assert [len(names) for names in seen] == [1] * 4 and seen[0][0].startswith("bubble-3-")
@@ -80,13 +80,13 @@ def test_each_node_may_have_a_bubble_of_its_own_level(mpirun, tmp_path):
 @pytest.mark.timeout(120)
 def test_a_program_that_fails_is_told_and_leaves_no_bubble(mpirun, tmp_path):
     with pytest.raises(EnvironmentFault, match="ended with code"):
-        nodes(mpirun, tmp_path, app="raise SystemExit(3)", settle_s=0.5)(8, 2)
+        nodes(mpirun, tmp_path, app="raise SystemExit(3)", settle_s=0.5).time_s([8, 8])
     assert until(lambda: not running(tmp_path))
 
 
 def test_more_nodes_than_there_are_cannot_be_disturbed(mpirun, tmp_path):
     with pytest.raises(DataError, match="there are 2 nodes, got 3"):
-        nodes(mpirun, tmp_path)(1, 3)
+        nodes(mpirun, tmp_path).time_s([1, 1, 1])
     with pytest.raises(DataError, match=r"must be in \[0, 8\], got 9"):
         nodes(mpirun, tmp_path).time_s([9, 0])
     with pytest.raises(UsageError, match="need hosts, ranks and a program"):

@@ -25,8 +25,8 @@ WRONG = [
     (["run", "lmp"], 2, "-n N is missing"),
     (["run", "-n", "2"], 2, "no application"),
     (["run", "-n", "2", "--"], 2, "no application"),
-    (["run", "-n", "0", "lmp"], 2, "-n must be"),
-    (["run", "-n", "two", "lmp"], 2, "-n must be"),
+    (["run", "-n", "0", "lmp"], 2, "-n/-np must be"),
+    (["run", "-n", "two", "lmp"], 2, "-n/-np must be"),
     (["run", "-n"], 2, "expected one argument"),
     (["run", "-n", "2", "/no/such/program"], 2, "no program"),
     (["run", "-n", "2", "no-such-program"], 2, "in PATH"),
@@ -203,7 +203,7 @@ def test_options_end_where_the_application_begins():
     parser = cli.build_parser("run")[0]
     argv = run.prepare_argv(["-n", "2", "--trace", "env", "-in", "x", "--trace", "-n", "9", "--bogus"])
     args = parser.parse_args(["run", *argv])
-    assert args.n_ranks == "2" and args.trace == str(config.TRACE_EVENTS)
+    assert args.n_ranks == 2 and args.trace == str(config.TRACE_EVENTS)
     assert args.app == ["env", "-in", "x", "--trace", "-n", "9", "--bogus"]
 
 

@@ -13,7 +13,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.profile import MeterResult
 from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
 from mpicoloc.measure import count
-from mpicoloc.measure.burst import Matched
+from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count_paces import instants, steadiest
 from mpicoloc.measure.estimate import interference
@@ -294,7 +294,7 @@ def test_which_meter_is_believed(known, was_chosen, expected):
         name: half and Estimate(1.5, 1.5 * np.exp(-half), 1.5 * np.exp(half), 20, "1", name)
         for name, half in known.items()
     }
-    chosen = choose(MeterResult("count", found["count"]), (), Matched(found["burst"]), was_chosen)
+    chosen = choose(MeterResult("count", found["count"]), (), PhaseSlowdown(found["burst"]), was_chosen)
     assert chosen.slowdown == found[expected]
     assert set(chosen.alternatives) == {one for one in found.values() if one} - {chosen.slowdown}
 

@@ -7,7 +7,7 @@ from renewal import simulate
 
 from mpicoloc.core.tables import table
 from mpicoloc.measure import ipc
-from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, Matched, matched
+from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, PhaseSlowdown, matched
 from mpicoloc.measure.estimate import interference
 from mpicoloc.pmpi import contract
 from mpicoloc.profile.merge import complete
@@ -17,7 +17,7 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def estimate(run, seed=0) -> Matched:
+def estimate(run, seed=0) -> PhaseSlowdown:
     return matched(run.cycles, n_windows=run.n_windows, window_s=run.window_s, rng=rng(seed))
 
 

@@ -266,7 +266,7 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one per level"),
         (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "1,2"], 2, "must be one whole number above 0"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "1,2"], 2, "must be a whole number of"),
         (["--topology", "topology.conf", "--link-rate", "1bit,1bit,1bit"], 2, "3 link rates for a network"),
         (["--topology", "XGFT(2;4,2;1,2)", "--seed", "-1"], 2, "--seed"),
         (["--topology", "XGFT(2;4,2;1,2)", "--window-s", "x"], 2, "--window-s must be a number above 0"),

@@ -61,7 +61,7 @@ def archive(tmp_path):
 
 
 def read(tmp_path):
-    return sources.read(str(tmp_path / "job"), sources.Choices()).rank_programs
+    return sources.read(str(tmp_path / "job"), sources.Choices()).programs(None)
 
 
 def test_messages_computation_and_collectives(archive, tmp_path):

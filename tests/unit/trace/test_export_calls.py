@@ -17,7 +17,7 @@ from mpicoloc.trace.export.calls import Side, matched
 def side(*rows):
     """Rows of rank, peer, bytes, begin and end."""
     rank, peer, n_bytes, begin, end = np.array(rows, np.int64).reshape(-1, 5).T
-    return Side(rank, np.zeros_like(rank), peer, n_bytes, begin, end)
+    return Side(begin, end, n_bytes, peer, rank, np.zeros_like(rank))
 
 
 def test_calls_that_overlap_lie_on_tracks_of_their_own():
@@ -65,7 +65,7 @@ def test_a_trace_of_every_call_is_taken_from_its_files(tmp_path):
 def test_messages_pair_in_order_by_ranks_and_bytes():
     sent = side((0, 1, 8, 10, 11), (0, 1, 8, 20, 21), (0, 1, 4, 5, 6), (2, 1, 8, 0, 1))
     received = side((1, 0, 8, 12, 14), (1, 0, 8, 20, 25), (1, 0, 4, 30, 31), (1, 2, 8, 40, 41))
-    pairs = [(s[4], r[5]) for s, r in matched(sent, received, 3, is_cut=False).rows()]
+    pairs = [(s[0], r[1]) for s, r in matched(sent, received, 3, is_cut=False).rows()]
     assert pairs == [(0, 41), (5, 31), (10, 14), (20, 25)]
 
 
@@ -75,7 +75,7 @@ def test_messages_pair_in_order_by_ranks_and_bytes():
 )
 def test_a_send_too_many_pairs_from_the_end_that_is_there(is_cut, is_whole, expected):
     sent, received = side((0, 1, 8, 10, 11), (0, 1, 8, 20, 21)), side((1, 0, 8, 20, 25))
-    assert [(s[4], r[5]) for s, r in matched(sent, received, 2, is_cut, is_whole).rows()] == expected
+    assert [(s[0], r[1]) for s, r in matched(sent, received, 2, is_cut, is_whole).rows()] == expected
 
 
 def test_ranks_that_the_job_does_not_have_are_damage():

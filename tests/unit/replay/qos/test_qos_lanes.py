@@ -12,7 +12,14 @@ from trees import QUICK
 from mpicoloc.errors import UsageError
 from mpicoloc.replay.qos import policy as assignment
 from mpicoloc.replay.qos import policy as weights
-from mpicoloc.replay.qos.policy import Demands, Policy, Ports, assign_lanes, choose_policy, shared_cost
+from mpicoloc.replay.qos.policy import Demands, Policy, Ports, assign_lanes, choose_policy
+
+
+def shared_cost(demands, lane_of_job):
+    """Sum of `Demands.meeting` over all pairs of jobs on one lane."""
+    lanes = np.array(lane_of_job)
+    return float(np.triu(demands.meeting * (lanes[:, None] == lanes), 1).sum())
+
 
 FT, CG, BT, MG = 0.3, 0.15, 0.04, 0.03
 """Utilisations as in Figure 5.6: FT and CG moderate, BT and MG low."""

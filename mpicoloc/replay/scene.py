@@ -1,0 +1,373 @@
+"""Jobs on a network as the flags of `mpicoloc replay` describe them, and their simulation."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.cli import numbers
+from mpicoloc.core.topology import Placement
+from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network import files
+from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
+from mpicoloc.network.topology import placements, readers
+from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.network.topology.xgft import slimmed
+from mpicoloc.replay import experiment, fabrics, native, timeline
+from mpicoloc.replay.experiment import Experiment, PlacedJob
+from mpicoloc.replay.fabrics import Hardware
+from mpicoloc.replay.network import NO_LIMIT, Lanes, SimulatedNetwork, equal_lanes
+from mpicoloc.replay.programs import patterns, sources
+from mpicoloc.replay.programs.builder import RankPrograms
+from mpicoloc.replay.programs.sources import Choices, Source
+from mpicoloc.replay.simulate import Settings
+
+Read = Callable[[str, Choices], Source]
+_OF_PATTERNS, _OF_TRACES = (
+    ("hosts", "bytes", "times"),
+    ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time"),
+)
+"""Flags that mean nothing for the other."""
+_CHOICE_OF_FLAG = {
+    "algorithm": "algorithms",
+    "flops": "flops_per_s",
+    "allow_unmatched": "is_unmatched_left_out",
+    "wall_time": "is_wall_time",
+}
+"""Fields of `sources.Choices` that not every trace obeys."""
+_UNIT_BYTES = {"packets": 0, "64": 64}
+"""What weights count, by the words of `--weight-unit`."""
+_SHORTEST_WINDOW_S = 1e-7
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Jobs on a network, ready to be simulated.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+    hardware : Hardware
+    settings : Settings
+    jobs : list of PlacedJob
+    """
+
+    network: SimulatedNetwork
+    hardware: Hardware
+    settings: Settings
+    jobs: list[PlacedJob]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the results should know of the jobs, each once."""
+        return list(dict.fromkeys(note for job in self.jobs for note in job.programs.notes))
+
+
+def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
+    """What the flags describe; `read` reads a trace."""
+    n_jobs = count_jobs(args)
+    fabric = _fabric(args)
+    hardware = _hardware(args, n_jobs)
+    network = _network(args, fabric, hardware)
+    return Scene(network, hardware, _settings(args), _placed_jobs(args, fabric, n_jobs, read))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files, as far as that is known without reading the jobs' traces."""
+    if not args.files:
+        scene_of(args)
+        return
+    n_jobs = count_jobs(args)
+    fabric = _fabric(args)
+    _network(args, fabric, _hardware(args, n_jobs))
+    _choices(args)
+    for choice in _placement_choices(args, fabric, n_jobs):
+        if choice.name != AS_RUN and choice.contents is None:
+            # Refuses what is wrong for a job of any size.
+            placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
+    _stretches(args, n_jobs)
+    for path in args.files:
+        sources.check_readable(path)
+
+
+def count_jobs(args: argparse.Namespace) -> int:
+    """How many jobs the flags mean.
+
+    Raises `UsageError` if there are none, or profiles and a pattern.
+    """
+    if args.files and args.pattern is not None:
+        raise UsageError(f"give profiles or --pattern, not both: got {args.files[0]} and {args.pattern}")
+    if not args.files and args.pattern is None:
+        raise UsageError("give profiles of jobs, or --pattern NAME with --hosts N and --bytes B")
+    if args.pattern is not None and None in (args.hosts, args.bytes):
+        raise UsageError(f"--pattern {args.pattern} needs --hosts N and --bytes B")
+    of, flags = ("--pattern", _OF_PATTERNS) if args.files else ("profiles and traces", _OF_TRACES)
+    for flag in flags:
+        if getattr(args, flag):
+            raise UsageError(f"--{flag.replace('_', '-')} is of {of}, which are not given: leave it out")
+    return len(args.files) or 1
+
+
+def _placed_jobs(args: argparse.Namespace, fabric: Fabric, n_jobs: int, read: Read) -> list[PlacedJob]:
+    """The jobs on their hosts."""
+    rng = np.random.default_rng(args.random_state)
+    lanes, trace_choices = _lanes_of_jobs(args, n_jobs), _choices(args)
+    job_sources = [read(file, trace_choices) for file in args.files]
+    _check_obeyed(args, job_sources)
+    job_sources = job_sources or [_pattern(args, fabric.topology.capacity_bps[0], rng)]
+    placed: list[Placement] = []
+    for source, choice in zip(job_sources, _placement_choices(args, fabric, n_jobs), strict=True):
+        free = free_hosts(fabric, placed)
+        placed.append(
+            placed_on(fabric, choice, source.n_ranks, source.hostnames, free, rng, args.ranks_per_host)
+        )
+    jobs = [
+        PlacedJob(source.programs(placement.hosts), placement.hosts, lane)
+        for source, placement, lane in zip(job_sources, placed, lanes, strict=True)
+    ]
+    return _stretched(args, _with_names_apart(jobs))
+
+
+def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> None:
+    """Refuse a flag that changes none of the traces."""
+    for flag, choice in _CHOICE_OF_FLAG.items():
+        if getattr(args, flag) and job_sources and not any(choice in source.obeyed for source in job_sources):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} has no effect on {', '.join(args.files)}: leave it out"
+            )
+
+
+def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
+    """The jobs, of which the second of one name is called NAME-2, or the next number that no job has."""
+    taken = {job.name for job in jobs}
+    is_first = dict.fromkeys(taken, True)
+    renamed = []
+    for job in jobs:
+        name = job.name
+        if not is_first[name]:
+            name = next(free for n in itertools.count(2) if (free := f"{job.name}-{n}") not in taken)
+            taken.add(name)
+        is_first[job.name] = False
+        renamed.append(replace(job, programs=replace(job.programs, name=name)))
+    return renamed
+
+
+def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
+    """The pattern, in place of a trace; it is the same on all hosts."""
+
+    def hostnames() -> list[str]:
+        raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
+
+    def programs(hosts: object) -> RankPrograms:
+        return patterns.by_name(args.pattern, args.hosts, args.bytes, link_bps, rng, args.times)
+
+    return Source(args.hosts, frozenset(), hostnames, programs)
+
+
+def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list[PlacementChoice]:
+    given = args.placement or []
+    if len(given) not in (0, 1, n):
+        raise UsageError(
+            f"--placement must be given once, or once for each of the {n} jobs, got {len(given)}"
+        )
+    choices = []
+    for name in given or [None]:
+        named = files.placements_of(name, fabric)
+        if len(named) > 1:
+            raise UsageError(f"--placement {name}: give one placement for each job")
+        choices += named
+    if not given and not args.files and choices[0].name == AS_RUN:
+        choices = [PlacementChoice(f"F{fabric.topology.m[0]}")]
+    return choices * n if len(choices) == 1 else choices
+
+
+def _choices(args: argparse.Namespace) -> Choices:
+    algorithms = {}
+    for text in args.algorithm:
+        name, equals, algorithm = text.partition("=")
+        if not equals:
+            raise UsageError(f"--algorithm {text}: give it as NAME=A, like allreduce=doubling")
+        algorithms[name.strip().lower()] = algorithm.strip()
+    choices = Choices(
+        args.cpu_speed or 1.0,
+        tuple(sorted(algorithms.items())),
+        args.flops or 1e9,
+        args.allow_unmatched,
+        args.wall_time,
+    )
+    sources.library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
+    return choices
+
+
+def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJob]:
+    """The jobs with computation stretched on some of their hosts."""
+    stretches = _stretches(args, len(jobs))
+    stretched_jobs = []
+    for job, (n_hosts, factor) in zip(jobs, stretches, strict=True) if stretches else ():
+        if n_hosts > job.n_hosts:
+            raise UsageError(
+                f"--stretch {n_hosts}:{factor:g}: job {job.name} has {job.n_hosts} hosts: give J from 0 to "
+                f"{job.n_hosts}"
+            )
+        stretched_jobs.append(experiment.stretched(job, n_hosts, factor))
+    return stretched_jobs or jobs
+
+
+def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]:
+    """For each job how many of its hosts compute how many times as long; none if nothing is stretched."""
+    given = args.stretch or []
+    if len(given) not in (0, 1, n_jobs):
+        raise UsageError(
+            f"--stretch must be given once, or once for each of the {n_jobs} jobs, got {len(given)}"
+        )
+    return [_stretch(text) for text in (given * n_jobs if len(given) == 1 else given)]
+
+
+def _stretch(text: str) -> tuple[int, float]:
+    """Hosts, and how many times as long they compute."""
+    n_hosts, colon, factor = text.partition(":")
+    if not colon:
+        raise UsageError(f"--stretch {text}: give it as J:X, like 2:1.5")
+    return numbers.parse("--stretch", n_hosts, numbers.whole(0)), numbers.parse(
+        "--stretch", factor, numbers.positive
+    )
+
+
+def _fabric(args: argparse.Namespace) -> Fabric:
+    if args.topology is None:
+        raise UsageError("--topology is missing: give one like 'XGFT(2;16,8;1,4)', or a file of one")
+    fabric = files.fabric_of(args.topology, args.link_rate, args.up_links)
+    if args.slimming is None:
+        return fabric
+    try:
+        tree = slimmed(fabric.topology, args.slimming)
+    except DataError as error:
+        raise UsageError(f"--slimming {args.slimming}: {error}") from None
+    # Names of switches are those of the tree that is there.
+    return replace(fabric, topology=tree, switch_names=())
+
+
+def _hardware(args: argparse.Namespace, n_jobs: int) -> Hardware:
+    """What the topology does not say."""
+    cables = args.cable_latency_s
+    return Hardware(
+        cable_latency_s=cables[0] if len(cables) == 1 else cables,
+        switch_latency_s=args.switch_latency_s,
+        flit_bytes=args.flit,
+        lanes=_lanes(args, n_jobs),
+        input_speedup=args.input_speedup,
+        is_voq=args.voq,
+    )
+
+
+def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
+    used, high, weights = _lanes_of_jobs(args, n_jobs), args.high, args.weights
+    n = args.lanes or max([*used, *high, len(weights) - 1]) + 1
+    for flag, named in (("--lane", used), ("--high", high)):
+        if max(named, default=0) >= n:
+            raise UsageError(
+                f"{flag} {_words(named)}: with {n} lanes give lanes 0 to {n - 1}, or more --lanes"
+            )
+    if n > native.RP_MAX_VL:
+        raise UsageError(f"{n} lanes by --lane and --weights: give at most {native.RP_MAX_VL}")
+    if weights and len(weights) != n:
+        raise UsageError(
+            f"--weights {_words(weights)}: {len(weights)} weights for {n} lanes: give one for each"
+        )
+    if args.weight_unit not in _UNIT_BYTES:
+        raise UsageError(f"--weight-unit must be packets or 64, got {args.weight_unit!r}")
+    lanes = equal_lanes(n, args.buffer, weights)
+    return replace(_with_high(args, lanes), weight_unit_bytes=_UNIT_BYTES[args.weight_unit])
+
+
+def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
+    """Some lanes in the table of high priority, with the weights that they have."""
+    limit = args.high_limit
+    if limit is not None and not args.high:
+        raise UsageError(f"--high-limit {limit} is of lanes of high priority: give --high LANES too")
+    high = tuple(row for row in lanes.low if row[0] in args.high)
+    low = tuple(row for row in lanes.low if row[0] not in args.high)
+    if not high:
+        return lanes
+    return replace(lanes, high=high, low=low, high_limit=NO_LIMIT if limit is None else limit)
+
+
+def _lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
+    """Lane, and service level, of each job."""
+    lanes: tuple[int, ...] = args.lane or (0,) * n_jobs
+    if len(lanes) != n_jobs:
+        raise UsageError(f"--lane {_words(lanes)}: {len(lanes)} lanes for {n_jobs} jobs: give one for each")
+    return lanes
+
+
+def _words(lanes: Sequence[int]) -> str:
+    return ",".join(map(str, lanes))
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    """How messages become packets."""
+    return Settings(
+        mtu_bytes=args.mtu,
+        control_bytes=min(64, args.mtu),
+        eager_bytes=args.eager,
+        mpi_latency_s=args.mpi_latency_s,
+        local_bps=readers.rate_bps(args.local_rate),
+        seed=args.random_state,
+    )
+
+
+def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> SimulatedNetwork:
+    """The network as the simulator takes it."""
+    if args.tables is None:
+        return fabrics.of_fabric(fabric, args.routing, hardware, _failed(args.failed, fabric))
+    is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
+    for flag, value in is_changed.items():
+        if value:
+            raise UsageError(f"--{flag} changes the routes, which --tables tells: leave one of both out")
+    next_nodes = files.next_nodes_of(args.tables, args.topology, fabric)
+    return fabrics.with_next_nodes(fabrics.of_fabric(fabric, args.routing, hardware), next_nodes)
+
+
+def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
+    """Level and number of each link that carries nothing."""
+    failed, tree = [], fabric.topology
+    for word in () if text is None else text.split(","):
+        level_word, colon, link_word = word.strip().partition(":")
+        if not colon:
+            raise UsageError(f"--failed {word}: give it as LEVEL:LINK, like 1:0")
+        level, link = (numbers.parse("--failed", part, numbers.whole(0)) for part in (level_word, link_word))
+        if level >= tree.height:
+            raise UsageError(f"--failed {word}: {tree} has links on levels 0 to {tree.height - 1}")
+        if link >= (n_links := tree.n_links(level)):
+            raise UsageError(f"--failed {word}: {tree} has links 0 to {n_links - 1:,} on level {level}")
+        failed.append((level, link))
+    return failed
+
+
+def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
+    """Every run, and how long the last one took, s."""
+    network, settings, jobs = scene.network, scene.settings, scene.jobs
+    # Where nobody chose a window, it is so short that the simulator joins some.
+    shortest_s = 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S
+    watched = replace(settings, window_s=args.window_s or shortest_s)
+    has_marks = not (args.figures is args.perfetto is args.paraver is None)
+    seen = [replace(job, programs=timeline.marked(job.programs)) for job in jobs] if has_marks else jobs
+    host_bps = float(network.link_bps[0])
+    base = [
+        None if args.no_base else experiment.simulate_base(job, host_bps, scene.hardware, settings)
+        for job in jobs
+    ]
+    alone = [experiment.simulate_alone(network, job, settings) for job in jobs] if len(jobs) > 1 else []
+    began_s = time.monotonic()
+    sharing = (
+        experiment.simulate_sharing(network, seen, watched)
+        if alone
+        else experiment.simulate_alone(network, seen[0], watched)
+    )
+    wall_s = time.monotonic() - began_s
+    return Experiment(tuple(jobs), network, tuple(base), tuple(alone or [sharing]), sharing), wall_s
