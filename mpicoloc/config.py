@@ -66,11 +66,6 @@ class Option(NamedTuple):
         value = int(self.default) if isinstance(self.default, bool) else self.default
         return f"{value}{f' {self.unit}' if self.unit not in ('', '1') else ''}"
 
-    @property
-    def c_name(self) -> str:
-        """Name of the option's index in C."""
-        return "MC_OPT_" + self.key.upper().replace(".", "_")
-
 
 OPTIONS: tuple[Option, ...] = (
     Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period-s", float, 0.2, "s",
@@ -294,7 +289,7 @@ def c_table(options: Iterable[Option] = OPTIONS) -> str:
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
-    lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
+    lines += [f"    MC_OPT_{option.key.upper().replace('.', '_')} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
               "/* X(environment variable, default as text or NULL) */",
               *_c_macro("MC_OPTION_ROWS", map(_c_row, rows)), "",

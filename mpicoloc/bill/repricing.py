@@ -11,7 +11,8 @@ from mpicoloc import config
 from mpicoloc.bill import pricings
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.cli import numbers
-from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Job, Profile
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, MpicolocError, UsageError
@@ -40,10 +41,10 @@ def _entry(file: str, job: Job, bill: Bill) -> dict[str, Any]:
         "job": {"id": job.id, "n_cores": bill.n_cores, "wall_s": bill.wall_s},
         "rate_su": bill.tariff.rate_su,
         "pricing": bill.tariff.pricing,
-        "slowdown": estimate_json(bill.slowdown),
+        "slowdown": plain(bill.slowdown),
         "true_slowdown": bill.true_slowdown,
-        "price_su": {name: estimate_json(price) for name, price in prices.items()},
-        "relative_frac": {name: estimate_json(bill.relative[name]) for name in SCHEMES},
+        "price_su": plain(prices),
+        "relative_frac": {name: plain(bill.relative[name]) for name in SCHEMES},
         "discount_frac": {name: discount_frac(bill, prices[name]) for name in ("fair", "oracle")},
         "charged_su": bill.charged_su,
     }
@@ -87,10 +88,6 @@ def _text(value: Estimate | None, form: str = ".4g") -> str:
     return f"{value.value:{form}}{ends}"
 
 
-def _percent(value: Estimate) -> str:
-    return _text(value, ".1%")
-
-
 def _show_one(file: str, job: Job, bill: Bill) -> None:
     out = console()
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
@@ -104,7 +101,7 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
     columns = (
         Column("price", lambda name: SCHEMES[name]),
         Column("SU", lambda name: getattr(bill, name), _text),
-        Column("of the run alone", bill.relative.__getitem__, _percent),
+        Column("of the run alone", bill.relative.__getitem__, lambda value: _text(value, ".1%")),
         Column(
             "discount",
             lambda name: None if name == "runtime" else discount_frac(bill, getattr(bill, name)),

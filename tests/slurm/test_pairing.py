@@ -19,7 +19,7 @@ from mpicoloc.lab import slurm_server
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Commit, Partitions, Release
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client
+from mpicoloc.slurm import client
 from mpicoloc.slurm import service as pairing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -39,7 +39,7 @@ def known(tmp_path):
 
 @pytest.fixture
 def step(known, tmp_path):
-    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    audit = pairing.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
 
     def step(*, is_dry=False):
         return pairing.run_once(known, HOW, audit, is_dry=is_dry)

@@ -14,7 +14,7 @@ from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client, service
+from mpicoloc.slurm import client, service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(200)]
 HOW = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.5), None)
@@ -41,7 +41,7 @@ def step(tmp_path):
         job = sample.job(id=name, user="root", batch_name=name, n_ranks=4)
         hdf5.write(dataclasses.replace(sample.profile(), job=job), tmp_path / f"{name}.h5")
     known = service.ProfileHistory(str(tmp_path))
-    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    audit = service.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
     return lambda: service.run_once(known, HOW, audit, is_dry=False)
 
 
