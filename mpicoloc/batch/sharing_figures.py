@@ -13,7 +13,8 @@ from mpicoloc.batch import metrics
 from mpicoloc.batch.comparison import Centre, SharedRun
 from mpicoloc.bill.price import Tariff
 from mpicoloc.core.arrays import Floats
-from mpicoloc.core.estimate import Estimate, estimate_json
+from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.units import seconds
 
 _CONFIDENCE_FRAC = 0.95
@@ -200,8 +201,8 @@ def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:
         "policies": [
             {
                 "sharing": each.sharing,
-                **{key: estimate_json(value) for key, value in each.figures.items()},
-                "charged_su": {name: estimate_json(value) for name, value in each.charged_su.items()},
+                **plain(each.figures),
+                "charged_su": plain(each.charged_su),
                 "users_su": {
                     name: [{"user": user, "su": su} for user, su in users.items()]
                     for name, users in each.users.items()

@@ -9,7 +9,7 @@ from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.propagation import PolicyChoice
 from mpicoloc.bubble.shutters import Bubbled
 from mpicoloc.core.bubbles import LEVELS, PropagationMatrix, SensitivityCurve
-from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, counted
 from mpicoloc.show.listing import Listing
@@ -105,7 +105,7 @@ def production_json(name: str, found: Bubbled) -> dict[str, Any]:
     return {
         "program": name,
         **{key: curve.get(key) for key in names},
-        "score": estimate_json(found.score),
+        "score": plain(found.score),
         "method": "production",
     }
 
@@ -128,7 +128,7 @@ def score_json(found: Scored) -> dict[str, Any]:
         "high": found.score.high,
         "n": found.score.n,
         "is_beyond_largest": found.is_beyond,
-        "probe_slowdown": estimate_json(found.probe_slowdown),
+        "probe_slowdown": plain(found.probe_slowdown),
     }
 
 

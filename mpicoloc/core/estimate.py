@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from mpicoloc.errors import DataError
 
@@ -48,10 +47,3 @@ class Estimate:
         if int(self.n) != self.n or self.n < 0:
             raise DataError(f"estimate: n must be an int >= 0, got {self.n}")
         object.__setattr__(self, "n", int(self.n))
-
-
-def estimate_json(value: Estimate | None) -> dict[str, Any] | None:
-    """An estimate as an object for JSON; None stays None."""
-    if value is None:
-        return None
-    return {name: getattr(value, name) for name in ("value", "low", "high", "n", "method")}

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpicoloc.core.estimate import estimate_json
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row
@@ -94,9 +94,7 @@ def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int
         "seed": seed,
         "n_nodes": placed.problem.n_nodes,
         "n_slots": placed.problem.n_slots,
-        "slowdowns": {
-            job.id: estimate_json(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)
-        },
+        "slowdowns": {job.id: plain(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)},
     }
 
 
