@@ -36,7 +36,7 @@ from tables import print_table
 
 from mpicoloc.bubble import propagation
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
-from mpicoloc.place import anneal, bound, place, problem
+from mpicoloc.place import anneal, place, problem
 from mpicoloc.place.anneal import Replicas, random_placement
 
 N_PROGRAMS = 20
@@ -162,7 +162,7 @@ def large_table(args):
     jobs = [JobRequest(f"j{i}", f"p{rng.integers(N_PROGRAMS)}", 8) for i in range(250)]
     one = problem.of_bubbles(jobs, 1000, 2, placements.model(args.seed, N_PROGRAMS))
     began_s = time.process_time()
-    least = bound.lower_bound(one)
+    least = place.lower_bound(one)
     bound_s = time.process_time() - began_s
     random = Replicas(one, random_placement(one, rng)[None], "sum").slowdowns(0).sum()
     columns = ("placement", "sum of slowdowns", "above the bound, %", "time, s")

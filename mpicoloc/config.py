@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import os
 
-from mpicoloc.bill.pricings import PricingNames
-from mpicoloc.core import counters
-from mpicoloc.core.number_lists import CpuLists, LevelLists
+from mpicoloc.bill import pricings
+from mpicoloc.core import counters, number_lists
 from mpicoloc.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import NamedTuple
 else:
     from mpicoloc.core.record import NamedTuple
@@ -28,9 +27,9 @@ Value = float | int | bool | str | None
 class Option(NamedTuple):
     """One row of the table (no dataclass: importing that costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive; `choices` are the texts that are allowed. `in_c`: the C core reads
-    the option, too. `minus_one_word` stands for the value -1. `placeholder` is what help pages write for the
-    value, if it does not follow from the type.
+    `minimum` and `maximum` are inclusive; `choices` are the texts that are allowed, or what help tells of
+    those that `accepts` allows. `in_c`: the C core reads the option, too. `minus_one_word` stands for the
+    value -1. `placeholder` is what help pages write for the value, if it does not follow from the type.
     """
 
     key: str
@@ -42,7 +41,8 @@ class Option(NamedTuple):
     help: str
     minimum: float = -math.inf
     maximum: float = math.inf
-    choices: Collection[str] = ()
+    choices: tuple[str, ...] = ()
+    accepts: Callable[[str], bool] | None = None
     in_c: bool = True
     minus_one_word: str = ""
     placeholder: str = ""
@@ -54,7 +54,7 @@ class Option(NamedTuple):
             return self.placeholder
         if self.type is bool:
             return "0|1"
-        if isinstance(self.choices, tuple) and self.choices:
+        if self.choices:
             return "|".join(self.choices)
         return {"s": "SECONDS"}.get(self.unit, "N" if self.type in (int, float) else "TEXT")
 
@@ -65,11 +65,6 @@ class Option(NamedTuple):
             return ""
         value = int(self.default) if isinstance(self.default, bool) else self.default
         return f"{value}{f' {self.unit}' if self.unit not in ('', '1') else ''}"
-
-    @property
-    def c_name(self) -> str:
-        """Name of the option's index in C."""
-        return "MC_OPT_" + self.key.upper().replace(".", "_")
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -99,17 +94,18 @@ OPTIONS: tuple[Option, ...] = (
            minimum=0.0, maximum=0.9, placeholder="FRACTION"),
     Option("bubble.levels", "MPICOLOC_BUBBLE_LEVELS", "--bubble-levels", str, "2,4,6,8", "",
            "levels of these bubbles; with few, each has several shutters within minutes",
-           choices=LevelLists(), placeholder="LIST"),
+           choices=("levels above 0 and up to 8, with commas, as 2,4,6,8",),
+           accepts=number_lists.is_level_list, placeholder="LIST"),
     Option("bubble.cores", "MPICOLOC_BUBBLE_CORES", "--bubble-cores", str, None, "",
            "processors on which they may run, as 0-3,8; empty: all that no rank of the job may use",
-           choices=CpuLists(), placeholder="LIST"),
+           choices=("a list of processors, as 0-3,8",), accepts=number_lists.is_cpu_list, placeholder="LIST"),
     Option("bubble.calibration", "MPICOLOC_BUBBLE_CALIBRATION", "--bubble-calibration", str, None, "",
            "calibration of bubbles; empty: that of this kind of machine in the user's cache",
            placeholder="FILE"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
            "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
-           "need a PMU; several with commas", choices=counters.EventNames(),
-           placeholder="on|off|EVENT,..."),
+           "need a PMU; several with commas", choices=("on", "off", *counters.NAMES),
+           accepts=counters.is_choice, placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
            "0's working directory", placeholder="FILE"),
@@ -131,8 +127,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
            "price of one core for one hour", 0.0, 1e9, placeholder="SU"),
     Option("price.pricing", "MPICOLOC_PRICING", "--pricing", str, "fair", "",
-           "price function: a name, module:function or file.py:function", choices=PricingNames(),
-           placeholder="NAME"),
+           "price function: a name, module:function or file.py:function", choices=tuple(pricings.PRICINGS),
+           accepts=pricings.is_pricing, placeholder="NAME"),
     Option("sign_key_file", "MPICOLOC_KEY_FILE", "--key-file", str, None, "",
            "sign the profile with the key in this file, for the site's own programs: they can read it too",
            in_c=False, placeholder="KEYFILE"),
@@ -215,8 +211,9 @@ def _parse_bool(option: Option, text: str, source: str) -> bool:
 
 
 def _parse_text(option: Option, text: str, source: str) -> str:
-    if option.choices and text not in option.choices:
-        words = getattr(option.choices, "words", "") or f"one of {', '.join(option.choices)}"
+    is_right = option.accepts(text) if option.accepts else not option.choices or text in option.choices
+    if not is_right:
+        words = f"{'one of ' if option.choices[1:] else ''}{', '.join(option.choices)}"
         raise UsageError(f"{source} must be {words}, got {text!r}")
     return text
 
@@ -290,7 +287,7 @@ def c_table(options: Iterable[Option] = OPTIONS) -> str:
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
-    lines += [f"    {option.c_name} = {i}," for i, option in enumerate(rows)]
+    lines += [f"    MC_OPT_{option.key.upper().replace('.', '_')} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
               "/* X(environment variable, default as text or NULL) */",
               *_c_macro("MC_OPTION_ROWS", map(_c_row, rows)), "",

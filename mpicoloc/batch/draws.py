@@ -15,15 +15,13 @@ from mpicoloc import messages
 from mpicoloc.batch.comparison import Case
 from mpicoloc.batch.job_log import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
-from mpicoloc.bubble import curves_file
-from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.features import JobFeatures, program_name
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.row_file import number_of, table_rows
 from mpicoloc.core.slowdown import PairSlowdowns, SlowdownModel, measured_programs, pair_slowdowns
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pairing import queue_files
+from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles
 
 N_SEEDS = 5
@@ -104,11 +102,6 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)
     return Programs(names, places[which])
-
-
-def by_job_names(log: JobLog) -> Programs:
-    """Programs that have the names of the jobs, of a log with names."""
-    return by_table(log, {name: name for name in log.names["program"].values()}, "names of jobs")
 
 
 def check_job_names(log: JobLog, known: Collection[str]) -> None:
@@ -233,7 +226,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
     if table is None and args.mix is None and "program" in log.names:
         if is_shared:
             check_job_names(log, known)
-        table = by_job_names(log)
+        table = by_table(log, {name: name for name in log.names["program"].values()}, "names of jobs")
     parts = mix(args.mix or "", list(known), "slowdowns" if is_shared else "utilisation") if not table else {}
     names = table.names if table else tuple(parts)
     apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
@@ -265,11 +258,8 @@ def _model(
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("jobs that share nodes need --slowdowns FILE, or --curves FILE, of programs")
     if args.curves is not None:
-        curves = curves_file.read(args.curves)
-        model = BubbleModel(curves)
-        for note in model.notes:
-            messages.note(note)
-        names = programs or tuple(curves)
+        model = model_file.of_curves(args.curves)
+        names = programs or tuple(model.programs)
         return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
     pairs = queue_files.slowdowns(args.slowdowns)
     return measured_programs(pairs, programs or (target for target, _ in pairs))

@@ -201,8 +201,7 @@ def simulate(
 
     Shapes: `of_job` (n_jobs,).
     """
-    run = PartitionedSimulation(workload, machine, order, allocation, observers, partitions, of_job)
-    return run.run()
+    return PartitionedSimulation(workload, machine, order, allocation, observers, partitions, of_job).run()
 
 
 class PartitionedSimulation(Simulation):

@@ -201,8 +201,8 @@ def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:
         "policies": [
             {
                 "sharing": each.sharing,
-                **{key: plain(value) for key, value in each.figures.items()},
-                "charged_su": {name: plain(value) for name, value in each.charged_su.items()},
+                **plain(each.figures),
+                "charged_su": plain(each.charged_su),
                 "users_su": {
                     name: [{"user": user, "su": su} for user, su in users.items()]
                     for name, users in each.users.items()

@@ -33,6 +33,7 @@ from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network import flags as fabric
+from mpicoloc.show import outputs
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
@@ -203,20 +204,10 @@ def simulate(study: Study, *, keeps_places: bool) -> Result:
     return Result(study, runs, wall_s, figures)
 
 
-def check_page(path: str) -> None:
-    """Refuse a page that cannot be written before minutes of simulation."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise UsageError(f"--page {path} cannot be written: give a file in a folder that is there and yours")
-
-
 def write_page(path: str, log: str, found: Result) -> None:
     """Write the page of the first draw of each policy."""
     first = list({run.sharing: run for run in reversed(found.runs)}.values())[::-1]
     text = page.page(os.path.basename(log), found.study.centre, first, found.figures)
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"--page {path} cannot be written: {error.strerror}") from None
+    with outputs.text_file(path, "--page") as file:
+        file.write(text)
     messages.note(f"page in {path}")

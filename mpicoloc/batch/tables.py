@@ -21,14 +21,12 @@ from mpicoloc.batch.study import Result
 from mpicoloc.core.units import seconds
 from mpicoloc.job import sweep
 from mpicoloc.show import outputs
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import Column, console, listing, write_parquet
+from mpicoloc.show.table import Column, console, listing, word_columns, write_parquet
 
 
 def show(outcome: Outcome, wall_s: float) -> None:
     """Figures of one schedule, and how long the simulation took, s."""
     slowdown, is_long = outcome.bounded_slowdown_mean, outcome.completion_s >= 86400
-    table = Listing("Simulated batch system", ["figure", "value"], names=["figure"])
     rows = [
         ("jobs", f"{outcome.n_jobs:,}"),
         ("completion", f"{_days(outcome.completion_s)} days" if is_long else seconds(outcome.completion_s)),
@@ -49,9 +47,7 @@ def show(outcome: Outcome, wall_s: float) -> None:
         ),
         ("simulated in", seconds(wall_s)),
     ]
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    console().print(listing(word_columns(("figure", "value")), rows, "Simulated batch system"))
 
 
 def _days(value_s: float) -> str:
@@ -65,10 +61,7 @@ def _wait(value_s: float | None) -> str:
 def show_sharing(found: Sequence[PolicyFigures]) -> None:
     """The policies side by side, and what sharing would have saved."""
     head, *rows = sharing_figures.table(found)
-    table = Listing("Sharing of nodes", ["figure", *head[1:]], names=["figure"])
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    console().print(listing(word_columns(("figure", *head[1:])), rows, "Sharing of nodes"))
     for line in sharing_figures.sentences(found):
         console().print(line)
 

@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
     (args.log,) = args.logs
     if args.page is not None:
-        study.check_page(args.page)
+        outputs.check(args.page, [args.log], flag="--page")
     if args.out is not None:
         outputs.check(args.out, [args.log], is_folder=True)
     found = study.simulate(study.of(args), keeps_places=bool(args.page or args.out))

@@ -141,8 +141,8 @@ def post_all(
     try:
         cases = list(zip(files, found, strict=True))
         # Without --json the printed lines show the progress.
-        for case in steps(cases, "charging", unit="profiles") if is_json else cases:
-            result, code = _post_profile(ledger, case, terms, key, stamp)
+        for file, taken in steps(cases, "charging", unit="profiles") if is_json else cases:
+            result, code = _post_profile(ledger, file, taken, terms, key, stamp)
             results.append(result)
             worst = max(worst, code)
             print_outcome(terms.account, result, quiet=is_json)
@@ -224,13 +224,13 @@ def tariff_of(args: argparse.Namespace) -> Tariff:
 
 def _post_profile(
     ledger: Ledger,
-    case: tuple[str, Snapshot | MpicolocError],
+    file: str,
+    taken: Snapshot | MpicolocError,
     terms: Terms,
     key: bytes | None,
     stamp: Stamp,
 ) -> tuple[dict[str, Any], int]:
     """Outcome of one profile, and its exit code. An error of the ledger is raised and ends the call."""
-    file, taken = case
     charge = None
     try:
         if isinstance(taken, MpicolocError):
@@ -241,7 +241,7 @@ def _post_profile(
         return refused(file, charge, error)
     while True:
         try:
-            return post(ledger, terms.account, (file, _in_turn(ledger, charge)), stamp)
+            return post(ledger, terms.account, file, _in_turn(ledger, charge), stamp)
         except Refused as error:
             return refused(file, charge, error)
         except Overtaken:  # as often as another call charges this job
@@ -266,9 +266,8 @@ def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
     return replace(charge, turn=(number, n_turns))
 
 
-def post(ledger: Ledger, account: str, case: tuple[str, Charge], stamp: Stamp) -> tuple[dict[str, Any], int]:
+def post(ledger: Ledger, account: str, file: str, charge: Charge, stamp: Stamp) -> tuple[dict[str, Any], int]:
     """Post one charge; as of `refused`."""
-    file, charge = case
     try:
         posting = ledger.charge(account, charge, stamp)
     except Refused as error:

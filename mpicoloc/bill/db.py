@@ -139,14 +139,10 @@ class Database:
 
     def _version(self) -> str | None:
         """The version of the ledger that is there, None: there is none."""
-        try:
-            with self._engine.connect() as connection:
-                return connection.scalar(sa.select(meta.c.value).where(meta.c.name == "version"))
-        except (exc.OperationalError, exc.ProgrammingError) as error:
-            # Which of the two says that a table is missing depends on the database.
-            if not _is_missing_table(error):
-                raise
-            return None
+        with self._engine.connect() as connection:
+            if not sa.inspect(connection).has_table(meta.name):
+                return None
+            return connection.scalar(sa.select(meta.c.value).where(meta.c.name == "version"))
 
     def _check_version(self, found: str | None) -> None:
         if found is None:
@@ -221,10 +217,6 @@ def _on_begin(connection: sa.Connection) -> None:
     # Two that read first and then both want to write would be in each other's way for good.
     writes = connection.get_execution_options().get("mpicoloc_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _is_missing_table(error: exc.DBAPIError) -> bool:
-    return "no such table" in str(error.orig) or {"42P01", 1146} & _codes(error) != set()
 
 
 def _is_worth_another_try(error: exc.DBAPIError) -> bool:

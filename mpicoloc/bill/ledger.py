@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -32,10 +33,6 @@ from mpicoloc.bill.db import (
 )
 from mpicoloc.core.units import su_text
 from mpicoloc.errors import EnvironmentFault, MpicolocError, Refused, UsageError
-
-if TYPE_CHECKING:
-    pass
-
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -312,12 +309,12 @@ class Ledger:
                 .where(entries.c.account_id == account.id)
                 .order_by(entries.c.id)
             ).all()
-        lines, balance_usu = [], 0
-        for row in rows:
-            balance_usu += row.moved_usu
-            lines.append(Line(row.id, row.at_unix_s, row.kind, row.moved_usu, balance_usu, row.refers_to,
-                              row.posted_by, row.note, json.loads(row.facts)))  # fmt: skip
-        return lines
+        balances_usu = itertools.accumulate(row.moved_usu for row in rows)
+        return [
+            Line(row.id, row.at_unix_s, row.kind, row.moved_usu, balance_usu, row.refers_to, row.posted_by,
+                 row.note, json.loads(row.facts))
+            for row, balance_usu in zip(rows, balances_usu, strict=True)
+        ]  # fmt: skip
 
 
 def _claim(kind: str, of: str, reference: str) -> list[str]:

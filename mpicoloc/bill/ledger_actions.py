@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import json
 import operator
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -176,7 +175,6 @@ def _show_posting(posting: Posting, words: str, as_json: bool) -> int:
 
 def _print(value: Any) -> int:
     print(json.dumps(value, indent=2, allow_nan=False))
-    sys.stdout.flush()
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mpicoloc import config
 from mpicoloc.bill.price_verb import add_tariff
-from mpicoloc.bill.verify import add_key_file
+from mpicoloc.bill.verify import add_key_file, key_of
 from mpicoloc.cli import helping, numbers
 from mpicoloc.core.units import usu_of_text
 from mpicoloc.errors import UsageError
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     refund.add_argument(
         "transaction",
         metavar="TRANSACTION",
-        type=_transaction,
+        type=numbers.whole(),
         help="number of the charge, as statement shows it",
     )
     refund.add_argument(
@@ -68,23 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"ledger {name}", words, _EXAMPLES.get(name, ""))
+    parser = helping.action(actions, f"ledger {name}", words, _EXAMPLES.get(name, ""), function)
     option = config.BY_KEY["ledger"]
     parser.add_argument(option.flag, metavar="FILE|URL", help=f"{option.help} ({option.env})")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.set_defaults(act=function)
     return parser
 
 
 def _amount(flag: str) -> Callable[[str], int]:
     """A type for amounts in SU; they become micro-SU."""
     return lambda text: usu_of_text(text, flag)
-
-
-def _transaction(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise UsageError(f"TRANSACTION must be a number, got {text!r}")
-    return int(text)
 
 
 def _add_open(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +155,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "collect":
         from mpicoloc.slurm import collect
 
-        return collect.run(args)
+        why = "what is in a spool is charged only if the site has signed it"
+        return collect.run(args, key_of(args, why))
     from mpicoloc.bill import ledger_actions
 
     return int(getattr(ledger_actions, args.act)(args))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from mpicoloc import config
 from mpicoloc.cli.memory import bounded
@@ -60,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:
         repricing.show(bills)
-    sys.stdout.flush()
     return 0
 
 

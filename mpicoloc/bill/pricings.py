@@ -14,7 +14,7 @@ from mpicoloc.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -39,20 +39,9 @@ PRICINGS: dict[str, RateFunction] = {"fair": fair_rate, "runtime": runtime_rate}
 _is_import_path_complete = False
 
 
-class PricingNames:
-    """The values of ``--pricing`` as a collection; it lists the functions of every installation."""
-
-    def __contains__(self, name: object) -> bool:
-        # Without importing a function's module, which only the process that computes the price needs.
-        return isinstance(name, str) and (
-            name in PRICINGS or is_code_location(name) or name in entry_points()
-        )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(PRICINGS)
-
-    def __len__(self) -> int:
-        return len(PRICINGS)
+def is_pricing(name: str) -> bool:
+    """Whether a name may be a pricing's; its module is imported only where the price is computed."""
+    return name in PRICINGS or is_code_location(name) or name in entry_points()
 
 
 def is_code_location(name: str) -> bool:

@@ -43,7 +43,7 @@ def _entry(file: str, job: Job, bill: Bill) -> dict[str, Any]:
         "pricing": bill.tariff.pricing,
         "slowdown": plain(bill.slowdown),
         "true_slowdown": bill.true_slowdown,
-        "price_su": {name: plain(price) for name, price in prices.items()},
+        "price_su": plain(prices),
         "relative_frac": {name: plain(bill.relative[name]) for name in SCHEMES},
         "discount_frac": {name: discount_frac(bill, prices[name]) for name in ("fair", "oracle")},
         "charged_su": bill.charged_su,
@@ -88,10 +88,6 @@ def _text(value: Estimate | None, form: str = ".4g") -> str:
     return f"{value.value:{form}}{ends}"
 
 
-def _percent(value: Estimate) -> str:
-    return _text(value, ".1%")
-
-
 def _show_one(file: str, job: Job, bill: Bill) -> None:
     out = console()
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
@@ -105,7 +101,7 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
     columns = (
         Column("price", lambda name: SCHEMES[name]),
         Column("SU", lambda name: getattr(bill, name), _text),
-        Column("of the run alone", bill.relative.__getitem__, _percent),
+        Column("of the run alone", bill.relative.__getitem__, lambda value: _text(value, ".1%")),
         Column(
             "discount",
             lambda name: None if name == "runtime" else discount_frac(bill, getattr(bill, name)),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
@@ -37,13 +36,13 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def key_of(args: argparse.Namespace) -> signature.KeyFile:
+def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFile:
     """The key that the call or the environment names; it is first read when it is used."""
     from mpicoloc.profile import signature
 
     path = args.key_file or config.get("sign_key_file")
     if path is None:
-        raise UsageError("--key-file is missing: which key?")
+        raise UsageError(f"--key-file is missing: {why}")
     return signature.KeyFile(str(path))
 
 
@@ -62,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"{printable(args.file)}: signed with this key ({named}) and unchanged since")
     else:
         print(f"{printable(args.file)}: {verdict.reason}")
-    sys.stdout.flush()
     return 0 if verdict.is_good else 1
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mpicoloc.cli import main
 
-    parser = main.full_parser()
+    parser = main.build_parser(*main.VERBS)[0]
     for each in _parsers(parser):
         for action in each._actions:
             _complete(action)

@@ -58,12 +58,15 @@ def describe(parser: argparse.ArgumentParser, text: str) -> None:
         parser.epilog = f"{EXAMPLES}\n" + "\n".join(commands)
 
 
-def action(actions: Any, command: str, words: str, arguments: str = "") -> argparse.ArgumentParser:
-    """A word that may follow a verb, with a parser of its own."""
+def action(
+    actions: Any, command: str, words: str, arguments: str = "", act: object = None
+) -> argparse.ArgumentParser:
+    """A word that may follow a verb, with a parser of its own; `act` is what runs it."""
     parser: argparse.ArgumentParser = actions.add_parser(command.split()[-1], help=words)
     root = "sudo " if "needs root" in words else ""
     example = f"  {root}mpicoloc {command} {arguments}".rstrip()
     describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
+    parser.set_defaults(act=act)
     return parser
 
 
@@ -74,12 +77,6 @@ def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) 
             word = getattr(args, found.dest, None)
             return innermost_parser(found.choices[word], args) if word in found.choices else parser
     return parser
-
-
-def examples_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The examples of a parser, each a line of shell."""
-    found = (parser.epilog or "").removeprefix(f"{EXAMPLES}\n").replace("\\\n", "")
-    return [" ".join(line.split()) for line in found.splitlines() if line.strip()]
 
 
 def actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -100,27 +100,8 @@ class Parser(argparse.ArgumentParser):
         return f" (did you mean {close[0]}?)" if close else ""
 
 
-def build_parser(verb: str | None) -> tuple[Parser, Parser]:
-    """The command's parser and that of the verb called; the other verbs are only names in it."""
-    parser, verbs = _command()
-    called = parser
-    for name, help_text in VERBS.items():
-        if name != verb:
-            verbs.add_parser(name, help=help_text, add_help=False)
-        else:
-            called = _add_verb(verbs, name)
-    return parser, called
-
-
-def full_parser() -> Parser:
-    """The command's parser with all of its verbs', which takes a while."""
-    parser, verbs = _command()
-    for name in VERBS:
-        _add_verb(verbs, name)
-    return parser
-
-
-def _command() -> tuple[Parser, Any]:
+def build_parser(*called: str | None) -> tuple[Parser, Parser]:
+    """The command's parser and that of the last verb called; all other verbs are only names in it."""
     parser = Parser(prog="mpicoloc")
     helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
@@ -129,7 +110,13 @@ def _command() -> tuple[Parser, Any]:
         dest="verb", metavar="VERB", parser_class=Parser, title="verbs", action=helping.GroupedWords
     )
     verbs.groups = GROUPS
-    return parser, verbs
+    last = parser
+    for name, help_text in VERBS.items():
+        if name in called:
+            last = _add_verb(verbs, name)
+        else:
+            verbs.add_parser(name, help=help_text, add_help=False)
+    return parser, last
 
 
 def _add_verb(verbs: Any, name: str) -> Parser:

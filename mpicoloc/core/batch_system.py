@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 PENDING, RUNNING = "PENDING", "RUNNING"
 REASONS_FOR_NODES = ("", "None", "Resources", "Priority")
@@ -121,6 +123,11 @@ class Snapshot:
     jobs: tuple[BatchJob, ...]
     nodes: tuple[BatchNode, ...]
     queues: tuple[BatchQueue, ...] = ()
+
+    @cached_property
+    def by_id(self) -> Mapping[int, BatchJob]:
+        """Jobs by number."""
+        return {job.id: job for job in self.jobs}
 
     def queue(self, name: str) -> BatchQueue:
         """The queue of that name; a queue without limits if there is none."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.tables import frozen
 from mpicoloc.errors import DataError
 
 MAX_LEVEL = 8.0
@@ -68,9 +69,7 @@ class SensitivityCurve:
 
     def __post_init__(self) -> None:
         for name in ("levels", "slowdown", "low", "high"):
-            array = np.array(getattr(self, name), np.float64)
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, frozen(np.array(getattr(self, name), np.float64)))
         if reason := self._trouble():
             raise DataError(f"curve of {self.program}: {reason}")
 
@@ -179,9 +178,8 @@ class PropagationMatrix:
             raise DataError(f"propagation: there are {MAX_LEVEL:g} levels at most, got {times.shape[0]}")
         if not (np.isfinite(times).all() and (times > 0).all() and np.allclose(times[:, 0], 1)):
             raise DataError("propagation: times must be finite and above 0, and 1 without disturbed nodes")
-        times.flags.writeable = seen.flags.writeable = False
-        object.__setattr__(self, "times", times)
-        object.__setattr__(self, "is_measured", seen)
+        object.__setattr__(self, "times", frozen(times))
+        object.__setattr__(self, "is_measured", frozen(seen))
 
     @property
     def n_pressures(self) -> int:

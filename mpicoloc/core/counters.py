@@ -8,7 +8,6 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import NamedTuple
 else:
     from mpicoloc.core.record import NamedTuple
@@ -62,19 +61,12 @@ LEAST_THREADS_FRAC = 0.9
 """Part of a process's time that must be of threads that were counted: earlier ones than MPI_Init are not."""
 
 
-class EventNames:
-    """The values of ``--counters`` as a collection: ``on``, ``off``, or events separated by commas."""
+NAMES = tuple(event.name for event in EVENTS)
 
-    def __contains__(self, text: object) -> bool:
-        known = {event.name for event in EVENTS}
-        return text in ("on", "off") or (isinstance(text, str) and known.issuperset(text.split(",")))
 
-    def __iter__(self) -> Iterator[str]:
-        yield from ("on", "off")
-        yield from (event.name for event in EVENTS)
-
-    def __len__(self) -> int:
-        return 2 + len(EVENTS)
+def is_choice(text: str) -> bool:
+    """Whether a text is a value of ``--counters``: ``on``, ``off``, or events separated by commas."""
+    return text in ("on", "off") or set(NAMES).issuperset(text.split(","))
 
 
 def c_rows() -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.tables import printable, text
 
@@ -44,13 +46,9 @@ def machine_of(profile: Profile) -> Machine | None:
     return Machine(" + ".join(models), int(first["n_cpus"]), float(first["memory_bytes"]))
 
 
-def machine_from_values(values: object) -> Machine | None:
+def machine_from_values(values: Any) -> Machine | None:
     """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
 
     Raises `TypeError`, `ValueError`, `KeyError` if they describe no machine.
     """
-    if values is None:
-        return None
-    if not isinstance(values, dict):
-        raise TypeError(f"a machine must be a mapping, got {type(values).__name__}")
-    return Machine(str(values["cpu_model"]), int(values["n_cpus"]), float(values["memory_bytes"]))
+    return None if values is None else dataclass_from(Machine, values)

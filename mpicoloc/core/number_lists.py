@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 MAX_CPUS = 1 << 14
 """No node has so many processors."""
@@ -47,34 +47,14 @@ N_CPUS_MAX = 1024
 """CPU_SETSIZE of the C library."""
 
 
-class _Lists:
-    """The values of an option as a collection, of which help tells the `words`."""
-
-    words = ""
-
-    def __iter__(self) -> Iterator[str]:
-        yield self.words
-
-    def __len__(self) -> int:
-        return 1
+def is_level_list(text: str) -> bool:
+    """Whether a text lists levels above 0, up to 8, with commas."""
+    return all(map(_is_level, text.split(",")))
 
 
-class LevelLists(_Lists):
-    """The values of ``--bubble-levels``: levels above 0, up to 8, with commas."""
-
-    words = "levels above 0 and up to 8, with commas, as 2,4,6,8"
-
-    def __contains__(self, text: object) -> bool:
-        return all(map(_is_level, str(text).split(",")))
-
-
-class CpuLists(_Lists):
-    """The values of ``--bubble-cores``: lists of processors."""
-
-    words = "a list of processors, as 0-3,8"
-
-    def __contains__(self, text: object) -> bool:
-        return -1 < max(parse_cpus(str(text)), default=-1) < N_CPUS_MAX
+def is_cpu_list(text: str) -> bool:
+    """Whether a text lists processors."""
+    return -1 < max(parse_cpus(text), default=-1) < N_CPUS_MAX
 
 
 def _is_level(word: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from mpicoloc.core.estimate import Estimate
 
 T = TypeVar("T")
-_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int)}
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}
 
 
 def plain(value: Any) -> Any:

@@ -52,7 +52,7 @@ def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Cal
     """
     watcher = _watcher.get()
     if watcher is None:
-        yield _nobody
+        yield lambda n: None
         return
     number = watcher.begin(what, total, unit)
     try:
@@ -76,7 +76,3 @@ def count(unit: str, n: float) -> None:
     watcher = _watcher.get()
     if watcher is not None:
         watcher.count(unit, n)
-
-
-def _nobody(n: float) -> None:
-    pass

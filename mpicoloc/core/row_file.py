@@ -38,7 +38,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = _json_rows(path, key, file) if path.endswith(".json") else _csv_rows(file)
+            rows = _json_rows(path, key, file) if path.endswith(".json") else list(csv.DictReader(file))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
@@ -49,10 +49,6 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         if missing:
             raise DataError(f"{path}: row {i} has no {missing[0]}; there are {', '.join(sorted(known))}")
     return rows
-
-
-def _csv_rows(file: TextIO) -> list[dict[str, Any]]:
-    return list(csv.DictReader(file))
 
 
 def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:

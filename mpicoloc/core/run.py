@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.machine import Machine, machine_from_values
+from mpicoloc.core.plain_values import dataclass_from
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,12 @@ def from_json(values: Mapping[str, Any]) -> Run:
 
     Raises `TypeError`, `KeyError`, `DataError` if they describe no run.
     """
-    fields = dict(values)
-    fields["slowdown"] = Estimate(**fields["slowdown"]) if fields["slowdown"] else None
-    fields["machine"] = machine_from_values(fields["machine"])
-    fields["co_runners"] = tuple((str(name), float(s)) for name, s in fields["co_runners"])
-    fields["seen"] = {name: Moments(**values) for name, values in fields["seen"].items()}
-    fields["cpus"] = {str(name): str(cpus) for name, cpus in fields["cpus"].items()}
-    return Run(**fields)
+    return dataclass_from(
+        Run,
+        values,
+        slowdown=Estimate(**values["slowdown"]) if values["slowdown"] else None,
+        machine=machine_from_values(values["machine"]),
+        co_runners=tuple((str(name), float(s)) for name, s in values["co_runners"]),
+        seen={name: Moments(**moments) for name, moments in values["seen"].items()},
+        cpus={str(name): str(cpus) for name, cpus in values["cpus"].items()},
+    )

@@ -353,7 +353,7 @@ def _as_array(value: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def frozen(array: Table) -> Table:
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """The same array, read-only."""
     array.flags.writeable = False
     return array

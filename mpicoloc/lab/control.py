@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
@@ -118,19 +118,30 @@ def _absent(name: str) -> str:
     return f"no lab {name!r} is up ({known}): make one with `mpicoloc lab up`"
 
 
+@contextlib.contextmanager
+def connected(what: str, name: str, *prefix: str) -> Iterator[socket.socket | None]:
+    """A connection to the first process of a lab; None if it is not up."""
+    try:
+        peer = agent.connect(name, *prefix)
+    except ConnectionRefusedError:
+        yield None
+        return
+    except OSError as error:
+        reason = (
+            "is not root's" if isinstance(error, PermissionError) else f"does not answer ({error.strerror})"
+        )
+        raise EnvironmentFault(f"{what} {name} {reason}: nothing is done to it") from None
+    with peer:
+        yield peer
+
+
 def stop(name: str) -> bool:
     """End a lab with all that runs in it; returns whether there was one.
 
     Raises `EnvironmentFault` if the caller may not, is in the lab, or it does not end.
     """
-    try:
-        peer = agent.connect(_checked(name))
-    except ConnectionRefusedError:
-        return False
-    except OSError as error:
-        raise EnvironmentFault(f"lab {name} is not ended: {error.strerror}") from None
-    with peer:
-        return end("lab", name, peer)
+    with connected("lab", _checked(name)) as peer:
+        return peer is not None and end("lab", name, peer)
 
 
 def end(what: str, name: str, peer: socket.socket) -> bool:

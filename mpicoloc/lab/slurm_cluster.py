@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import zlib
-from collections.abc import Iterator
 
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import agent, control, slurm_server
@@ -91,26 +90,9 @@ def conf(name: str) -> str:
     return f"{slurm_server.ROOT}/{name}/slurm.conf"
 
 
-@contextlib.contextmanager
-def _peer(name: str) -> Iterator[socket.socket | None]:
-    """A connection to the lab's first process; None if it is not up."""
-    try:
-        peer = agent.connect(checked(name), slurm_server.PREFIX)
-    except ConnectionRefusedError:
-        yield None
-        return
-    except OSError as error:
-        reason = (
-            "is not root's" if isinstance(error, PermissionError) else f"does not answer ({error.strerror})"
-        )
-        raise EnvironmentFault(f"Slurm lab {name} {reason}: nothing is done to it") from None
-    with peer:
-        yield peer
-
-
 def first_process(name: str) -> int | None:
     """The lab's process 1, by its number outside; None if it is not up."""
-    with _peer(name) as peer:
+    with control.connected("Slurm lab", checked(name), slurm_server.PREFIX) as peer:
         return agent.credentials(peer)[0] if peer else None
 
 
@@ -119,7 +101,7 @@ def stop(name: str) -> bool:
 
     Raises `EnvironmentFault` if the caller may not, or it does not end.
     """
-    with _peer(name) as peer:
+    with control.connected("Slurm lab", checked(name), slurm_server.PREFIX) as peer:
         control.check_tools("Slurm lab", TOOLS)
         was_up = peer is not None and control.end("Slurm lab", name, peer)
     shutil.rmtree(f"{slurm_server.ROOT}/{name}", ignore_errors=True)

@@ -58,9 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""))
+    parser = helping.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""), function)
     parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
-    parser.set_defaults(act=function)
     return parser
 
 

@@ -6,10 +6,10 @@ checked against that of the file.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
-import stat
 import struct
 import zipfile
 import zlib
@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.pmpi import elf
 from mpicoloc.profile import hdf5
 
 Array = np.ndarray[Any, Any]
@@ -85,18 +86,13 @@ def damaged(path: str, form: str, error: BaseException) -> DataError:
 
 def _opened(path: str) -> BinaryIO:
     try:
-        # A pipe must not keep anybody waiting.
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+        return elf.open_regular(path)
     except FileNotFoundError as error:
         raise DataError(f"no such file: {path}") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path} is a folder; give a file in it") from error
     except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise DataError(f"{path} is no file; give the name of one") from error
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise DataError(f"{path} is no file")
-    return file
 
 
 def _arrays(file: BinaryIO) -> dict[str, Array]:

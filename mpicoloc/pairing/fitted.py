@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import Machine
@@ -68,6 +69,300 @@ class Regressor(Protocol):
 
     def trouble(self, n_inputs: int) -> str:
         """Why arrays from a file are no such model on `n_inputs` = 2 F features; empty: they are."""
+
+
+# Regressors as arrays, for all pairs of many jobs at once.
+#
+# What all but trees take from target and co-runner are sums, so the two halves are computed apart. Trees are
+# a product of two matrices. A node splits on a feature of the target or on one of the co-runner, so the
+# leaves that a target may reach, whoever is beside it, follow from the target alone, and those of a co-runner
+# from it alone. A pair ends in the one leaf of each tree that both may reach: prediction [i, j] = sum over
+# leaves of (target i may reach it) * (value of the leaf) * (co-runner j may reach it).
+
+
+LEAF = -1
+_BLOCK_BYTES = 1 << 26
+"""Of one matrix of reachable leaves; larger ones are made in blocks of jobs."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Binary trees below each other, their nodes numbered through; a child comes after its parent.
+
+    Parameters
+    ----------
+    roots : ndarray, shape (n_trees,)
+        Node that each tree begins with.
+    feature : ndarray, shape (n_nodes,)
+        Of F of the target, then F of the co-runner; `LEAF`: none.
+    threshold : ndarray, shape (n_nodes,)
+        A value up to it goes to `left`.
+    left, right : ndarray, shape (n_nodes,)
+        Children; 0 for leaves.
+    missing_left : ndarray of bool, shape (n_nodes,)
+        Where a missing value goes.
+    value : ndarray, shape (n_nodes,)
+        Of leaves: what they add to the sum.
+    base : ndarray, shape ()
+        What the sum begins with.
+    """
+
+    roots: Ints
+    feature: Ints
+    threshold: Floats
+    left: Ints
+    right: Ints
+    missing_left: Bools
+    value: Floats
+    base: Floats
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m); NaN is missing.
+
+        The product is one of single precision: right to 1e-6 of what leaves differ by, in half the time.
+        """
+        n_features = targets.shape[1]
+        is_leaf = self.feature == LEAF
+        # A pair ends in one leaf of each tree, so what all leaves have in common need not be rounded.
+        common = self.value[is_leaf].mean()
+        values = (self.value[is_leaf] - common).astype(np.float32)
+        of_target = ~is_leaf & (self.feature < n_features)
+        of_other = ~is_leaf & (self.feature >= n_features)
+        column = np.where(of_other, self.feature - n_features, self.feature)
+        result = np.empty((len(targets), len(co_runners)))
+        for those in self._blocks(len(co_runners)):
+            others = self._reach(co_runners[those], column, of_other)[is_leaf].astype(np.float32)
+            for these in self._blocks(len(targets)):
+                mine = self._reach(targets[these], column, of_target)[is_leaf]
+                result[these, those] = (mine * values[:, None]).T @ others
+        return result + (self.base + len(self.roots) * common)
+
+    def _blocks(self, n: int) -> Iterator[slice]:
+        step = max(1, _BLOCK_BYTES // (4 * max(len(self.feature), 1)))
+        return (slice(i, i + step) for i in range(0, n, step))
+
+    def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
+        """Nodes (rows) that jobs may come to; a node that does not decide lets both ways open."""
+        # Trees were grown on single precision; thresholds lie between such numbers.
+        values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
+        reach = np.zeros((len(self.feature), len(features)), bool)
+        reach[self.roots] = True
+        nodes = self.roots
+        while len(nodes := nodes[self.feature[nodes] != LEAF]):
+            left, right, free = self.left[nodes], self.right[nodes], ~decides[nodes, None]
+            value = values[column[nodes]]
+            is_left = value <= self.threshold[nodes, None]
+            is_left |= np.isnan(value) & self.missing_left[nodes, None]
+            reach[left] = reach[nodes] & (is_left | free)
+            reach[right] = reach[nodes] & (~is_left | free)
+            nodes = np.concatenate([left, right])
+        return reach
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no trees on `n_inputs` features; empty: they are."""
+        n = len(self.feature)
+        if any(
+            getattr(self, name).shape != (n,)
+            for name in ("threshold", "left", "right", "missing_left", "value")
+        ):
+            return "its arrays differ in length"
+        inner = np.flatnonzero(self.feature != LEAF)
+        # An infinite threshold parts what is missing from what is not.
+        if self.base.shape or np.isnan(self.threshold).any():
+            return "a number that is none"
+        if not (np.isfinite(self.value).all() and np.isfinite(self.base)):
+            return "a number that is none"
+        if not len(self.roots) or self.roots.ndim != 1 or self.roots.min() < 0 or self.roots.max() >= n:
+            return "a tree without nodes"
+        if len(inner) and not (self.feature[inner].min() >= 0 and self.feature[inner].max() < n_inputs):
+            return "a node on a feature that is not there"
+        children = np.concatenate([self.left[inner], self.right[inner]])
+        parents = np.concatenate([inner, inner])
+        starts = np.concatenate([children, self.roots])
+        # Each node has one way to it and lies after its parent, so that every walk ends.
+        if (
+            len(starts) != n
+            or len(np.unique(starts)) != n
+            or not ((parents < children) & (children < n)).all()
+        ):
+            return "nodes that are no trees"
+        return ""
+
+
+_BLOCK_NUMBERS = 1 << 22
+"""Most numbers of an inner layer at once."""
+MOST_EXPONENT = 50.0
+"""Of what is beyond it nothing is believed, and nothing overflows."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """`base` () + `weights` (2 F,) times the features of target and co-runner."""
+
+    weights: Floats
+    base: Floats
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        n = targets.shape[1]
+        return np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        return _trouble(n_inputs, self.weights, self.base) or ("" if self.weights.ndim == 1 else "its shape")
+
+
+@dataclass(frozen=True)
+class Product(Linear):
+    """1 + exp(`base` () + `weights` (2 F,) times the features of target and co-runner)."""
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        return np.asarray(1 + np.exp(np.minimum(super().pairs(targets, co_runners), MOST_EXPONENT)))
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Effects of similar programs: see `pairing.training.regressors.Similar`.
+
+    `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
+    () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
+    (R, 2 F).
+    """
+
+    vectors: Floats
+    dual: Floats
+    gamma: Floats
+    of_target: Floats
+    of_other: Floats
+    joint: Floats
+    base: Floats
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        n, gamma = targets.shape[1], float(self.gamma)
+        left = np.exp(-gamma * squares(targets, self.vectors[:, :n])) * self.dual
+        right = np.exp(-gamma * squares(co_runners, self.vectors[:, n:]))
+        apart = np.add.outer(self.of_target * left.sum(axis=1), self.of_other * right @ self.dual)
+        return np.asarray(self.joint * left @ right.T + apart + self.base)
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        scalars = (self.gamma, self.of_target, self.of_other, self.joint)
+        found = _vectors_trouble(self, scalars, n_inputs)
+        return found or ("" if self.gamma >= 0 else "a number that is none")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Support vectors: `base` () + `dual` (S,) times kernel of `vectors` (S, 2 F) and features.
+
+    `degree` () is 0 for the kernel exp(-gamma |x - v|^2), else it is (gamma x.v + coef0)^degree.
+    """
+
+    vectors: Floats
+    dual: Floats
+    gamma: Floats
+    coef0: Floats
+    degree: Floats
+    base: Floats
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        n = targets.shape[1]
+        mine, others = self.vectors[:, :n], self.vectors[:, n:]
+        gamma, degree = float(self.gamma), int(self.degree)
+        if degree == 0:
+            # exp of a sum is a product.
+            left = np.exp(-gamma * squares(targets, mine)) * self.dual
+            return np.asarray(left @ np.exp(-gamma * squares(co_runners, others)).T + self.base)
+        left, right = gamma * targets @ mine.T + self.coef0, gamma * co_runners @ others.T
+        result = np.zeros((len(targets), len(co_runners)))
+        for k in range(degree + 1):  # binomial theorem
+            result += math.comb(degree, k) * (left ** (degree - k) * self.dual) @ (right**k).T
+        return result + self.base
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        found = _vectors_trouble(self, (self.gamma, self.coef0, self.degree), n_inputs)
+        return found or ("" if 0 <= self.degree <= 9 else "a number that is none")
+
+
+def squares(one: Floats, other: Floats) -> Floats:
+    """Squared distances of all rows of `one` from all rows of `other`."""
+    result: Floats = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * one @ other.T
+    return np.maximum(result, 0)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Floats], Floats]] = {
+    "identity": lambda layer: layer,
+    "relu": lambda layer: np.maximum(layer, 0),
+    "tanh": np.tanh,
+    "logistic": lambda layer: np.asarray(0.5 * (1 + np.tanh(layer / 2))),
+}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A network: layer k is `activation` of `weights[k]` (in, out) times the one before, plus `biases[k]`.
+
+    `activation` () is a row of `ACTIVATIONS`; the last layer has one output and none. `sizes` are those of
+    all layers, and `numbers` their weights and biases one after the other.
+    """
+
+    sizes: Ints
+    numbers: Floats
+    activation: Ints
+
+    def _layers(self) -> list[tuple[Floats, Floats]]:
+        layers, start = [], 0
+        for n_in, n_out in zip(self.sizes[:-1].tolist(), self.sizes[1:].tolist(), strict=True):
+            weights = self.numbers[start : start + n_in * n_out].reshape(n_in, n_out)
+            start += n_in * n_out
+            layers.append((weights, self.numbers[start : start + n_out]))
+            start += n_out
+        return layers
+
+    def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
+        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
+        (weights, bias), *rest = self._layers()
+        n, active = targets.shape[1], list(ACTIVATIONS.values())[int(self.activation)]
+        left, right = targets @ weights[:n] + bias, co_runners @ weights[n:]
+        result = np.empty((len(targets), len(co_runners)))
+        step = max(1, _BLOCK_NUMBERS // max(int(self.sizes[1:].max()) * max(len(co_runners), 1), 1))
+        for i in range(0, len(targets), step):
+            layer = left[i : i + step, None, :] + right
+            for weights, bias in rest:
+                layer = active(layer) @ weights + bias
+            result[i : i + step] = layer[..., 0]
+        return result
+
+    def trouble(self, n_inputs: int) -> str:
+        """Why arrays from a file are no such model; empty: they are."""
+        sizes = self.sizes
+        if sizes.ndim != 1 or not 2 <= len(sizes) <= 16 or sizes.min() < 1 or sizes.max() > 1 << 16:
+            return "its sizes"
+        n = int(((sizes[:-1] + 1) * sizes[1:]).sum())
+        if sizes[0] != n_inputs or sizes[-1] != 1 or self.numbers.shape != (n,):
+            return "its shape"
+        if self.activation.shape or not 0 <= self.activation < len(ACTIVATIONS):
+            return "its activation"
+        return "" if np.isfinite(self.numbers).all() else "a number that is none"
+
+
+def _trouble(n_inputs: int, weights: Floats, base: Floats) -> str:
+    if weights.shape[-1:] != (n_inputs,) or base.shape:
+        return "its shape"
+    return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is none"
+
+
+def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_inputs: int) -> str:
+    has_rows = found.vectors.ndim == 2 and found.dual.shape == found.vectors.shape[:1]
+    if not has_rows or any(scalar.shape for scalar in scalars):
+        return "its shape"
+    if not (np.isfinite(found.dual).all() and all(map(np.isfinite, scalars))):
+        return "a number that is none"
+    return _trouble(n_inputs, found.vectors, found.base)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,17 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.machine import machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import arrays_file
-from mpicoloc.pairing.array_regressors import Kernel, Layers, Linear, Product, Similar, Trees
-from mpicoloc.pairing.fitted import FittedModel, Preparation, Regressor
+from mpicoloc.pairing.fitted import (
+    FittedModel,
+    Kernel,
+    Layers,
+    Linear,
+    Preparation,
+    Product,
+    Regressor,
+    Similar,
+    Trees,
+)
 from mpicoloc.pairing.scores import Band
 
 Array = np.ndarray[Any, Any]

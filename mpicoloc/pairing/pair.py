@@ -20,12 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
+from typing import TYPE_CHECKING
 
 from mpicoloc import messages
 from mpicoloc.cli.numbers import count, positive
 from mpicoloc.errors import UsageError
-from mpicoloc.slurm import watch
+
+if TYPE_CHECKING:
+    from mpicoloc.pairing.policies import Rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_rules(parser)
     parser.add_argument("--nodes", metavar="N", type=count, default=1, help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    watch.add_arguments(parser)
+    _add_watching(parser)
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if args.watch + (args.release is not None) + (args.jobs is not None) != 1:
         raise UsageError("give a file of jobs, or --watch for those of Slurm, or --release to take back")
     if args.release is not None:
-        return watch.release(args)
+        return _release(args)
     from mpicoloc.pairing.policies import Rules
     from mpicoloc.pairing.queue import Room
 
@@ -99,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         room=Room(args.node_cores, args.node_memory),
     )
     if args.watch:
-        return watch.run(args, rules)
+        return _watch(args, rules)
     from mpicoloc.bubble.model import pairs_of_programs
     from mpicoloc.pairing import model_file, policies, queue_files
     from mpicoloc.pairing import terminal as report
@@ -116,5 +118,64 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(report.plan_json(made, slots, ids, runtime_s), indent=2, allow_nan=False))
     else:
         report.show_plan(made, slots, ids, runtime_s)
-    sys.stdout.flush()
+    return 0
+
+
+def _add_watching(parser: argparse.ArgumentParser) -> None:
+    """Flags of the service of a Slurm cluster."""
+    group = parser.add_argument_group("watching Slurm")
+    group.add_argument(
+        "--watch", action="store_true", help="look at Slurm's queue again and again, and place pairs"
+    )
+    group.add_argument(
+        "--release", metavar="NODES", nargs="?", const="",
+        help="give back the waiting jobs that the service has sent to nodes (to NODES), and end",
+    )  # fmt: skip
+    group.add_argument("--profiles", metavar="FOLDER", help="where jobs leave their profiles")
+    group.add_argument(
+        "--alone", metavar="PARTITION", default="whole",
+        help="where users submit, a node for each job (default whole)",
+    )  # fmt: skip
+    group.add_argument(
+        "--shared", metavar="PARTITION", default="shared",
+        help="where only this service puts jobs, two on a processor (default shared)",
+    )  # fmt: skip
+    group.add_argument(
+        "--interval-s", metavar="S", type=positive, default="10", help="between two looks (default 10)"
+    )
+    group.add_argument("--audit", metavar="FILE", help="add a line of JSON for each decision")
+    group.add_argument("--dry-run", action="store_true", help="decide and note, but change nothing")
+    group.add_argument("--once", action="store_true", help="look once")
+
+
+def _watch(args: argparse.Namespace, rules: Rules) -> int:
+    """Look until it is ended; with --once, 0 or an error that `main` reports."""
+    if args.profiles is None:
+        raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
+    from mpicoloc.pairing.terminal import show_action
+    from mpicoloc.slurm import service as service_loop
+
+    how = service_loop.service_settings(
+        service_loop.named_partitions(args.alone, args.shared), rules, args.model
+    )
+    audit = service_loop.AuditLog(args.audit, messages.trouble)
+    service = service_loop.PairingService(
+        args.profiles, args.model, how, audit, show_action, is_dry=args.dry_run
+    )
+    service_loop.watch(service, args.interval_s, is_once=args.once)
+    return 0
+
+
+def _release(args: argparse.Namespace) -> int:
+    """Give back the waiting jobs that the service has sent to nodes."""
+    from mpicoloc.network.topology.hostlist import expand
+    from mpicoloc.pairing.terminal import show_action
+    from mpicoloc.slurm import service as service_loop
+
+    names = expand(args.release, "--release") if args.release else ()
+    audit = service_loop.AuditLog(args.audit, messages.trouble)
+    for action in service_loop.release_jobs(
+        service_loop.named_partitions(args.alone, args.shared), audit, names
+    ):
+        show_action(action)
     return 0

@@ -92,19 +92,6 @@ def cost(predicted: Floats, measured: Floats, weights: Floats) -> float:
     return float(np.average(np.where(error < 0, -UNDER_COST * error, error), weights=weights))
 
 
-def cheapest(measured: Floats, weights: Floats) -> float:
-    """The one prediction for all that costs least.
-
-    Notes
-    -----
-    The weighted quantile at UNDER_COST / (UNDER_COST + 1): Koenker and Bassett 1978, Regression quantiles.
-    """
-    order = np.argsort(measured)
-    below = np.cumsum(weights[order])
-    found = np.searchsorted(below, UNDER_COST / (UNDER_COST + 1) * below[-1])
-    return float(measured[order][min(int(found), len(order) - 1)])
-
-
 UNDER = 0.05
 """A slowdown larger by this than predicted counts as underestimated."""
 

@@ -412,8 +412,7 @@ def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, f
 
 def _planned(state: _State, plan: Planned) -> list[Timed]:
     """The groups of a plan of all that may share."""
-    by_id = {job.id: job for job in state.now.jobs}
-    leaders = [*state.hosts, *(by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
+    leaders = [*state.hosts, *(state.now.by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
     both = [*leaders, *state.waiting]
     return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, state.waiting)]
 
@@ -430,8 +429,7 @@ def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]]
     joins, put_off = split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
     others += [([job], 0.0) for job in put_off]
     found = next_nodes(others, state.free, state.nodes, state.runtime_s)
-    by_id = {job.id: job for job in state.now.jobs}
-    moved = [(share, [by_id[share.job]]) for share in state.moved]
+    moved = [(share, [state.now.by_id[share.job]]) for share in state.moved]
     return joins, [*moved, *leader_groups(found, state.nodes)]
 
 
@@ -508,11 +506,10 @@ def _release(job: BatchJob, why: str) -> Release:
 
 def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
     """What must be taken back: a node or the leader is gone, or it never begins."""
-    by_id = {job.id: job for job in now.jobs}
     up = {node.name for node in now.nodes if node.is_up}
     found = []
     for number, share in said.items():
-        job, leader = by_id[number], by_id.get(share.jobs[0])
+        job, leader = now.by_id[number], now.by_id.get(share.jobs[0])
         why = ""
         if down := set(share.nodes) - up:
             why = f"node {min(down)} takes no jobs"
@@ -528,7 +525,7 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment
             why = "its partner is gone"
         elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
             why = f"{REFUSED} ({job.reason or 'it did not start'})"
-        elif any(_is_elsewhere(by_id[i], share.nodes) for i in job.waits_for if i in by_id):
+        elif any(_is_elsewhere(now.by_id[i], share.nodes) for i in job.waits_for if i in now.by_id):
             why = "what it waits for has left"
         if why:
             found.append(_release(job, why))
@@ -544,12 +541,11 @@ def _late(
     now: Snapshot, partitions: Partitions, kept: Sequence[Assignment], nodes: Occupancy
 ) -> list[Release]:
     """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
-    by_id = {job.id: job for job in now.jobs}
     others = [node for node in _free(now, partitions, kept) if node.name not in nodes.overdue]
     others.sort(key=lambda node: nodes.free_s[node.name])
     found = []
-    for share in _leaders(kept, by_id):
-        n, job = len(share.nodes), by_id[share.job]
+    for share in _leaders(now, kept):
+        n, job = len(share.nodes), now.by_id[share.job]
         own_s = max(nodes.free_s[name] for name in share.nodes)
         fit = [node for node in others if fits(job, node)][:n]
         if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
@@ -581,9 +577,9 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) ->
     ]  # fmt: skip
 
 
-def _leaders(kept: Sequence[Assignment], by_id: Mapping[int, BatchJob]) -> list[Assignment]:
+def _leaders(now: Snapshot, kept: Sequence[Assignment]) -> list[Assignment]:
     """What was said to leaders, the first in the queue first."""
-    return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: order(by_id[each.job]))
+    return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: order(now.by_id[each.job]))
 
 
 def _moved(
@@ -594,14 +590,17 @@ def _moved(
     nodes: Occupancy,
 ) -> list[Assignment]:
     """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
-    by_id = {job.id: job for job in now.jobs}
-    waiting = [*candidates(now, partitions), *_queued(now, partitions), *(by_id[each.job] for each in broken)]
+    waiting = [
+        *candidates(now, partitions),
+        *_queued(now, partitions),
+        *(now.by_id[each.job] for each in broken),
+    ]
     waiting = placeable(waiting, usable(now, partitions))
     first = min(map(order, waiting), default=(math.inf, 0.0, 0))
     idle = [node for node in _free(now, partitions, kept) if node.name not in nodes.owners]
     found = []
-    for share in _leaders(kept, by_id):
-        job, n = by_id[share.job], len(share.nodes)
+    for share in _leaders(now, kept):
+        job, n = now.by_id[share.job], len(share.nodes)
         fit = [node for node in idle if fits(job, node)][:n]
         if order(job) > first:
             break

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -14,17 +15,18 @@ from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.pairing import policies
-from mpicoloc.pairing.policies import Group, Plan
+from mpicoloc.pairing.policies import Plan
 from mpicoloc.pairing.scores import COVERAGE
 from mpicoloc.pairing.sharing_plan import Action, Commit
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import console
+from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
     from mpicoloc.pairing.campaign_file import Experiment
     from mpicoloc.pairing.corun import Slowdown
+    from mpicoloc.show.listing import Listing
 
 
 def plan_json(
@@ -59,23 +61,19 @@ def show_plan(
     plan: Plan, slots: Sequence[policies.Slot], ids: Sequence[str], runtime_s: Sequence[float]
 ) -> None:
     """Print a row for each group, nodes in order, and the sums."""
-    table = Listing(None, ("jobs", "node", "start s", "together s", "one after the other s", "alone because"))
-    order = sorted(range(len(slots)), key=lambda i: (slots[i].node, slots[i].start_s))
-    for i in order:
-        group, slot = plan.groups[i], slots[i]
-        serial_s = sum(runtime_s[job] for job in group.jobs)
-        cells = (f"{slot.start_s:.1f}", f"{group.duration_s:.1f}", f"{serial_s:.1f}", group.why)
-        table.add_row(_job_names(group, ids), str(slot.node), *cells)
+    columns = (
+        Column("jobs", lambda row: " + ".join(ids[job] for job in row[0].jobs)),
+        Column("node", lambda row: row[1].node),
+        Column("start s", lambda row: row[1].start_s, ".1f"),
+        Column("together s", lambda row: row[0].duration_s, ".1f"),
+        Column("one after the other s", lambda row: sum(runtime_s[job] for job in row[0].jobs), ".1f"),
+        Column("alone because", lambda row: row[0].why),
+    )
+    rows = sorted(zip(plan.groups, slots, strict=True), key=lambda row: (row[1].node, row[1].start_s))
     out = console()
-    if plan.groups:
-        out.print(table)
+    if rows:
+        out.print(listing(columns, rows))
     out.print(_plan_summary(plan, slots, sum(runtime_s)), soft_wrap=True, markup=False)
-
-
-def _job_names(group: Group, ids: Sequence[str]) -> str:
-    from rich.markup import escape
-
-    return escape(printable(" + ".join(ids[job] for job in group.jobs)))
 
 
 def _plan_summary(plan: Plan, slots: Sequence[policies.Slot], serial_s: float) -> str:
@@ -117,7 +115,8 @@ _SCORES = {
     "width new": ("new", "width"),
 }
 """Columns of the table: which rows, and a field of `pairing.scores.Scores`."""
-_SHORT = ("error new", "cost new")
+_LEFT_OUT = {"width new": 1, "error": 2, "worst new": 3}
+_SHORT = ("model", "error new", "cost new")
 """Those that decide whether a model is of use."""
 
 
@@ -154,20 +153,22 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
 
 
 def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:
-    shown = ("cost", *_SCORES) if with_all else _SHORT
-    table = Listing(
+    columns = [
+        Column("model"),
+        Column("cost", form=".3f"),
+        *(Column(name, form=".3f", left_out=_LEFT_OUT.get(name, 0)) for name in _SCORES),
+    ]
+    rows = [
+        {"model": score["kind"], "cost": score.get("cost")}
+        | {name: score[part].get(field) for name, (part, field) in _SCORES.items()}
+        for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]
+    ]
+    return listing(
+        columns if with_all else [column for column in columns if column.header in _SHORT],
+        rows,
         "Scores, least cost in the search first; new: on programs left out of the search too",
-        ("model", *shown),
-        lesser=("width new", "error", "worst new"),
+        () if with_all else ("all scores: -v",),
     )
-    for score in [*scores, {"kind": "(chosen)", "known": {}, "new": choice}]:
-        numbers = {name: score[rows].get(field) for name, (rows, field) in _SCORES.items()}
-        numbers["cost"] = score.get("cost")
-        cells = ["-" if numbers[name] is None else f"{float(numbers[name]):.3f}" for name in shown]
-        table.add_row(escape(printable(str(score["kind"]))), *cells)
-    if not with_all:
-        table.caption = "all scores: -v"
-    return table
 
 
 Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
@@ -175,16 +176,17 @@ Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
     """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
-    told: dict[str, Any] = {"model": kind}
-    told["jobs"] = [
-        {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
-        for job in jobs
-    ]
-    told["slowdowns"] = [
-        as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
-        for target, co_runners, found in pairs
-    ]
-    return told
+    return {
+        "model": kind,
+        "jobs": [
+            {"id": job.id, "program": job.program, "runtime_s": job.runtime_s, "n_cores": job.n_cores}
+            for job in jobs
+        ],
+        "slowdowns": [
+            as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
+            for target, co_runners, found in pairs
+        ],
+    }
 
 
 Named = tuple[str, str | None]
@@ -199,33 +201,35 @@ def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> di
     else:
         row |= {"co_runners": [name for name, _ in co_runners]}
         row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
-    numbers = {name: getattr(slowdown, name) for name in ("value", "low", "high", "n", "method")}
-    return row | {"slowdown": numbers}
+    return row | {"slowdown": plain(slowdown)}
 
 
 def show_predictions(pairs: Sequence[Pair]) -> None:
     """Print a row for each prediction."""
-    table = Listing("Predicted slowdown", ("job", "beside", "slowdown", "95 %"), names=("job", "beside"))
-    for target, co_runners, found in pairs:
-        beside = ", ".join(map(_name, co_runners)) or "nobody"
-        interval = f"{found.low:.3f} to {found.high:.3f}"
-        table.add_row(escape(_name(target)), escape(beside), f"{found.value:.3f}", interval)
-    console().print(table)
+    columns = (
+        Column("job", lambda pair: _name(pair[0]), is_name=True),
+        Column("beside", lambda pair: ", ".join(map(_name, pair[1])) or "nobody", is_name=True),
+        Column("slowdown", lambda pair: pair[2], ".3f"),
+        Column("95 %", lambda pair: pair[2], lambda found: interval(found, ".3f")),
+    )
+    console().print(listing(columns, pairs, "Predicted slowdown"))
 
 
 def _name(job: JobFeatures) -> str:
-    return printable(f"{job.id} {job.program}")
+    return f"{job.id} {job.program}"
 
 
 def show_bubbles(model: BubbleModel) -> None:
     """Print what each program of a model of curves presses and suffers."""
-    table = Listing(None, ("program", "score", "slowdown at level 4", "at level 8", "uneven pressures"))
-    for name, one in model.programs.items():
-        curve = model.curve(name)
-        cells = (f"{curve.at(level).value:.3f}" for level in (MAX_LEVEL / 2, MAX_LEVEL))
-        table.add_row(escape(printable(name)), f"{one.score.value:.2f}", *cells, one.policy or "not known")
+    columns = (
+        Column("program"),
+        Column("score", form=".2f"),
+        Column("slowdown at level 4", lambda one: model.curve(one.program).at(MAX_LEVEL / 2), ".3f"),
+        Column("at level 8", lambda one: model.curve(one.program).at(MAX_LEVEL), ".3f"),
+        Column("uneven pressures", "policy", missing="not known"),
+    )
     out = console()
-    out.print(table)
+    out.print(listing(columns, model.programs.values()))
     out.print(f"bubble: {model.n_rows} programs, several co-runners by {model.combine}", markup=False)
 
 
@@ -246,26 +250,27 @@ def show_experiments(
 
 def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
     """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
-    rows = [
-        as_row(
-            (each.target, kinds.get(each.target)),
-            [(each.co_runner, kinds.get(each.co_runner))],
-            each.slowdown,
-        )
-        for each in found
-    ]
-    return {"slowdowns": rows}
+    return {
+        "slowdowns": [
+            as_row(
+                (each.target, kinds.get(each.target)),
+                [(each.co_runner, kinds.get(each.co_runner))],
+                each.slowdown,
+            )
+            for each in found
+        ]
+    }
 
 
 def show_campaign(found: Sequence[Slowdown], names: Sequence[str]) -> None:
     """Print a row for each program: its slowdown beside each other one."""
     by_names = {(each.target, each.co_runner): each.slowdown for each in found}
-    shown = [escape(printable(name)) for name in names]
-    table = Listing("slowdown, 95 %", ("beside", *map(printable, names)))
-    for name, target in zip(shown, names, strict=True):
-        cells = [by_names.get((target, co_runner)) for co_runner in names]
-        table.add_row(name, *("-" if cell is None else _text(cell) for cell in cells))
-    console().print(table)
+    columns = [
+        Column("beside", itemgetter(0)),
+        *(Column(printable(name), itemgetter(i), _text) for i, name in enumerate(names, 1)),
+    ]
+    rows = [(target, *(by_names.get((target, co_runner)) for co_runner in names)) for target in names]
+    console().print(listing(columns, rows, "slowdown, 95 %"))
 
 
 def _text(cell: Estimate) -> str:

@@ -44,9 +44,11 @@ def write_file(training: TrainingSet, path: str | os.PathLike[str]) -> None:
         "names": names,
         "jobs": [[job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks] for job in training.jobs],
     }
-    arrays = {"values": np.array(values, float).reshape(len(training.jobs), len(names))}
-    arrays |= {"names": np.array([name.encode() for name in names], "S")}
-    arrays |= {f"rows.{column.name}": training.rows[column.name] for column in ROW_COLUMNS}
+    arrays = {
+        "values": np.array(values, float).reshape(len(training.jobs), len(names)),
+        "names": np.array([name.encode() for name in names], "S"),
+        **{f"rows.{column.name}": training.rows[column.name] for column in ROW_COLUMNS},
+    }
     arrays_file.write(path, FORMAT, VERSION, told, arrays)
 
 

@@ -172,11 +172,10 @@ class Replicas:
         """Slowdown of each job of a replica."""
         return self.slowdown[:-1].reshape(self.n_replicas, self.n_jobs)[replica].copy()
 
-    def placement(self, replica: int) -> Ints:
-        """Job in each slot of a replica, shape (n_nodes, n_slots), -1 where none is."""
+    def placements(self, job: Ints) -> Ints:
+        """Job in each slot, (n_replicas, n_nodes, n_slots), -1 where none is, by an array like `job`."""
         shape = (self.n_replicas, self.problem.n_nodes, self.problem.n_slots)
-        jobs = self.job.reshape(shape)[replica]
-        return np.where(jobs == self.nobody, -1, jobs - replica * self.n_jobs)
+        return np.where(job == self.nobody, -1, job % self.n_jobs).reshape(shape)
 
 
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
@@ -271,16 +270,15 @@ def _cooled(
             step(replicas, *draw(replicas, width, rng), temperature if i < n_hot else 0.0, rng)
             temperature *= cooling
             kept.look(replicas)
-    return kept.placements()
+    return replicas.placements(kept.job)
 
 
 class _Best:
     """The best placement that each replica has had, which need not be its last one."""
 
     def __init__(self, replicas: Replicas) -> None:
-        self._replicas = replicas
         self._n_violations, self._totals = replicas.n_violations(), replicas.totals()
-        self._jobs = replicas.job.reshape(replicas.n_replicas, -1).copy()
+        self.job = replicas.job.reshape(replicas.n_replicas, -1).copy()
 
     def look(self, replicas: Replicas) -> None:
         """Keep what is better now."""
@@ -292,14 +290,7 @@ class _Best:
                 totals[is_better],
                 n_violations[is_better],
             )
-            self._jobs[is_better] = replicas.job.reshape(self._jobs.shape)[is_better]
-
-    def placements(self) -> Ints:
-        """Job in each slot, shape (n_replicas, n_nodes, n_slots), -1 where none is."""
-        replicas, problem = self._replicas, self._replicas.problem
-        shift = np.arange(replicas.n_replicas)[:, None] * replicas.n_jobs
-        local = np.where(self._jobs == replicas.nobody, -1, self._jobs - shift)
-        return np.asarray(local.reshape(-1, problem.n_nodes, problem.n_slots))
+            self.job[is_better] = replicas.job.reshape(self.job.shape)[is_better]
 
 
 def best(replicas: Replicas) -> SlotPlacement:
@@ -308,7 +299,7 @@ def best(replicas: Replicas) -> SlotPlacement:
     n_violations = replicas.n_violations()
     values = np.array([cost_of(slowdown, replicas.objective) for slowdown in found])
     i = int(np.lexsort((values, n_violations))[0])
-    return SlotPlacement(replicas.placement(i), found[i], int(n_violations[i]))
+    return SlotPlacement(replicas.placements(replicas.job)[i], found[i], int(n_violations[i]))
 
 
 def cost_of(slowdown: Floats, objective: str) -> float:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -76,7 +75,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(terminal.as_json(placed, hosts, wall_s, args.seed), indent=2, allow_nan=False))
     else:
         terminal.show(placed, names, wall_s)
-    sys.stdout.flush()
     return 0
 
 
@@ -102,10 +100,9 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     import numpy as np
 
     from mpicoloc.bubble import curves_file
-    from mpicoloc.bubble.model import BubbleModel
     from mpicoloc.core.slowdown import measured_programs
     from mpicoloc.job import launcher
-    from mpicoloc.pairing import queue_files
+    from mpicoloc.pairing import model_file, queue_files
     from mpicoloc.place import anneal, place, problem
 
     jobs = curves_file.jobs(args.jobs)
@@ -114,9 +111,7 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     size, constraints = (n_nodes, args.slots), _constraints(args)
     settings = anneal.Annealing(args.restarts, args.sweeps)
     if args.curves is not None:
-        model = BubbleModel(curves_file.read(args.curves))
-        for note in model.notes:
-            messages.note(note)
+        model = model_file.of_curves(args.curves)
         matrices = {} if args.propagation is None else curves_file.matrices(args.propagation)
         problem_of = functools.partial(problem.of_bubbles, jobs, *size, model, matrices, constraints)
     else:

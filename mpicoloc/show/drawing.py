@@ -5,27 +5,21 @@ Nothing of it touches a screen, the network or matplotlib's global state.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from mpicoloc.core.units import amount, byte_unit, rate, seconds
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
-    from mpicoloc.show.figures import Figure
+from mpicoloc.show.figures import Figure
 
 INK, FAINT, PAPER = "#1b1b1d", "#c9c9cc", "#ffffff"
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c44", "#7f7f86")
@@ -67,46 +61,39 @@ STYLE: dict[Any, Any] = {
 
 def svg(figure: Figure, *, titled: bool = True) -> str:
     """The figure as SVG, the same for the same data; without its title where a page has that."""
-    out = io.StringIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), _quietly():
-        picture = _drawn(figure, titled)
-        FigureCanvasSVG(picture)
-        metadata = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": figure.title}
-        picture.savefig(out, format="svg", metadata=metadata, transparent=not titled)
+    metadata = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": figure.title}
+    text = _saved(figure, "svg", titled, metadata=metadata, transparent=not titled).decode()
     # Verdana, which other machines have, has letters of the same widths.
-    return out.getvalue().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    return text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
 
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG."""
+    return _saved(figure, "png", True, dpi=160, metadata={"Software": None, "Title": figure.title})
+
+
+def _saved(figure: Figure, format_: str, titled: bool, **how: Any) -> bytes:
     out = io.BytesIO()
-    with matplotlib.rc_context(STYLE), _quietly():
-        picture = _drawn(figure, True)
-        FigureCanvasAgg(picture)
-        picture.savefig(out, format="png", dpi=160, metadata={"Software": None, "Title": figure.title})
-    return out.getvalue()
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """No warning of letters that the font lacks, nor of a damaged profile's numbers that do not fit."""
-    with warnings.catch_warnings():
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), warnings.catch_warnings():
+        # No warning of letters that the font lacks, nor of a damaged profile's numbers that do not fit.
         warnings.filterwarnings("ignore", "Glyph |constrained_layout not applied")
-        yield
-
-
-def _drawn(figure: Figure, titled: bool) -> Picture:
-    picture = Picture(figsize=figure.size, layout="constrained", facecolor=PAPER)
-    figure.draw(picture)
-    if titled:
-        picture.suptitle(figure.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    return picture
+        picture = Picture(figsize=figure.size, layout="constrained", facecolor=PAPER)
+        figure.draw(picture)
+        if titled:
+            picture.suptitle(figure.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        picture.savefig(out, format=format_, **how)
+    return out.getvalue()
 
 
 def colour(i: int) -> dict[str, Any]:
     """Colour and hatch of the i-th series."""
     turn, place = divmod(i, len(SERIES))
     return {"color": SERIES[place], "hatch": HATCHES[turn % len(HATCHES)]}
+
+
+def legend(picture: Picture, axes: Axes, n_columns: int) -> None:
+    """A legend of what these axes show, below all plots."""
+    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=n_columns)
 
 
 def legend_below(picture: Picture, handles: Sequence[Artist], words: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ class Listing(Table):
         narrow = copy.copy(self)
         narrow.padding = (0, 1, 0, 0)
         narrow.columns = [
-            replace(column, header=Text("\n".join(_wrapped(column))), _index=i)
+            replace(column, header=Text(textwrap.fill(str(column.header), NARROW_LETTERS)), _index=i)
             for i, column in enumerate(columns)
         ]
         gone = [str(column.header) for column in self.columns if column not in columns]
@@ -98,10 +98,6 @@ class Listing(Table):
             yield record
         if self.caption:
             yield Text.from_markup(str(self.caption), style="dim")
-
-
-def _wrapped(column: Column) -> list[str]:
-    return textwrap.wrap(str(column.header), NARROW_LETTERS)
 
 
 def _fits(table: Table, console: Console, options: ConsoleOptions) -> bool:

@@ -8,8 +8,8 @@ import gzip
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from mpicoloc.errors import EnvironmentFault, UsageError
 
@@ -17,27 +17,27 @@ _GZIP_LEVEL = 4
 """Nearly as small as 9, in a fourth of the time."""
 
 
-def check(out: str, inputs: Sequence[str], *, is_folder: bool = False) -> None:
-    """See to it, before anything is computed, that `out` can be written and is none of the inputs.
+def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bool = False) -> None:
+    """See to it, before anything is computed, that `out`, given by `flag`, can be written and is no input.
 
     Raises `UsageError` if it is or cannot.
     """
     if out in ("", "-"):
-        raise UsageError(f"--out {out!r} is no name of a file: give one, or /dev/stdout")
+        raise UsageError(f"{flag} {out!r} is no name of a file: give one, or /dev/stdout")
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
-            raise UsageError(f"--out {out} is an input of the command: give another name")
+            raise UsageError(f"{flag} {out} is an input of the command: give another name")
     parent = os.path.dirname(out.rstrip("/")) or "."
     if not os.path.isdir(parent):
-        raise UsageError(f"--out {out}: there is no folder {parent}")
+        raise UsageError(f"{flag} {out}: there is no folder {parent}")
     if not is_folder and os.path.isdir(out):
-        raise UsageError(f"--out {out} is a folder: give the name of a file")
+        raise UsageError(f"{flag} {out} is a folder: give the name of a file")
     if is_folder and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
-        raise UsageError(f"--out {out} is there already: give the name of a new folder, or remove it")
+        raise UsageError(f"{flag} {out} is there already: give the name of a new folder, or remove it")
 
 
 @contextlib.contextmanager
-def text_file(path: str) -> Iterator[TextIO]:
+def text_file(path: str, flag: str = "--out") -> Iterator[TextIO]:
     """A file that appears under its name when it is whole, for others may read it meanwhile.
 
     Links are followed, and what is no regular file, like /dev/stdout, is written into. What ends with .gz
@@ -48,9 +48,11 @@ def text_file(path: str) -> Iterator[TextIO]:
     path = os.path.realpath(path)
     is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
     part = path if is_special else f"{path}.{os.getpid()}.part"
+    packed = functools.partial(gzip.open, mode="wt", compresslevel=_GZIP_LEVEL)
+    opened: Any = packed if path.endswith(".gz") else functools.partial(open, mode="w")
     try:
-        with _refusals(path):
-            with _opener(path)(part, encoding="utf-8", errors="replace", newline="\n") as file:
+        with _refusals(path, flag):
+            with opened(part, encoding="utf-8", errors="replace", newline="\n") as file:
                 yield file
             if part != path:
                 os.replace(part, path)
@@ -61,7 +63,7 @@ def text_file(path: str) -> Iterator[TextIO]:
 
 
 @contextlib.contextmanager
-def _refusals(path: str) -> Iterator[None]:
+def _refusals(path: str, flag: str) -> Iterator[None]:
     """What the folder or the disk refuses is told with the remedy."""
     try:
         yield
@@ -69,15 +71,8 @@ def _refusals(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise EnvironmentFault(
-            f"cannot write {path}: {error.strerror}; choose another place with --out"
+            f"cannot write {path}: {error.strerror}; choose another place with {flag}"
         ) from None
-
-
-def _opener(path: str) -> Callable[..., TextIO]:
-    """What opens the file for writing, by how its name ends."""
-    if path.endswith(".gz"):
-        return cast(Callable[..., TextIO], functools.partial(gzip.open, mode="wt", compresslevel=_GZIP_LEVEL))
-    return functools.partial(open, mode="w")
 
 
 @contextlib.contextmanager
@@ -90,7 +85,7 @@ def folder(path: str) -> Iterator[str]:
     path = os.path.abspath(path)
     part = f"{path}.{os.getpid()}.part"
     try:
-        with _refusals(path):
+        with _refusals(path, "--out"):
             os.mkdir(part)
             yield part
             if os.path.isdir(path):

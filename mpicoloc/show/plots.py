@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm, to_rgb
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
@@ -16,9 +17,6 @@ from mpicoloc.core.units import amount, seconds
 from mpicoloc.show import drawing
 from mpicoloc.show.drawing import INK, PAPER, SERIES
 from mpicoloc.show.figures import Bars
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def panels_of_bars(
@@ -48,14 +46,9 @@ def panels_of_bars(
             panel.annotate(name, (1.0, limit), (3, 0), xycoords=("axes fraction", "data"), fontsize=8,
                            textcoords="offset points", va=side)  # fmt: skip
         drawing.value_axis(panel, unit)
-    n_groups = len(panels[0].groups)
-    room = max(0, 3 - n_groups) / 2
-    axes[-1].set_xlim(-0.5 - room, n_groups - 0.5 + room)
-    axes[-1].set_xticks(range(n_groups), panels[0].groups)
-    drawing.turn_if_crowded(axes[-1], panels[0].groups)
+    _word_axis(axes[-1], panels[0].groups)
     if len(panels[0].series) > 1:
-        handles, labels = axes[0].get_legend_handles_labels()
-        picture.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+        drawing.legend(picture, axes[0], min(6, len(panels[0].series)))
 
 
 def _bars(panel: Axes, part: Bars) -> None:
@@ -90,9 +83,7 @@ def ranked(
         axes.barh(at, (value or left) - left, 0.7, left, **drawing.colour(0))
         axes.annotate(word, (value or left, at), (4, 0), textcoords="offset points", va="center", fontsize=8,
                       bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1})  # fmt: skip
-    axes.set_yticks(y, labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.grid(False, axis="y")
+    _row_axis(axes, labels)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))
     axes.set_xlabel("largest utilisation above L0")
     for limit in limits:
@@ -127,11 +118,8 @@ def boxes(
             drawing.log_axis(panel, "y", min(known) / 1.5, max(known) * 1.5)
         panel.set_title(title, loc="left")
         drawing.value_axis(panel, "B")
-    axes[-1].set_xticks(range(len(labels)), labels)
-    axes[-1].set_xlim(-0.6 - max(0, 3 - len(labels)) / 2, len(labels) - 0.4 + max(0, 3 - len(labels)) / 2)
-    drawing.turn_if_crowded(axes[-1], labels)
-    handles, words = axes[0].get_legend_handles_labels()
-    picture.legend(handles, words, loc="outside lower center", ncols=2)
+    _word_axis(axes[-1], labels)
+    drawing.legend(picture, axes[0], 2)
 
 
 def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> None:
@@ -142,10 +130,8 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
     for at, time_s in zip(y, times_s, strict=True):
         axes.annotate(seconds(time_s), (time_s, at), (4, 0), textcoords="offset points", va="center",
                       fontsize=8)  # fmt: skip
-    axes.set_yticks(y, labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
+    _row_axis(axes, labels)
     axes.set_xlim(0, 1.25 * max([*times_s, 1e-9]))
-    axes.grid(False, axis="y")
     axes.grid(True, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
@@ -162,10 +148,7 @@ def histogram(
         panel.set_title(title, loc="left")
         panel.set_ylim(0, 1.1 * max([*values, 1]))
         drawing.value_axis(panel, unit)
-    room = max(0, 6 - len(labels)) / 2
-    axes[-1].set_xlim(-0.6 - room, len(labels) - 0.4 + room)
-    axes[-1].set_xticks(range(len(labels)), labels)
-    drawing.turn_if_crowded(axes[-1], labels)
+    _word_axis(axes[-1], labels, 6)
 
 
 def stacked(
@@ -190,8 +173,7 @@ def stacked(
     axes.axhline(total_s, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.annotate("sweet spot", (marked, max(total_s, 0)), (0, 3), textcoords="offset points", ha="center",
                   fontsize=8)  # fmt: skip
-    axes.set_xticks(x, labels)
-    axes.set_xlim(-0.6, len(labels) - 0.4)
+    axes.set(xticks=x, xticklabels=labels, xlim=(-0.6, len(labels) - 0.4))
     axes.yaxis.set_major_formatter(
         FuncFormatter(lambda value, _: seconds(value) if value >= 0 else f"-{seconds(-value)}")
     )
@@ -226,9 +208,9 @@ def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean
     below.set_xlabel("time since the first message, s")
     for panel in (above, below):
         panel.set_ylim(bottom=0)
-    handles, words = above.get_legend_handles_labels()
-    if len(words) > 1:
-        picture.legend(handles, words, loc="outside lower center", ncols=min(8, len(words)))
+    n_levels = rates.shape[1]
+    if n_levels > 1:
+        drawing.legend(picture, above, min(8, n_levels))
 
 
 def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]], label: str) -> None:
@@ -240,13 +222,12 @@ def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]]
     axes.axhline(value[-1], color=INK, linewidth=0.9, linestyle=DASHES)
     axes.annotate(f"{value[-1]:.3f}", (1.0, value[-1]), (3, 0), xycoords=("axes fraction", "data"),
                   textcoords="offset points", va="center", fontsize=9)  # fmt: skip
-    axes.set_xlabel(label)
-    axes.set_ylabel("T_co / T_solo")
+    axes.set(xlabel=label, ylabel="T_co / T_solo")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     if len(rows) == 1:
         axes.errorbar(n, value, [value - low, high - value], color=SERIES[0], capsize=3)
         axes.set_xlim(0, 2 * n[0])
-    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    drawing.legend(picture, axes, 2)
 
 
 def with_intervals(
@@ -259,8 +240,7 @@ def with_intervals(
         at, value, [value - low, high - value], color=SERIES[0], marker="o", markersize=4, capsize=3
     )
     axes.axhline(1.0, color=INK, linewidth=0.9, linestyle=DASHES)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set(xlabel=across, ylabel=up)
 
 
 def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[float]], raster: bool) -> None:
@@ -270,9 +250,7 @@ def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[floa
         axes.plot(
             at, np.full(len(at), i), "|", color=SERIES[i % len(SERIES)], markersize=14, rasterized=raster
         )
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.grid(False, axis="y")
+    _row_axis(axes, labels)
     axes.set_xlabel("time since the first shutter, s")
 
 
@@ -295,8 +273,7 @@ def stacked_by_rank(
     _rank_axis(axes, edges)
     axes.set_ylim(0, 1.05 * height)
     drawing.value_axis(axes, "s")
-    handles, words = axes.get_legend_handles_labels()
-    drawing.legend_below(picture, handles, words)
+    drawing.legend_below(picture, *axes.get_legend_handles_labels())
 
 
 def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
@@ -316,7 +293,7 @@ def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: A
     axes.plot(middles, value, "o", color=SERIES[0], markersize=size, label="estimate")
     _rank_axis(axes, edges)
     axes.set_ylabel(label)
-    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    drawing.legend(picture, axes, 2)
 
 
 def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], window_s: float) -> None:
@@ -338,6 +315,20 @@ def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], windo
         picture.legend(handles=handles, loc="outside lower center", ncols=3)
 
 
+def _row_axis(axes: Axes, labels: Sequence[str]) -> None:
+    """A row for each label, the first on top."""
+    axes.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
+    axes.grid(False, axis="y")
+
+
+def _word_axis(axes: Axes, labels: Sequence[str], least: int = 3) -> None:
+    """A column for each label; fewer than `least` take no more room than so many."""
+    room = max(0, least - len(labels)) / 2
+    xlim = (-0.6 - room, len(labels) - 0.4 + room)
+    axes.set(xticks=range(len(labels)), xticklabels=labels, xlim=xlim)
+    drawing.turn_if_crowded(axes, labels)
+
+
 def _edges(first: Any) -> Any:
     size = first[1] - first[0] if len(first) > 1 else 1
     return np.append(first, first[-1] + size) - 0.5
@@ -349,9 +340,8 @@ def _corners(edges: Any) -> Any:
 
 
 def _rank_axis(axes: Axes, edges: Any) -> None:
-    axes.set_xlim(edges[0], edges[-1])
+    axes.set(xlim=(edges[0], edges[-1]), xlabel="rank")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.set_xlabel("rank")
 
 
 def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> None:

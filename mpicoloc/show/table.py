@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 import sys
@@ -104,6 +105,11 @@ class Column:
         if callable(self.form):
             return printable(self.form(value))
         return printable(format(value.value if isinstance(value, Estimate) else value, self.form))
+
+
+def word_columns(header: Iterable[str]) -> list[Column]:
+    """Columns for rows that are texts in the order of the header."""
+    return [Column(name, operator.itemgetter(i)) for i, name in enumerate(header)]
 
 
 def interval(found: Estimate, form: str = ".2f") -> str:

@@ -402,7 +402,7 @@ def close_job(
     code = 0
     if step is not None:
         try:
-            records.record_ended_step((start, step), key, spool, ended_s)
+            records.record_ended_step(start, step, key, spool, ended_s)
         except MpicolocError as error:
             messages.trouble(str(error))
             code = error.exit_code
@@ -416,14 +416,13 @@ def close_job(
     sweep_spool(spool, time.time())
     if not start.is_running and not wait_for_writers(start, shm_dir):
         messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
-    code = max(code, _sign(start, key, out, spool))
+    code = max(code, print_results(_sign(start, key, out, spool)))
     _price(spool, start)
     return code
 
 
-def _sign(start: Start, key: KeyFile, out: str, spool: str) -> int:
-    """Sign what the steps of a job left; returns the highest exit code."""
-    code = 0
+def _sign(start: Start, key: KeyFile, out: str, spool: str) -> Iterator[str | MpicolocError]:
+    """Sign what the steps of a job left; yields as `records.settle_job`."""
     found, strange = records.split_by_known_steps(find_profiles(out, start), spool, start)
     if strange:
         messages.trouble(
@@ -432,13 +431,9 @@ def _sign(start: Start, key: KeyFile, out: str, spool: str) -> int:
         )
     for profile in found:
         try:
-            to = sign(profile, start, key, spool, time.time())
+            yield sign(profile, start, key, spool, time.time()) or f"{profile[0]} was signed before"
         except MpicolocError as error:
-            messages.trouble(str(error) if profile[0] in str(error) else f"{profile[0]}: {error}")
-            code = max(code, error.exit_code)
-        else:
-            print(to or f"{profile[0]} was signed before")
-    return code
+            yield error if profile[0] in str(error) else type(error)(f"{profile[0]}: {error}")
 
 
 def _price(spool: str, start: Start) -> None:

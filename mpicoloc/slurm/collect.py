@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mpicoloc import config, messages
+from mpicoloc import messages
 from mpicoloc.bill import charges as bill_charges
 from mpicoloc.bill import ledger as bill_ledger
 from mpicoloc.bill.charges import JobCharge, is_paid, is_same_run, is_within
@@ -27,7 +27,7 @@ from mpicoloc.core.plain_values import plain
 from mpicoloc.core.progress import steps
 from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused
 from mpicoloc.profile import signature
 from mpicoloc.slurm import records
 from mpicoloc.slurm.records import SKEW_S, Sealed
@@ -191,34 +191,20 @@ class ChargedJob:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Settings of the ledger's keeper.
+class _Books:
+    """Where charges go, by which terms, and what this call did so far.
 
     `by` says whose account pays: ``user`` or ``account`` of Slurm. `grace_s` is the age of a record, s, at
-    which its step is charged without a profile.
+    which its step is charged without a profile. `accounts` has the names of all accounts, `key_id` that of
+    the site's key. `jobs` has the charges of jobs by their runs: of all jobs in a dry run, else of the last
+    one. `held` has starts of jobs with a step that is not charged yet, so the script's share is not known.
     """
 
+    ledger: Ledger
     key: signature.KeyFile
     tariff: Tariff
     by: str
     grace_s: float
-
-    def payer(self, record: StepRecord) -> str | None:
-        """Name of the account that pays for a step."""
-        return record.account if self.by == "account" else record.user
-
-
-@dataclass(frozen=True)
-class _Books:
-    """Where charges go, by which terms, and what this call did so far.
-
-    `accounts` has the names of all accounts, `key_id` that of the site's key. `jobs` has the charges of jobs
-    by their runs: of all jobs in a dry run, else of the last one. `held` has starts of jobs with a step that
-    is not charged yet, so the script's share is not known.
-    """
-
-    ledger: Ledger
-    terms: Terms
     stamp: Stamp
     is_dry: bool
     accounts: frozenset[str]
@@ -226,21 +212,21 @@ class _Books:
     jobs: dict[str, ChargedJob] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
 
+    def payer(self, record: StepRecord) -> str | None:
+        """Name of the account that pays for a step."""
+        return record.account if self.by == "account" else record.user
 
-def run(args: argparse.Namespace) -> int:
+
+def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
     """Charge every step of the spool that the ledger does not have, and print the outcome of each.
 
     One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
     """
     ledger, stamp = ledger_of(args), bill_ledger.stamp_now()
-    path = args.key_file or config.get("sign_key_file")
-    if path is None:
-        raise UsageError(
-            "--key-file is missing: what is in a spool is charged only if the site has signed it"
-        )
-    terms = Terms(signature.KeyFile(str(path)), bill_charges.tariff_of(args), args.by, args.grace_s)
+    tariff = bill_charges.tariff_of(args)
     accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
-    books = _Books(ledger, terms, stamp, args.dry_run, accounts, signature.key_id(terms.key))
+    key_id = signature.key_id(key)
+    books = _Books(ledger, key, tariff, args.by, args.grace_s, stamp, args.dry_run, accounts, key_id)
     n_known, found = scan(args.spool, ledger)
     n_waiting, worst, results = 0, 0, list[Result]()
     try:
@@ -259,11 +245,11 @@ def run(args: argparse.Namespace) -> int:
             summary = {"n_known": n_known, "n_waiting": n_waiting, "charges": results}
             print(json.dumps(summary, indent=2, allow_nan=False))
         else:
-            messages.note(_summary(results, n_waiting, n_known, terms))
+            messages.note(_summary(results, n_waiting, n_known, args.grace_s))
     return worst
 
 
-def _summary(results: list[Result], n_waiting: int, n_known: int, terms: Terms) -> str:
+def _summary(results: list[Result], n_waiting: int, n_known: int, grace_s: float) -> str:
     """One line of all counts."""
     counts = []
     for name in _STATUS:
@@ -272,7 +258,7 @@ def _summary(results: list[Result], n_waiting: int, n_known: int, terms: Terms) 
         if found or name in ("charged", "refused"):
             counts.append(f"{len(found)} {name}{amount}")
     waits = (
-        f" (a step without a good profile until its record is {terms.grace_s:g} s old, --grace-s; "
+        f" (a step without a good profile until its record is {grace_s:g} s old, --grace-s; "
         "a script until all steps of its job are charged)"
     )
     return "; ".join([*counts, f"{n_waiting} waiting{waits if n_waiting else ''}", f"{n_known} known before"])
@@ -298,7 +284,7 @@ def _collect_step(step: Step, books: _Books) -> tuple[Result | str, int]:
 
 def _is_young(step: Step, books: _Books) -> bool:
     """Whether a profile of the step may still come."""
-    grace_s = books.terms.grace_s
+    grace_s = books.grace_s
     try:
         return grace_s > 0 and os.stat(step.record).st_mtime + grace_s > books.stamp.at_unix_s
     except OSError:  # told when it is read
@@ -309,7 +295,7 @@ def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
     """As `_collect_step`, for a step that does not wait for others."""
     sealed = None
     try:
-        sealed = _record_of(step, books.terms.key)
+        sealed = _record_of(step, books.key)
         record, job = sealed.record, _charges_of_job(step, sealed.record, books)
         script = _script_of(record, books.ledger)
         if script is not None:
@@ -326,9 +312,9 @@ def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
         if sealed or isinstance(error, EnvironmentFault):
             books.held.add(step.start)
     else:
-        result, code = _post(step, (account, charge), record, books)
+        result, code = _post(step, account, charge, record, books)
     # Nothing of an unchecked record is shown.
-    known = {"job": sealed.record.name, "account": books.terms.payer(sealed.record)} if sealed else {}
+    known = {"job": sealed.record.name, "account": books.payer(sealed.record)} if sealed else {}
     return result | {"job": None, "account": None} | known, code
 
 
@@ -381,7 +367,7 @@ def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _
     taken = bill_charges.read(step.profile)
     if isinstance(taken, MpicolocError):
         raise taken
-    bill_charges.verify(taken, books.terms.key)
+    bill_charges.verify(taken, books.key)
     _check_run(taken, record, books.ledger)
     profile = taken.profile
     evidence = {
@@ -429,7 +415,7 @@ def _charge_by(
     by_step, by_hand, overlap_cpu_s = job.paid_by_others(record)
     charged_s = record.charged_s(sum(by_step.values()) + sum(by_hand.values()) + overlap_cpu_s)
     whole = slowdown_of_run(slowdown, evidence["measured_s"], charged_s)
-    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=books.terms.tariff)
+    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=books.tariff)
     facts = {
         **evidence,
         "job": record.name,
@@ -471,14 +457,13 @@ def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
             )
 
 
-def _post(step: Step, case: tuple[str, Charge], record: StepRecord, books: _Books) -> tuple[Result, int]:
+def _post(step: Step, account: str, charge: Charge, record: StepRecord, books: _Books) -> tuple[Result, int]:
     """Charge a step to an account; a dry run only returns the price."""
-    account, charge = case
     file = charge.facts["file"]
     if books.is_dry:
         result, code = bill_charges.entry(file, charge, "would be charged", None), 0
     else:
-        result, code = bill_charges.post(books.ledger, account, (file, charge), books.stamp)
+        result, code = bill_charges.post(books.ledger, account, file, charge, books.stamp)
     if code:
         books.held.add(step.start)
         return result, code
@@ -525,7 +510,7 @@ def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | 
 
 def _account(record: StepRecord, books: _Books) -> str:
     """The account that pays; it is checked before the profile is read, which takes longer."""
-    name = books.terms.payer(record)
+    name = books.payer(record)
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
     if name not in books.accounts:
@@ -571,7 +556,7 @@ def _earlier_charges(
                 yield step_record_of(paid.facts["slurm"]), cpu_s, paid.posting.transaction
             else:  # charged by hand
                 other = Step(step.folder, os.path.splitext(name)[0], has_profile=True)
-                yield _record_of(other, books.terms.key).record, None, paid.posting.transaction
+                yield _record_of(other, books.key).record, None, paid.posting.transaction
 
 
 def _print_outcome(result: Result, *, quiet: bool) -> None:

@@ -23,7 +23,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -62,6 +62,8 @@ class StepNote:
     begun_unix_s, ended_unix_s : float, float or None
         When its tasks began, and when the last one on the first node ended, s; None: they run, or the end was
         not seen.
+    path : str
+        Its file.
     """
 
     job: int
@@ -71,6 +73,7 @@ class StepNote:
     n_cpus_here: int
     begun_unix_s: float
     ended_unix_s: float | None
+    path: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -92,7 +95,7 @@ def read_note(path: str) -> StepNote | None:
     """
 
     def make(values: dict[str, Any]) -> StepNote:
-        found = dataclass_from(StepNote, values)
+        found = dataclass_from(StepNote, values, path=path)
         if not (found.step.isdecimal() or found.step in SCRIPTS):
             raise ValueError(found.step)
         return found
@@ -252,7 +255,7 @@ _STEP_LINE = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) 
 
 
 def record_ended_step(
-    ended: tuple[Start, str], key: signature.Key, spool: str, ended_unix_s: float
+    start: Start, step: str, key: signature.Key, spool: str, ended_unix_s: float
 ) -> str | None:
     """Write the record of a step that ends now into the spool, beside the place of its profile.
 
@@ -263,19 +266,18 @@ def record_ended_step(
     not answer, or knows the step no more and there is no note of it, or the spool cannot be written. Raises
     `DataError` if its answer is not understood: another version of Slurm.
     """
-    start, step = ended
     if not STEP.fullmatch(step):
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
-    notes = {path: note for path, note in read_notes(spool, start).items() if note.step == step}
-    note = next(iter(notes.values()), None)
+    notes = [note for note in read_notes(spool, start) if note.step == step]
     name = start.name(step)
     written = None
     if not os.path.lexists(record_path(os.path.join(spool, name))):
-        written = write_record(spool, name, _record_of_ended(ended, note, ended_unix_s), key)
+        record = _record_of_ended(start, step, notes[0] if notes else None, ended_unix_s)
+        written = write_record(spool, name, record, key)
     if start.fields["BatchFlag"] == "0":
         mark_job(spool, start.job)  # before the note goes, so that there is always one of them
-    for path in notes:
-        remove_note(path)
+    for note in notes:
+        remove_note(note.path)
     return written
 
 
@@ -289,14 +291,14 @@ def write_record(spool: str, name: str, record: StepRecord, key: signature.Key) 
     return path if write_sealed(path, replace(record, profile=name), key) else None
 
 
-def read_notes(spool: str, start: Start) -> dict[str, StepNote]:
-    """Notes of the steps of this start of a job, by their files; those that cannot be read are left out."""
-    found = {}
+def read_notes(spool: str, start: Start) -> list[StepNote]:
+    """Notes of the steps of this start of a job; those that cannot be read are left out."""
+    found = []
     for path in note_paths(spool, start.job):
         with contextlib.suppress(DataError, EnvironmentFault):
             note = read_note(path)
             if note is not None and is_note_of(start, note):
-                found[path] = note
+                found.append(note)
     return found
 
 
@@ -310,7 +312,7 @@ def split_by_known_steps(
     found: Sequence[tuple[str, str]], spool: str, start: Start
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Profiles of steps that Slurm has begun, and all others, which a user may lay there."""
-    steps = recorded_steps(spool, start) | {note.step for note in read_notes(spool, start).values()}
+    steps = recorded_steps(spool, start) | {note.step for note in read_notes(spool, start)}
     known = {start.name(step) for step in steps}
     return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
 
@@ -329,15 +331,14 @@ def _restarts(row: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _record_of_ended(ended: tuple[Start, str], note: StepNote | None, ended_unix_s: float) -> StepRecord:
+def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_s: float) -> StepRecord:
     """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
-    start, step = ended
     if note is None or not is_leaving(start, note):
         # Of scripts scontrol shows nothing, or all steps, with names that look like others.
         command = ["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"]
         try:
             text = "" if step in SCRIPTS else client.ask(command)
-            return parse_step(start, (step, text), client.user_name(start.uid), ended_unix_s)
+            return parse_step(start, step, text, client.user_name(start.uid), ended_unix_s)
         except (EnvironmentFault, DataError) as error:
             if note is None or isinstance(error, ControllerAway):
                 raise
@@ -351,9 +352,8 @@ def is_leaving(start: Start, note: StepNote) -> bool:
     return not start.is_running and is_later and _restarts(start.fields) > 0
 
 
-def parse_step(start: Start, ended: tuple[str, str], user: str, ended_unix_s: float) -> StepRecord:
+def parse_step(start: Start, step: str, text: str, user: str, ended_unix_s: float) -> StepRecord:
     """Record from Slurm's answers; errors as of `record_ended_step`."""
-    step, text = ended
     own = None
     if step not in SCRIPTS:
         found = _STEP_LINE.match(text)
@@ -368,19 +368,20 @@ def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepR
 
     Raises `DataError` if Slurm's answer about the job is not understood.
     """
-    row = dict(start.fields)
+    row = start.fields
     if is_leaving(start, note):
-        row |= {
-            "StartTime": str(int(note.begun_unix_s)),
-            "RestartCnt": str(_restarts(row) - 1),
-            "TimeUsed": "",
-        }
+        row = _changed(row, StartTime=int(note.begun_unix_s), RestartCnt=_restarts(row) - 1, TimeUsed="")
     ended_s = ended_unix_s if note.ended_unix_s is None else note.ended_unix_s
     own = None
     if note.step not in SCRIPTS:
         most = int(row["NumCPUs"]) if row.get("NumCPUs", "").isdecimal() else 0
         own = note.begun_unix_s, note.n_nodes, min(note.n_cpus_here * note.n_nodes, most)
     return _make_record(replace(start, fields=row), note.step, own, client.user_name(start.uid), ended_s)
+
+
+def _changed(row: Mapping[str, str], **values: object) -> dict[str, str]:
+    """Fields as squeue would have printed them with these values."""
+    return {**row, **{name: str(value) for name, value in values.items()}}
 
 
 def _make_record(
@@ -450,8 +451,8 @@ def settle_job(
 
     Result: path of a record that was made, or what keeps one from being made.
     """
-    for path, note in read_notes(spool, start).items():
-        yield from _attempt(_write_from_note(spool, (path, note), (start, now_unix_s), key))
+    for note in read_notes(spool, start):
+        yield from _attempt(_write_from_note(spool, note, start, now_unix_s, key))
     yield from _attempt(_write_allocation(spool, start, key))
 
 
@@ -470,14 +471,14 @@ def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[
     if start.fields["BatchFlag"] != "0":
         return  # its script pays, unless its user had that not measured
     known = recorded_steps(spool, start)
-    noted = {note.step for note in read_notes(spool, start).values()}
+    noted = {note.step for note in read_notes(spool, start)}
     # Slurm requeues scripts only, and tells the start of one that it requeues no more.
     if not known or (known | noted).intersection(SCRIPTS) or start.fields["RestartCnt"] != "0":
         return
     user, ended = client.user_name(start.uid), start.fields["EndTime"]
     if not ended.isdecimal():
         raise DataError(f"Slurm has no end of job {start.job} ({ended!r}): it has no record")
-    record = parse_step(start, (ALLOCATION, ""), user, float(ended))
+    record = parse_step(start, ALLOCATION, "", user, float(ended))
     made = write_record(spool, start.name(ALLOCATION), record, key)
     yield from [made] if made else []
 
@@ -498,42 +499,42 @@ def settle_all(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
 
 def _settle_notes(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     """Write the records of steps that have a note."""
-    notes: list[tuple[str, StepNote]] = []
+    notes: list[StepNote] = []
     for path in note_paths(spool):
         try:
             note = read_note(path)
-            notes += [(path, note)] if note and not _has_record_already(spool, (path, note), key) else []
+            notes += [note] if note and not _has_record_already(spool, note, key) else []
         except MpicolocError as error:
             yield error
     jobs: dict[tuple[int, int], Start | None] = {}
-    for path, note in notes:
+    for note in notes:
         job = note.job, note.uid
         if job not in jobs:
             jobs[job] = _query_start(*job)
-        same = [other for _, other in notes if (other.job, other.uid) == job]
-        yield from _attempt(_settle_note(spool, (path, note), jobs[job], same, key))
+        same = [other for other in notes if (other.job, other.uid) == job]
+        yield from _attempt(_settle_note(spool, note, jobs[job], same, key))
 
 
 def _settle_note(
-    spool: str, noted: tuple[str, StepNote], start: Start | None, same: Sequence[StepNote], key: signature.Key
+    spool: str, note: StepNote, start: Start | None, same: Sequence[StepNote], key: signature.Key
 ) -> Iterator[str]:
     """Write the record of a note whose job, now in this start, may have ended; `same` are all of its notes.
 
     Raises `Refused` if Slurm does not know the job any more.
     """
-    (path, note), row = noted, start.fields if start else {}
+    row = start.fields if start else {}
     state = row.get("StateCompact")
     if start and is_note_of(start, note):
         if state in _ENDED_STATES:
-            yield from _write_from_note(spool, noted, (start, float(row["EndTime"])), key)
+            yield from _write_from_note(spool, note, start, float(row["EndTime"]), key)
     elif start and state == "CG":
         return  # its epilog may yet come
     elif start and row["RestartCnt"] == "1":
         earlier = [other for other in same if not is_note_of(start, other)]
-        ended = _first_start(spool, start, earlier, key), float(start.submitted_unix_s)
-        yield from _write_from_note(spool, noted, ended, key)
+        first = _first_start(spool, start, earlier, key)
+        yield from _write_from_note(spool, note, first, float(start.submitted_unix_s), key)
     else:
-        raise Refused(_forgotten_step(path, note))
+        raise Refused(_forgotten_step(note))
 
 
 def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
@@ -582,53 +583,52 @@ def settle_stated_job(
     `start` is of user 0, with Account and Cluster; `ended_unix_s` None: the notes of all of its steps have
     their end. Yields as `settle_all`. Raises `UsageError` if there is no note of it.
     """
-    found = {}
+    found = []
     for path in note_paths(spool, start.job):
         note = read_note(path)
         if note is None or not is_note_of(replace(start, uid=note.uid), note):
             continue
         is_later = ended_unix_s is not None and note.begun_unix_s > ended_unix_s  # of a later start
-        if not _has_record_already(spool, (path, note), key) and not is_later:
-            found[path] = note
+        if not _has_record_already(spool, note, key) and not is_later:
+            found.append(note)
     if not found:
         raise UsageError(
             f"no step of job {start.job} that was submitted at {start.submitted_unix_s} waits for its record"
         )
-    row = _squeue_row(start, list(found.values()))
-    for path, note in found.items():
+    row = _squeue_row(start, found)
+    for note in found:
         ended_s = note.ended_unix_s if ended_unix_s is None else ended_unix_s
         if ended_s is None:
             yield UsageError(f"the end of step {note.name} is unknown: give that of its job with --ended")
         else:
             of_note = replace(start, uid=note.uid, fields=row)
-            yield from _write_from_note(spool, (path, note), (of_note, ended_s), key)
+            yield from _write_from_note(spool, note, of_note, ended_s, key)
 
 
 def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
     """Fields as squeue would have printed them; unknown ones are empty."""
-    values = {
-        "SubmitTime": start.submitted_unix_s,
-        "StartTime": int(min(note.begun_unix_s for note in notes)),
-        "NumNodes": max(note.n_nodes for note in notes),
-        "NumCPUs": max(note.n_cpus_here * note.n_nodes for note in notes),
-        "JobCPUs": "",  # it may have had more than each of these steps
-        "RestartCnt": 0,
-        "ArrayTaskID": "N/A",
-        "Partition": "",
-        "TimeUsed": "",
-    }
-    return {**start.fields, **{name: str(value) for name, value in values.items()}}
+    return _changed(
+        start.fields,
+        SubmitTime=start.submitted_unix_s,
+        StartTime=int(min(note.begun_unix_s for note in notes)),
+        NumNodes=max(note.n_nodes for note in notes),
+        NumCPUs=max(note.n_cpus_here * note.n_nodes for note in notes),
+        JobCPUs="",  # it may have had more than each of these steps
+        RestartCnt=0,
+        ArrayTaskID="N/A",
+        Partition="",
+        TimeUsed="",
+    )
 
 
-def _has_record_already(spool: str, noted: tuple[str, StepNote], key: signature.Key) -> bool:
+def _has_record_already(spool: str, note: StepNote, key: signature.Key) -> bool:
     """Remove a note whose step has a record already (a hung writer leaves one); whether it was removed."""
-    path, note = noted
     sealed = None
     for other in record_paths(spool, note.job):
         with contextlib.suppress(MpicolocError):
             sealed = read_record(other)
         if sealed and not sealed.reason(key) and _is_record_of(note, sealed.record):
-            remove_note(path)
+            remove_note(note.path)
             return True
     return False
 
@@ -640,15 +640,14 @@ def _is_record_of(note: StepNote, record: StepRecord) -> bool:
 
 
 def _write_from_note(
-    spool: str, noted: tuple[str, StepNote], ended: tuple[Start, float], key: signature.Key
+    spool: str, note: StepNote, start: Start, ended_unix_s: float, key: signature.Key
 ) -> Iterator[str]:
-    """Write the record of a note; `ended` is the start of its job and its latest end, s."""
-    (path, note), (start, ended_unix_s) = noted, ended
+    """Write the record of a note; `ended_unix_s` is the latest end of its job."""
     record = record_from_note(start, note, ended_unix_s)
     made = write_record(spool, start.name(note.step), record, key)
     if start.fields.get("BatchFlag") == "0":
         mark_job(spool, start.job)  # as at the end of a step that was seen
-    remove_note(path)
+    remove_note(note.path)
     yield from [made] if made else []
 
 
@@ -676,24 +675,24 @@ def _first_start(spool: str, start: Start, notes: Sequence[StepNote], key: signa
             if (record.uid, record.restarts) == (start.uid, 0) and record.job_submit_unix_s <= began_s + 1.0:
                 submitted_s = int(record.job_submit_unix_s)
     n_cpus = max(int(start.fields["NumCPUs"]), *(note.n_cpus_here * note.n_nodes for note in notes))
-    changed = {
-        "SubmitTime": submitted_s,
-        "StartTime": int(began_s),
-        "RestartCnt": 0,
-        "NumCPUs": n_cpus,
-        "TimeUsed": "",
-    }
-    row = {**start.fields, **{name: str(value) for name, value in changed.items()}}
+    row = _changed(
+        start.fields,
+        SubmitTime=submitted_s,
+        StartTime=int(began_s),
+        RestartCnt=0,
+        NumCPUs=n_cpus,
+        TimeUsed="",
+    )
     return replace(start, submitted_unix_s=submitted_s, is_running=False, fields=row)
 
 
-def _forgotten_step(path: str, note: StepNote) -> str:
+def _forgotten_step(note: StepNote) -> str:
     begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
     return (
         f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
         f"{note.n_nodes}, from {begun} to {ended}, as Slurm no longer has its job: look it up with "
         f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and give "
-        f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {path}"
+        f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {note.path}"
     )
 
 

@@ -100,9 +100,17 @@ def _add_closing(actions: Any) -> None:
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(
-        "--job", metavar="JOB", help="a job that Slurm no longer has, with these facts from sacct:"
+        "--job",
+        metavar="JOB",
+        type=numbers.whole(0),
+        help="a job that Slurm no longer has, with these facts from sacct:",
     )
-    settle.add_argument("--submitted", metavar="UNIX_S", help="its SubmitTime, in seconds since 1970")
+    settle.add_argument(
+        "--submitted",
+        metavar="UNIX_S",
+        type=numbers.whole(0),
+        help="its SubmitTime, in seconds since 1970",
+    )
     settle.add_argument(
         "--ended", metavar="UNIX_S", type=numbers.positive, help="its end, for steps whose end is unknown"
     )
@@ -110,8 +118,8 @@ def _add_closing(actions: Any) -> None:
     add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
     for parser in (close, clean):
-        parser.add_argument("job", metavar="JOB", help="Slurm's number of it")
-        parser.add_argument("--uid", required=True, help="number of its user")
+        parser.add_argument("job", metavar="JOB", type=numbers.whole(0), help="Slurm's number of it")
+        parser.add_argument("--uid", type=numbers.whole(0), required=True, help="number of its user")
 
 
 def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
@@ -121,9 +129,7 @@ def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""))
-    parser.set_defaults(act=function)
-    return parser
+    return helping.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""), function)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -184,12 +190,6 @@ def _down(args: argparse.Namespace) -> int:
     return 0
 
 
-def _numbers(args: argparse.Namespace) -> tuple[int, int]:
-    if not (args.job.isdecimal() and args.uid.isdecimal()):
-        raise UsageError(f"job {args.job!r}, user {args.uid!r}: give their numbers")
-    return int(args.job), int(args.uid)
-
-
 def _key(args: argparse.Namespace) -> Any:
     from mpicoloc.profile import signature
 
@@ -203,7 +203,7 @@ def _close(args: argparse.Namespace) -> int:
 
     close.check_pattern(args.out)
     key = _key(args)
-    start = client.query_start(*_numbers(args))
+    start = client.query_start(args.job, args.uid)
     ended_s = time.time() if args.step is None or args.ended is None else args.ended
     shm_dir = str(config.get("shm_dir"))
     return close.close_job(start, key, args.out, args.spool, shm_dir=shm_dir, step=args.step, ended_s=ended_s)
@@ -218,18 +218,17 @@ def _settle(args: argparse.Namespace) -> int:
     close.sweep_spool(args.spool, time.time())
     if args.job is None:
         return close.print_results(records.settle_all(args.spool, key))
-    if not (args.job.isdecimal() and (args.submitted or "").isdecimal()):
-        raise UsageError(f"job {args.job!r}, --submitted {args.submitted!r}: give their numbers")
+    if args.submitted is None:
+        raise UsageError(f"--job {args.job} without --submitted: give its SubmitTime too")
     stated = {"Account": args.account or "", "Cluster": client.settings()["ClusterName"]}
-    submitted = int(args.submitted)
-    start = client.Start(int(args.job), 0, submitted, submitted, False, args.job, fields=stated)
+    start = client.Start(args.job, 0, args.submitted, args.submitted, False, str(args.job), fields=stated)
     return close.print_results(records.settle_stated_job(args.spool, key, start, args.ended))
 
 
 def _clean(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import close
 
-    n = close.remove_shared_files(*_numbers(args), str(config.get("shm_dir")))
+    n = close.remove_shared_files(args.job, args.uid, str(config.get("shm_dir")))
     if n:
         print(f"{n} files of job {args.job} removed")
     return 0

@@ -17,7 +17,7 @@ from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.pmpi import build_spank, paths
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client, service
+from mpicoloc.slurm import client, service
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -72,7 +72,7 @@ def known(tmp_path):
 @pytest.fixture
 def step(known, tmp_path):
     """One look of the pairing service, which knows these."""
-    audit = apply.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    audit = service.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
     rules = Rules("greedy", prior_slowdown=1.5)
     settings = service.ServiceSettings(Partitions("whole", "shared"), rules, None)
 

@@ -122,7 +122,7 @@ def test_a_page_without_sharing(capsys):
             2,
             "give one of both",
         ),
-        (("--page", "no/such/folder.html"), 2, "cannot be written"),
+        (("--page", "no/such/folder.html"), 2, "there is no folder"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(capsys, words, code, said):

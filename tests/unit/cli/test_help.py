@@ -20,6 +20,12 @@ def commands():
 COMMANDS = [pytest.param(words, parser, id=" ".join(words)) for words, parser in commands()]
 
 
+def examples_of(parser):
+    """The examples of a parser, each a line of shell."""
+    found = (parser.epilog or "").removeprefix(f"{helping.EXAMPLES}\n").replace("\\\n", "")
+    return [" ".join(line.split()) for line in found.splitlines() if line.strip()]
+
+
 def own_words(example):
     """What an example gives to mpicoloc: without what the shell does with it."""
     inner = re.search(r"\$\((mpicoloc [^)]*)\)", example)
@@ -30,7 +36,7 @@ def own_words(example):
 
 @pytest.mark.parametrize(("words", "parser"), COMMANDS)
 def test_examples_are_taken_by_their_own_parser(words, parser):
-    examples = [line for line in helping.examples_of(parser) if re.search(r"(^|[ (])mpicoloc ", line)]
+    examples = [line for line in examples_of(parser) if re.search(r"(^|[ (])mpicoloc ", line)]
     assert examples, "its docstring needs a paragraph of commands, indented by two spaces"
     for example in examples:
         verb, *rest = own_words(example)
@@ -43,7 +49,7 @@ def test_examples_are_taken_by_their_own_parser(words, parser):
 def test_a_wrong_example_would_be_found():
     parser = cli.build_parser("show")[1]
     helping.describe(parser, "Show.\n\n  mpicoloc show --jsn a.h5")
-    verb, *rest = own_words(helping.examples_of(parser)[0])
+    verb, *rest = own_words(examples_of(parser)[0])
     assert cli.build_parser("show")[0].parse_known_args([verb, *rest])[1] == ["--jsn"]
 
 
@@ -74,7 +80,7 @@ def test_prose_is_wrapped_and_what_is_indented_stays(monkeypatch):
 
 def test_the_commands_own_help():
     parser = cli.build_parser(None)[0]
-    assert [own_words(example)[0] for example in helping.examples_of(parser)] == ["run", "show", "show"]
+    assert [own_words(example)[0] for example in examples_of(parser)] == ["run", "show", "show"]
     text = parser.format_help()
     order = [text.index(f"\n    {verb} ") for verb in cli.VERBS]
     titles = [text.index(f"\n  {group}:\n    {next(iter(verbs))} ") for group, verbs in cli.GROUPS.items()]

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.pairing.array_regressors import LEAF, Trees
-from mpicoloc.pairing.fitted import prepare
+from mpicoloc.pairing.fitted import LEAF, Trees, prepare
 from mpicoloc.pairing.training.regressors import BASELINES, KINDS, SimilarRegressor, fit
 
 N_FEATURES = 5

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mpicoloc.core.bubbles import JobRequest
 from mpicoloc.core.slowdown import measured_programs
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.place import anneal, bound, problem
+from mpicoloc.place import anneal, problem
 from mpicoloc.place.anneal import Annealing, Replicas, aligned_placement, random_placement
-from mpicoloc.place.place import all_placements, place, search, slowdowns_of
+from mpicoloc.place.place import all_placements, lower_bound, place, search, slowdowns_of
 from mpicoloc.place.problem import Constraints
 
 QUICK = Annealing(n_restarts=8, n_sweeps=4)
@@ -74,10 +74,10 @@ def test_what_annealing_counts_step_by_step_is_what_evaluation_from_scratch_says
         for draw in (anneal.proposals, anneal.job_proposals):
             anneal.step(replicas, *draw(replicas, 3, rng), temperature, rng)
     for i in range(4):
-        slots = replicas.placement(i)
+        slots = replicas.placements(replicas.job)[i]
         check_whole(one, slots)
         assert replicas.slowdowns(i) == pytest.approx(slowdowns_of(one, slots))
-    fresh = Replicas(one, np.array([replicas.placement(i) for i in range(4)]), objective)
+    fresh = Replicas(one, replicas.placements(replicas.job), objective)
     assert replicas.totals() == pytest.approx(fresh.totals())
 
 
@@ -90,7 +90,7 @@ def test_annealing_never_beats_exhaustive_search_and_that_never_beats_the_bound(
     found = anneal.anneal(one, np.random.default_rng(seed), objective, QUICK)
     check_whole(one, found.slots)
     assert anneal.cost_of(found.slowdown, objective) >= best - 1e-9
-    least = bound.lower_bound(one, objective)
+    least = lower_bound(one, objective)
     least = -least if objective == "speedup" else least
     assert best >= least - 1e-6 * abs(least)
 
@@ -129,7 +129,7 @@ def test_a_longer_search_is_no_worse_on_a_large_problem():
     rng = np.random.default_rng(0)
     random = np.mean([slowdowns_of(one, random_placement(one, rng)).sum() for _ in range(5)])
     assert long <= short < random
-    assert long <= 1.1 * bound.lower_bound(one)
+    assert long <= 1.1 * lower_bound(one)
 
 
 def test_jobs_apart_whole_nodes_and_limits_are_kept():
@@ -186,7 +186,7 @@ def test_any_model_of_pairs_can_be_placed_by():
     one = problem.of_model(requests, 4, 2, table, features)
     found = search(one)
     assert found.slowdown == pytest.approx([1.0, 1.0, 1.1, 1.1])
-    assert bound.lower_bound(one) == pytest.approx(4.2)
+    assert lower_bound(one) == pytest.approx(4.2)
     assert anneal.anneal(one, np.random.default_rng(0)).slowdown.sum() == pytest.approx(4.2)
     with pytest.raises(DataError, match="was not measured"):
         problem.of_model(requests, 4, 2, measured_programs({}, ["a", "b"])[0], features)
@@ -232,12 +232,12 @@ def test_broken_constraints_are_those_that_counting_by_hand_finds(case, objectiv
 @pytest.mark.parametrize("objective", problem.OBJECTIVES)
 def test_a_solver_that_gives_up_leaves_a_weaker_bound(monkeypatch, objective):
     _, _, one = bubbled([2, 2, 3, 1], 4)
-    usual = bound.lower_bound(one, objective)
+    usual = lower_bound(one, objective)
     real = scipy.optimize.linprog
     monkeypatch.setattr(
         scipy.optimize, "linprog", lambda *given, **more: real(*given, **more, options={"maxiter": 0})
     )
-    weaker = bound.lower_bound(one, objective)
+    weaker = lower_bound(one, objective)
     assert np.isfinite(weaker)
     assert weaker >= usual if objective == "speedup" else weaker <= usual
 

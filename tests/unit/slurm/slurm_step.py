@@ -44,4 +44,4 @@ def squeue_script(folder, script=None, **changes):
 def record(told=None, step="0", now_s=1795377604.25):
     job, *of_step = told or [squeue(), STEP]
     start = client.parse_start(job, 11, 1000)
-    return slurm_record.parse_step(start, (step, *(of_step or [""])), "ada", now_s)
+    return slurm_record.parse_step(start, step, *(of_step or [""]), "ada", now_s)

@@ -19,7 +19,7 @@ from mpicoloc.lab import slurm_server
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, client, service
+from mpicoloc.slurm import client, service
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 BOTH = Partitions("whole", "shared")
@@ -123,7 +123,7 @@ def test_a_job_whose_time_limit_cannot_grow_runs_alone():
 
 def test_partitions_that_keep_pairs_apart_are_told():
     def told(*queues, **settings):
-        return apply.configuration_advice(Snapshot(1e9, (), NODES, queues), BOTH, settings)
+        return service.configuration_advice(Snapshot(1e9, (), NODES, queues), BOTH, settings)
 
     assert told(*QUEUES) == []
     (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
@@ -144,7 +144,7 @@ def test_comments_of_others_at_most_jobs_are_told():
     def told(*comments):
         jobs = [job(i, partition="whole", admin_comment=text) for i, text in enumerate(comments, 1)]
         now = Snapshot(1e9, tuple(jobs), NODES, QUEUES)
-        return apply.configuration_advice(now, BOTH, {})
+        return service.configuration_advice(now, BOTH, {})
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
@@ -178,7 +178,7 @@ def refuse(folder, number, words):
 def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
     refuse(slurm, 1, "slurm_update error: Access/permission denied")
     warned = []
-    refused = apply.apply_action(BESIDE, pair_to_be(), BOTH, apply.AuditLog(None, warned.append))
+    refused = service.apply_action(BESIDE, pair_to_be(), BOTH, service.AuditLog(None, warned.append))
     assert refused == 1
     assert updates(slurm) == [("JobId=7", "TimeLimit=20"), ("JobId=7", "TimeLimit=10")]
     (line,) = warned
@@ -187,8 +187,8 @@ def test_a_leader_has_its_time_back_when_its_partner_is_refused(slurm):
 
 def test_a_partner_is_not_to_blame_when_its_leader_has_ended(slurm):
     refuse(slurm, 7, "slurm_update error: Job/step already completing or completed")
-    audit = apply.AuditLog(None, lambda text: None)
-    assert apply.apply_action(BESIDE, pair_to_be(), BOTH, audit) == 7
+    audit = service.AuditLog(None, lambda text: None)
+    assert service.apply_action(BESIDE, pair_to_be(), BOTH, audit) == 7
     assert not (slurm / "said").exists(), "the partner is where it was"
 
 
@@ -198,11 +198,11 @@ def test_nothing_more_is_said_of_a_queue_that_may_be_another_one(slurm):
     words = "echo 'Unable to contact slurm controller' >&2; exit 1"
     away = f"[ -e {slurm}/was ] || {{ touch {slurm}/was; {words}; }}"
     scontrol.write_text(scontrol.read_text().replace("update)", f"update) {away};"))
-    audit = apply.AuditLog(None, pytest.fail)
+    audit = service.AuditLog(None, pytest.fail)
     with pytest.raises(client.ControllerAway):
-        apply.apply_action(BESIDE, pair_to_be(), BOTH, audit)
+        service.apply_action(BESIDE, pair_to_be(), BOTH, audit)
     assert not (slurm / "said").exists()
-    assert apply.apply_action(BESIDE, pair_to_be(), BOTH, audit) is None
+    assert service.apply_action(BESIDE, pair_to_be(), BOTH, audit) is None
 
 
 SHARE = Assignment((1,), ("n1",))
@@ -224,7 +224,7 @@ GIVEN_BACK = {"Partition": "whole", "ReqNodeList": "", "Dependency": "", "AdminC
 )
 def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
     now = Snapshot(1e9, (job(1, **{**SENT, **changes}),), NODES, QUEUES)
-    apply.change_jobs(Release(1, 600.0, "asked for"), now, BOTH)
+    service.change_jobs(Release(1, 600.0, "asked for"), now, BOTH)
     said = dict(word.split("=", 1) for word in (slurm / "said").read_text().split()[1:])
     assert said.pop("JobId") == "1"
     assert said == {name: text for name, text in GIVEN_BACK.items() if name not in left}
@@ -232,13 +232,13 @@ def test_who_is_given_back_keeps_what_others_have_said(slurm, changes, left):
 
 def test_it_says_at_the_job_what_the_job_waits_for(slurm):
     now = Snapshot(1e9, (job(1, partition="whole", limit_s=600.0),), NODES, QUEUES)
-    apply.change_jobs(Commit(SHARE, (7, 8), (2.0,), ""), now, BOTH)
+    service.change_jobs(Commit(SHARE, (7, 8), (2.0,), ""), now, BOTH)
     assert "AdminComment=mpicoloc share 1 on n1 limit 10 after 7:8 " in (slurm / "said").read_text()
 
 
 def test_nothing_is_given_back_in_partitions_that_slurm_does_not_have(slurm):
     with pytest.raises(UsageError, match="no partition common"):
-        apply.release_jobs(Partitions("whole", "common"), apply.AuditLog(None, pytest.fail))
+        service.release_jobs(Partitions("whole", "common"), service.AuditLog(None, pytest.fail))
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_what_is_decided_is_of_the_queue_after_the_profiles_were_read(slurm, rea
             (slurm / "squeue.json").write_text(json.dumps(answer))
 
     times_s = itertools.chain([1.8e9], itertools.repeat(1.8e9 + reading_s))
-    audit = apply.AuditLog(None, pytest.fail)
+    audit = service.AuditLog(None, pytest.fail)
     found = service.run_once(Slow(str(folder)), steering(), audit, is_dry=True, clock=lambda: next(times_s))
     assert len([each for each in found if isinstance(each, Commit)]) == (
         reading_s < service.SNAPSHOT_AGE_MAX_S

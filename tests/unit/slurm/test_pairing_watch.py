@@ -23,8 +23,8 @@ from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import apply, job_history, service
 from mpicoloc.slurm import client as slurm_command
+from mpicoloc.slurm import job_history, service
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")
@@ -103,7 +103,7 @@ def test_nobody_is_sent_to_wait_for_a_job_that_slurm_did_not_move(tmp_path, monk
     monkeypatch.setattr(service, "decide_actions", lambda *_: two)
     how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
     known, state = job_history.ProfileHistory(str(tmp_path / "profiles")), service.LoopState()
-    audit = apply.AuditLog(None, lambda text: None)
+    audit = service.AuditLog(None, lambda text: None)
     for tried in ([two[0]], []):
         assert service.run_once(known, how, audit, is_dry=False, state=state) == tried
     assert "JobId=4" not in (tmp_path / "said").read_text()

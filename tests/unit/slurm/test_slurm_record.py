@@ -58,7 +58,7 @@ def test_what_is_not_there_or_not_understood_is_told():
 def test_what_is_no_step_is_refused(tmp_path):
     start = Start(11, 1000, 1795377520, 1795377523, True, "11")
     with pytest.raises(UsageError, match="give its number"):
-        slurm_record.record_ended_step((start, "../0"), KEY, str(tmp_path), 1.0)
+        slurm_record.record_ended_step(start, "../0", KEY, str(tmp_path), 1.0)
 
 
 def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
@@ -71,10 +71,10 @@ def kept(tmp_path, monkeypatch, scontrol, row=None, *, is_noted=True):
         write_note(spool, note)
     write_note(spool, replace(note, step="1"))
     start = client.parse_start(row or squeue(), 11, 1000)
-    path = slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1795377604.25)
+    path = slurm_record.record_ended_step(start, "0", KEY, str(spool), 1795377604.25)
     assert path == f"{spool}/11.1795377520.0.json"
-    assert [note.step for note in slurm_record.read_notes(str(spool), start).values()] == ["1"], "others stay"
-    assert slurm_record.record_ended_step((start, "0"), KEY, str(spool), 1.0) is None
+    assert [note.step for note in slurm_record.read_notes(str(spool), start)] == ["1"], "others stay"
+    assert slurm_record.record_ended_step(start, "0", KEY, str(spool), 1.0) is None
     return records.read_record(path).record
 
 
