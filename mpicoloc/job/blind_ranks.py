@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import contract
@@ -21,13 +21,17 @@ FOREIGN_PATIENCE_S = 15.0
 """Likewise for processes of another user, whose libraries cannot be seen."""
 _LAUNCHERS = ("hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "orterun", "orted", "prte", "slurmstepd")
 _LIBRARY = b"/libmpicoloc-"
-_MPI = re.compile(rb"/lib(p?mpi|mpich|oshmem)(_abi|\.so)")
+_SHMEM = b"/liboshmem.so"
+_MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
 _LOADER = b"/ld-"
 READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "foreign", "other"
 
 
 def processes() -> dict[int, int]:
-    """Processes below the launcher's one on this node, and their parents; not this one and its own."""
+    """Processes below the launcher's one on this node, and their parents; not this one and its own.
+
+    Children come after their parents.
+    """
     table = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(name))}
     branch = os.getpid()
     while (parent := table.get(branch, ("", 0))[1]) > 1 and not _is_launcher(table, parent):
@@ -63,10 +67,12 @@ def _stat(pid: str) -> tuple[str, int] | None:
 
 
 def look(pid: int) -> str:
-    """Whether a process has loaded MPI, the library, or both."""
+    """Whether a process has loaded MPI, the library, or both; what OpenSHMEM starts is not seen."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             maps = file.read()
+        if _SHMEM in maps:
+            return BLIND
         if _LIBRARY in maps:
             return READY if _MPI.search(maps) else WITH_LIBRARY
         if maps and (_MPI.search(maps) or (_LOADER not in maps and _contains_mpi(f"/proc/{pid}/exe"))):
@@ -108,8 +114,8 @@ class Lookout:
             )
         if self._lasts("blind", blind is not None and not is_begun, PATIENCE_S):
             raise EnvironmentFault(
-                f"{_name(blind)} (process {blind}) uses MPI without mpicoloc's library: it is linked "
-                "statically, or LD_PRELOAD was set anew or removed between the launcher and it: "
+                f"{_name(blind)} (process {blind}) starts MPI unseen by mpicoloc's library: it is "
+                "linked statically, uses OpenSHMEM, or LD_PRELOAD was set anew or removed before it: "
                 f"{_ENDED}"
             )
         is_foreign = FOREIGN in leaves and not leaves & {READY, WITH_LIBRARY}
@@ -138,8 +144,9 @@ def _name(pid: int | None) -> str:
         return "a program"
 
 
-def end(pids: Iterable[int]) -> None:
-    """End these processes, which would wait in MPI_Init forever."""
-    for pid in pids:
+def end_all() -> None:
+    """End the ranks of this node, which would wait in MPI_Init forever."""
+    # Children first: when the first rank ends, the launcher ends this process.
+    for pid in reversed(processes()):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)

@@ -1,6 +1,7 @@
 """Programs that reach MPI past the preloaded library: the world is right, or the job ends with one line."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def run(mpi, folder, *command, flags=("-n", "2"), **env):
 
 
 def assert_ended(done, reason):
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("mpicoloc: ")]
+    line = next(line for line in done.stderr.splitlines() if line.startswith("mpicoloc: "))
     assert done.returncode != 0 and reason in line and "the job is ended" in line
 
 
@@ -79,6 +80,16 @@ def test_ranks_without_the_library_end_the_job_with_one_line(mpi, tmp_path, shm_
     assert_ended(done, "world (process ")
     assert not (tmp_path / "job.h5").exists()
     jobs.assert_nothing_left(shm_dir)
+
+
+def test_openshmem_ends_the_job_with_one_line(tmp_path):
+    """Its start is no call of MPI, so the ranks would see the coordinator as one of theirs."""
+    mpi = jobs.find_mpi("openmpi", tmp_path, "world.c")
+    if mpi is None or shutil.which("oshcc") is None:
+        pytest.skip("no OpenSHMEM here")
+    compile_("oshcc", "shmem.c", tmp_path / "shmem")
+    done, _ = run(mpi, tmp_path, "./shmem")
+    assert_ended(done, "uses OpenSHMEM")
 
 
 def test_a_script_may_take_its_time_before_mpi(mpi, tmp_path):
@@ -129,3 +140,41 @@ def test_a_library_below_a_folder_with_a_blank_and_a_colon(mpi, tmp_path, monkey
     done, lines = run(mpi, tmp_path, "./world")
     assert (done.returncode, lines) == (0, WORLD), done.stderr
     assert hdf5.read(tmp_path / "job.h5").job.n_ranks == 2
+
+
+@pytest.mark.parametrize("command", ["./start.sh", "sh start.sh", "sh -c '{mpirun} -n 2 ./world'"])
+def test_a_script_that_starts_its_ranks_is_named_with_what_works(mpi, tmp_path, command):
+    script = tmp_path / "start.sh"
+    script.write_text(f"#!/bin/sh\nOMP_NUM_THREADS=1 exec {mpi.mpirun} {' '.join(mpi.flags)} -n 2 ./world\n")
+    script.chmod(0o755)
+    done, _ = run(mpi, tmp_path, *shlex.split(command.format(mpirun=mpi.mpirun)))
+    assert done.returncode == 2 and "LD_PRELOAD=$(mpicoloc preload APP)" in done.stderr
+
+
+def test_a_script_that_starts_its_ranks_is_measured_by_preloading(mpi, tmp_path):
+    def output(*command, **env):
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=jobs.LIMIT_S,
+        )
+        return done.stdout
+
+    library = output(*MPICOLOC, "preload", "./world").strip()
+    start = [mpi.mpirun, *mpi.flags, "-n", "2", "./world"]
+    text = output("sh", "-c", shlex.join(start), LD_PRELOAD=library, MPICOLOC_OUT="job.h5")
+    assert sorted(text.splitlines()) == WORLD
+    jobs.wait_until((tmp_path / "job.h5").exists, "the profile")
+
+
+def test_a_forked_child_that_ends_mpi_waits_for_nothing(tmp_path):
+    """MPICH aborts the job also without mpicoloc; Open MPI 5 hangs in such a child by itself."""
+    mpi = jobs.find_mpi("mpich", tmp_path, "forked.c")
+    if mpi is None:
+        pytest.skip("no MPICH here")
+    done, _ = run(mpi, tmp_path, "./forked")
+    assert_ended(done, "forked child")

@@ -190,6 +190,12 @@ void mc_announce_past(void)
         make_job_file("past");
 }
 
+void mc_announce_forked(void)
+{
+    if (mc_has_coordinator())
+        make_job_file("forked");
+}
+
 static int read_record(int fd, int i, char *record)
 {
     record[MC_RECORD_LEN - 1] = '\0';
