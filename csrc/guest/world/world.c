@@ -181,6 +181,8 @@ static void agree_on_name(int is_nested)
         snprintf(name.job_id, sizeof name.job_id, "%.40s%.22s", text, name.suffix);
     else
         copy(name.job_id, key);
+    for (char *at = name.job_id; (at = strchr(at, '/')) != NULL;) /* it becomes the name of a file */
+        *at = '-';
     MC_REAL(MPI_Bcast)(&name, sizeof name, mc_known.type_char, 0, mc_app_world);
 }
 
