@@ -6,7 +6,7 @@ import math
 import numpy as np
 from progress_ratio import GUARD_S
 
-from mpicoloc.core.tables import valid_shutters
+from mpicoloc.core.profile import valid_shutters
 from mpicoloc.measure.estimate import interference
 from mpicoloc.measure.job_scaling import split_wall
 

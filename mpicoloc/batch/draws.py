@@ -16,10 +16,16 @@ from mpicoloc.batch.comparison import Case
 from mpicoloc.batch.job_log import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
 from mpicoloc.core.arrays import Floats, Ints
-from mpicoloc.core.features import JobFeatures, program_name
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.row_file import number_of, table_rows
-from mpicoloc.core.slowdown import PairSlowdowns, SlowdownModel, measured_programs, pair_slowdowns
+from mpicoloc.core.slowdown import (
+    JobFeatures,
+    PairSlowdowns,
+    SlowdownModel,
+    measured_programs,
+    pair_slowdowns,
+    program_name,
+)
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles

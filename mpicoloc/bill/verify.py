@@ -48,7 +48,7 @@ def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFi
 
 def run(args: argparse.Namespace) -> int:
     """Print the answer; 1 when it is no."""
-    from mpicoloc.core.tables import printable
+    from mpicoloc.core.profile import printable
     from mpicoloc.profile import signature
 
     key = key_of(args)

@@ -17,9 +17,7 @@ from mpicoloc.bubble.calibration import score_of
 from mpicoloc.bubble.turns import slowdown_of
 from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import VERDICTS, Table, table, text
+from mpicoloc.core.profile import VERDICTS, Estimate, Profile, Table, table, text
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MODEL_ERROR

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 

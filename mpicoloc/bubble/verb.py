@@ -286,7 +286,7 @@ def _collect(args: argparse.Namespace) -> int:
     from mpicoloc import messages
     from mpicoloc.bubble import curves_file, shutters
     from mpicoloc.bubble import terminal as report
-    from mpicoloc.core.features import program_name
+    from mpicoloc.core.slowdown import program_name
     from mpicoloc.profile import profiles
 
     curves_file.check_update(args.curves)  # before minutes of measuring

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
+from mpicoloc.core.profile import UNIT_SITE, Estimate, MeterResult, Table, valid_shutters
 from mpicoloc.measure.cycles import Array, Cells, Strata, cells_of, strata_of
 
 METHOD = "burst-matched"

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
+from mpicoloc.core.profile import UNIT_SITE, Estimate, Profile, Table, valid_shutters
 from mpicoloc.measure import burst, count, critical_ranks, ipc, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 from mpicoloc.measure.job_scaling import job_scale, of_critical_ranks

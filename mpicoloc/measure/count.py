@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table
+from mpicoloc.core.profile import Estimate, Table
 from mpicoloc.measure.burst import PhaseSlowdown, t_quantile
 from mpicoloc.measure.count_paces import Paces, paces
 

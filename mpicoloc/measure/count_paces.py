@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, N_SHUTTER_GROUPS, Table, valid_shutters
+from mpicoloc.core.profile import BEFORE_WINDOWS, COUNT_WINDOWS, N_SHUTTER_GROUPS, Table, valid_shutters
 
 MAX_PLACES = 8
 """Places, at most, with whose passes far time may go."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import PHASES, Table, frozen
+from mpicoloc.core.profile import PHASES, Table, frozen
 from mpicoloc.measure.burst import ThreadSlowdowns, burst_cycles, by_thread, valid_windows
 from mpicoloc.measure.cycles import MIN_SEEN, kind_keys, threads_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.tables import N_SHUTTER_GROUPS, PHASES, Table
+from mpicoloc.core.profile import N_SHUTTER_GROUPS, PHASES, Table
 
 MIN_STRATUM = 30
 """Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job
-from mpicoloc.core.tables import Table, table, text, valid_shutters
+from mpicoloc.core.profile import Estimate, Interference, Job, Table, table, text, valid_shutters
 from mpicoloc.measure import critical_ranks, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 from mpicoloc.measure.job_scaling import job_scale, of_critical_ranks, split_wall

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table, valid_shutters
+from mpicoloc.core.profile import Estimate, Table, valid_shutters
 
 MIN_SHUTTERS = 8
 """Blocks below which there is no estimate."""

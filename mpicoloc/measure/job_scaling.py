@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Job
-from mpicoloc.core.tables import Table, valid_shutters
+from mpicoloc.core.profile import Estimate, Job, Table, valid_shutters
 from mpicoloc.measure.critical_ranks import RankSlowdowns
 
 Tables = Mapping[str, Table]

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import UNIT_SITE, VERDICTS, Table, text, valid_shutters
+from mpicoloc.core.profile import UNIT_SITE, VERDICTS, Estimate, MeterResult, Table, text, valid_shutters
 from mpicoloc.measure import burst
 from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.critical_ranks import RankSlowdowns

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 
 CONFIDENCE = 0.95
 Values = Sequence[float | Estimate | None]

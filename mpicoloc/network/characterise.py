@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core import progress
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Job, NetworkLevel, Profile
+from mpicoloc.core.profile import Estimate, Job, NetworkLevel, Profile
 from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
 from mpicoloc.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount
 from mpicoloc.network import sharing as network_sharing

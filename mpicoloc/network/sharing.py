@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.progress import steps
 from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.core.traffic import Exchange, Rounds, TrafficSum

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.network import sharing as network_sharing

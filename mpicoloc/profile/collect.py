@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core import number_lists
-from mpicoloc.core.tables import COUNT_WINDOWS, Table, dtype, printable, table, text
+from mpicoloc.core.profile import COUNT_WINDOWS, Table, dtype, printable, table, text
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pmpi import contract, elf, paths, shared_files
 from mpicoloc.profile import machine, rank_table

@@ -92,7 +92,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    from mpicoloc.core.tables import printable
+    from mpicoloc.core.profile import printable
 
     if args.files or args.against:
         raise UsageError("--group names all runs: no other profiles beside it")
@@ -123,7 +123,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def _title(files: Sequence[str]) -> str:
-    from mpicoloc.core.tables import printable
+    from mpicoloc.core.profile import printable
 
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return printable(files[0]) + more

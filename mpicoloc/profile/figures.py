@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.bubble import shutters as bubbled_shutters
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import VERDICTS, Profile, printable, text
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.tables import VERDICTS, printable, text
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import NetworkLevel, Profile
-from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, printable, text
+from mpicoloc.core.profile import COLUMNS, PHASES, VERDICTS, NetworkLevel, Profile, Table, printable, text
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.measure import processor

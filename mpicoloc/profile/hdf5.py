@@ -1,4 +1,4 @@
-"""One profile, one HDF5 file. Columns: mpicoloc/core/tables.py.
+"""One profile, one HDF5 file. Columns: mpicoloc/core/profile.py.
 
 Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so
 that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
@@ -17,10 +17,11 @@ from typing import Any, BinaryIO, TypeVar
 import h5py
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import checked_value
 from mpicoloc.core.profile import (
+    COLUMNS,
     SCHEMA_VERSION,
+    Estimate,
     Interference,
     Job,
     MeterResult,
@@ -29,8 +30,9 @@ from mpicoloc.core.profile import (
     NetworkLevel,
     Price,
     Profile,
+    Table,
+    text,
 )
-from mpicoloc.core.tables import COLUMNS, Table, text
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import checkpoints, rows
 from mpicoloc.profile.rows import own, write_text

@@ -15,9 +15,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 import pandas as pd
 
-from mpicoloc.core.profile import SCHEMA_VERSION, Profile
+from mpicoloc.core.profile import SCHEMA_VERSION, Profile, printable
 from mpicoloc.core.progress import steps
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.measure import processor

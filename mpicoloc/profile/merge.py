@@ -12,8 +12,7 @@ import numpy as np
 
 from mpicoloc import config
 from mpicoloc.bill.price import price
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
-from mpicoloc.core.tables import COLUMNS, VERDICTS, Table, table
+from mpicoloc.core.profile import COLUMNS, VERDICTS, Interference, Job, MpiSummary, Profile, Table, table
 from mpicoloc.errors import UsageError
 from mpicoloc.measure import critical_ranks
 from mpicoloc.measure.estimate import interference

@@ -11,9 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 import mpicoloc
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Profile, printable
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import seconds
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature

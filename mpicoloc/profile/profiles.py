@@ -11,9 +11,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mpicoloc.core.profile import OnDemand, Profile
+from mpicoloc.core.profile import OnDemand, Profile, Table, dtype
 from mpicoloc.core.progress import stage
-from mpicoloc.core.tables import Table, dtype
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError
 from mpicoloc.profile import bundle, hdf5, rows, sandbox
 from mpicoloc.profile.sandbox import Child, Pieces, run_in_child

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import COLUMNS, Table, table
+from mpicoloc.core.profile import COLUMNS, Table, table
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import machine
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy.random
 
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import COLUMNS
+from mpicoloc.core.profile import COLUMNS, Profile
 from mpicoloc.errors import MALFORMED, MpicolocError, Refused
 from mpicoloc.measure import count, ipc
 from mpicoloc.profile import bundle, checkpoints, rows

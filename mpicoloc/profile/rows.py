@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from mpicoloc.core.tables import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, text
+from mpicoloc.core.profile import COLUMNS, ROWS, Column, Table, dtype, frozen, printable, text
 
 # Text as an attribute of HDF5, by h5py's lower half: the upper one takes six times as long.
 #

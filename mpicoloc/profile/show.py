@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print all that can be read; the exit code is that of the first profile that cannot."""
-    from mpicoloc.core.tables import printable
+    from mpicoloc.core.profile import printable
 
     code, summaries, is_one = 0, [], len(args.files) == 1
     for file in args.files:

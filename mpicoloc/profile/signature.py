@@ -22,8 +22,7 @@ import h5py
 import numpy as np
 
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable, text
+from mpicoloc.core.profile import Profile, printable, text
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import bundle, hdf5, rows
 from mpicoloc.profile.sandbox import run_in_child

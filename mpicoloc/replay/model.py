@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import SlowdownModel, alone
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, SlowdownModel, alone
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import PlacedJob, simulate_alone, simulate_sharing
 from mpicoloc.replay.network import SimulatedNetwork

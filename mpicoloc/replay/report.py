@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import printable
 from mpicoloc.core.units import counted, seconds
 from mpicoloc.replay import experiment
 from mpicoloc.replay.experiment import Experiment

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable, text
+from mpicoloc.core.profile import Profile, printable, text
 
 MOST = 512
 """Ranks, or nodes, that are shown one by one."""

@@ -22,11 +22,10 @@ from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_
 from mpicoloc.bill.ledger_actions import ledger_of
 from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
 from mpicoloc.core import units
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.batch_system import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Estimate, printable
 from mpicoloc.core.progress import steps
-from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
-from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused
 from mpicoloc.profile import signature
 from mpicoloc.slurm import records

@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.batch_system import BatchJob
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures, program_name
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import Run
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import Estimate, printable
+from mpicoloc.core.slowdown import JobFeatures, Machine, Run, program_name
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import pair_history, production
 from mpicoloc.pairing.features import job_features

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import N_SIZE_CLASSES, Table, text
+from mpicoloc.core.profile import N_SIZE_CLASSES, Profile, Table, text
 from mpicoloc.core.traffic import (
     Exchange,
     Floats,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicoloc.core.arrays import Array
-from mpicoloc.core.tables import Table, text
+from mpicoloc.core.profile import Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import intercommunicator
 from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise

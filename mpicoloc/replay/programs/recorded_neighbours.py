@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicoloc.core.arrays import Array
-from mpicoloc.core.tables import Table
+from mpicoloc.core.profile import Table
 from mpicoloc.errors import DataError
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.replay.programs.recorded import PlacedCollective

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from mpicoloc.core.profile import Job
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import Job, printable
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.replay.qos.policy import PORT_LANES, Policy, Rows
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.tables import VERDICTS, printable, text
+from mpicoloc.core.profile import VERDICTS, printable, text
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs

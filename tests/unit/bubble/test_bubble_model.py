@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.bubble.model import BubbleModel, monotone
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine
+from mpicoloc.core.slowdown import JobFeatures, Machine
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file
 

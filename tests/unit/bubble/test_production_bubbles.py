@@ -23,7 +23,7 @@ from mpicoloc.bubble.shutters import (
 )
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
-from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
+from mpicoloc.core.profile import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
 from mpicoloc.measure.count_paces import paces
 from mpicoloc.pairing.features import job_features

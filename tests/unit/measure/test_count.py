@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import Program, simulate
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
+from mpicoloc.core.profile import BEFORE_WINDOWS, COUNT_WINDOWS, Estimate, MeterResult, table
 from mpicoloc.measure import count
 from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.convergence import running_slowdowns

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loops import Program, simulate
 
-from mpicoloc.core.tables import BEFORE_WINDOWS
+from mpicoloc.core.profile import BEFORE_WINDOWS
 from mpicoloc.measure import count
 from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, steadied
 from mpicoloc.measure.count_paces import crowded, paces

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, TimedMessages, Traffic
 from mpicoloc.errors import DataError

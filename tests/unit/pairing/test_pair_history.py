@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from production_runs import run
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import PairSlowdowns
 from mpicoloc.pairing import pair_history
 

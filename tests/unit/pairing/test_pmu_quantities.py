@@ -13,7 +13,7 @@ from sample import timed_profile
 from mpicoloc import config
 from mpicoloc.cli.main import main
 from mpicoloc.core.counters import EVENTS
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import features
 from mpicoloc.pairing.features import FEATURES, job_features

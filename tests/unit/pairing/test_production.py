@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from production_runs import MACHINE, run
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import as_json, from_json, moments
-from mpicoloc.core.training import key_of
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, as_json, from_json, key_of, moments
 from mpicoloc.errors import DataError
 from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.pairing.production import layout, rows_of

@@ -9,9 +9,8 @@ import pytest
 
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, MeasuredTable, PairSlowdowns, pair_slowdowns
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric

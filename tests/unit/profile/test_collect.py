@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rank_files import KEY, S, lane, write_node, write_rank
 
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import assemble

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.measure.statistics import compare, compare_all, holm
 from mpicoloc.profile import hdf5
 

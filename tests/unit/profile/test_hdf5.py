@@ -13,7 +13,7 @@ import pytest
 import sample
 
 import mpicoloc
-from mpicoloc.core.tables import COLUMNS, ROWS, table
+from mpicoloc.core.profile import COLUMNS, ROWS, table
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import frames, hdf5, profiles
 from mpicoloc.profile import rows as profile_rows

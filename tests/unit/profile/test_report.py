@@ -15,8 +15,7 @@ from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure as Picture
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.profile import Network, NetworkLevel
-from mpicoloc.core.tables import COLUMNS, dtype, table
+from mpicoloc.core.profile import COLUMNS, Network, NetworkLevel, dtype, table
 from mpicoloc.errors import DataError
 from mpicoloc.profile import figures as messages
 from mpicoloc.profile import figures as mpi

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import sample
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
 from mpicoloc.profile import symbolize

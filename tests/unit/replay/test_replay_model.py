@@ -2,8 +2,7 @@
 
 import pytest
 
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import MeasuredTable
+from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric

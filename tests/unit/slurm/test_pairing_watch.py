@@ -15,8 +15,8 @@ import sample
 from slurm_programs import UPDATE, answering
 
 from mpicoloc.cli import main
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
+from mpicoloc.core.slowdown import Machine
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pairing import model_file
 from mpicoloc.pairing.policies import Rules

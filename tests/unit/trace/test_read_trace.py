@@ -11,7 +11,7 @@ import sample
 import traces
 from traces import BARRIER, RECV, SEND, WAITALL
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import DataError
 from mpicoloc.profile import frames, hdf5
 from mpicoloc.trace import clock_correction, node_file, reader
