@@ -206,13 +206,13 @@ class Run:
         return self.command, self.n_ranks, self.n_nodes
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def run_as_json(run: Run) -> dict[str, Any]:
     """The run as plain values."""
     return asdict(run)
 
 
-def from_json(values: Mapping[str, Any]) -> Run:
-    """The run from the plain values that `as_json` returns.
+def run_from_json(values: Mapping[str, Any]) -> Run:
+    """The run from the plain values that `run_as_json` returns.
 
     Raises `TypeError`, `KeyError`, `DataError` if they describe no run.
     """
