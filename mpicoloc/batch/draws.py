@@ -136,7 +136,7 @@ def of_programs(
     """Utilisation of each level by programs.
 
     Shapes: result (n_programs, height). Result: of programs that are not in the table 0: they send nothing
-    that is known. What is above 1 counts as 1, as in `network.sharing`. Raises `DataError` if none of the
+    that is known. What is above 1 counts as 1, as in `network.utilisation`. Raises `DataError` if none of the
     programs is there, or a number is negative, or a program uses a level that the machine lacks.
     """
     if not table.keys() & set(names):

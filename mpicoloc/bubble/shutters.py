@@ -20,9 +20,8 @@ from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_
 from mpicoloc.core.profile import VERDICTS, Estimate, Profile, Table, table, text
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
-from mpicoloc.measure.count import MODEL_ERROR
-from mpicoloc.measure.count_paces import MAX_PACE, Paces, crowded, instants, paces
-from mpicoloc.measure.meter_choice import pass_ns
+from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces
+from mpicoloc.measure.estimate import pass_ns
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
 """How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""

@@ -9,8 +9,7 @@ import numpy as np
 from mpicoloc.core.profile import UNIT_SITE, Estimate, Profile, Table, valid_shutters
 from mpicoloc.measure import burst, count, critical_ranks, ipc, processor
 from mpicoloc.measure.critical_ranks import RankSlowdowns
-from mpicoloc.measure.job_scaling import job_scale, of_critical_ranks
-from mpicoloc.measure.meter_choice import pass_ns
+from mpicoloc.measure.estimate import job_scale, of_critical_ranks, pass_ns
 
 MAX_POINTS = 40
 

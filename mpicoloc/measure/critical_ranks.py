@@ -15,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import PHASES, Table, frozen
-from mpicoloc.measure.burst import ThreadSlowdowns, burst_cycles, by_thread, valid_windows
-from mpicoloc.measure.cycles import MIN_SEEN, kind_keys, threads_of
+from mpicoloc.measure.burst import (
+    MIN_SEEN,
+    ThreadSlowdowns,
+    burst_cycles,
+    by_thread,
+    kind_keys,
+    threads_of,
+    valid_windows,
+)
 
 CRITICAL_MARGIN = 0.02
 """A thread is critical if its part of long waits is within this of the smallest."""

@@ -18,9 +18,9 @@ from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
 from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers, xgft
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.network.topology.infiniband import Wiring
+from mpicoloc.network.topology.readers import Wiring
 from mpicoloc.network.topology.xgft import shown
 from mpicoloc.trace import times
 
@@ -166,11 +166,11 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
     are not those of this fabric.
     """
     text = "" if xgft.is_notation(topology) else _contents(topology)
-    if not fabric.host_names or not infiniband.is_output(text):
+    if not fabric.host_names or not readers.is_ibnetdiscover(text):
         raise UsageError(
             f"--tables {tables} names ports of switches: give as --topology what ibnetdiscover printed"
         )
-    return parse(_contents(tables), tables, fabric, infiniband.wiring(text, topology))
+    return parse(_contents(tables), tables, fabric, readers.wiring(text, topology))
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:

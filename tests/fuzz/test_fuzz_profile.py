@@ -13,7 +13,7 @@ import pytest
 import traces
 
 from mpicoloc.errors import DataError
-from mpicoloc.profile import frames, hdf5, profiles, rows, sandbox
+from mpicoloc.profile import frames, hdf5, profiles, sandbox
 from mpicoloc.trace import clock_correction, node_file, reader
 
 N_FILES = 40
@@ -78,7 +78,7 @@ def test_nothing_of_another_file_is_opened(folder, target, way):
 
 def test_tables_are_bounded_all_together(folder, monkeypatch):
     sizes = [table.nbytes for table in profiles.read("sound.h5").tables.values()]
-    monkeypatch.setattr(rows, "MAX_BYTES", max(sizes))
+    monkeypatch.setattr(hdf5, "MAX_BYTES", max(sizes))
     with pytest.raises(DataError, match=r"its tables have .* more than any profile"):
         profiles.read("sound.h5")
 

@@ -9,7 +9,7 @@ from subnet import NEEDED
 
 from mpicoloc.cli.main import main
 from mpicoloc.network import files, routing
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers, xgft
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
@@ -91,7 +91,7 @@ def test_packets_go_as_a_subnet_manager_routes_them(subnet, tmp_path, capsys, ta
     assert theirs["n_packet_hops"] == ours["n_packet_hops"]
     fabric = readers.read((tmp_path / "net.txt").read_text(), "net", 7.0)
     next_nodes = files.parse(
-        text, "tables", fabric, infiniband.wiring((tmp_path / "net.txt").read_text(), "net")
+        text, "tables", fabric, readers.wiring((tmp_path / "net.txt").read_text(), "net")
     )
     first_above = fabric.topology.n_hosts + fabric.topology.n_nodes(1)
     assert len(np.unique(next_nodes[0][next_nodes[0] >= first_above])) == fabric.topology.w[1]

@@ -25,7 +25,7 @@ from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
 from mpicoloc.core.profile import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
-from mpicoloc.measure.count_paces import paces
+from mpicoloc.measure.count import paces
 from mpicoloc.pairing.features import job_features
 from mpicoloc.profile import figures, hdf5
 from mpicoloc.profile.history import history, records

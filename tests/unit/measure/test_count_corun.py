@@ -10,8 +10,7 @@ from loops import Program, simulate
 
 from mpicoloc.core.profile import BEFORE_WINDOWS
 from mpicoloc.measure import count
-from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, steadied
-from mpicoloc.measure.count_paces import crowded, paces
+from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, crowded, paces, steadied
 
 ALWAYS = 2.0
 SINCE = 3

@@ -8,11 +8,11 @@ from replays import tree
 
 from mpicoloc.errors import DataError
 from mpicoloc.network import files, routing
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers, xgft
 from mpicoloc.replay import fabrics
 
 TOPOLOGY = xgft.parse("XGFT(2;4,2;1,2)", 1e9)
-DISCOVERED = infiniband.write(TOPOLOGY)
+DISCOVERED = readers.ibnetdiscover_text(TOPOLOGY)
 FABRIC = readers.read(DISCOVERED, "net", 1e9)
 
 
@@ -35,7 +35,7 @@ def dumped(mark=":"):
 
 
 def parse(text):
-    return files.parse(text, "tables", FABRIC, infiniband.wiring(DISCOVERED, "net"))
+    return files.parse(text, "tables", FABRIC, readers.wiring(DISCOVERED, "net"))
 
 
 @pytest.mark.parametrize("mark", [":", "#"])
@@ -96,6 +96,6 @@ def test_hosts_of_one_description_are_told_apart_by_the_guids_of_their_ports():
 
     text = re.sub(r'(?m)^(Ca\t.*"h(\d+)")\n\[(\d+)\]', described, DISCOVERED)
     assert text.count("node HCA-1") == TOPOLOGY.n_hosts
-    fabric, wiring = readers.read(text, "net", 1e9), infiniband.wiring(text, "net")
+    fabric, wiring = readers.read(text, "net", 1e9), readers.wiring(text, "net")
     tables = re.sub(r"'h\d+'", "'node HCA-1'", dumped())
     assert np.array_equal(files.parse(tables, "tables", fabric, wiring), parse(dumped()))

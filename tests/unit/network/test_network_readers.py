@@ -9,7 +9,7 @@ from trees import QUICK
 
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network.topology import infiniband, placements, readers, xgft
+from mpicoloc.network.topology import placements, readers, xgft
 from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
 from mpicoloc.network.topology.hostlist import expand
 
@@ -137,7 +137,7 @@ def test_what_a_real_fabric_has_besides():
 
 
 def test_parallel_links_are_one_that_carries_their_sum():
-    text = infiniband.write(xgft.parse("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
+    text = readers.ibnetdiscover_text(xgft.parse("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
     records = text.split("\n\n")
     text = (
         "\n\n".join(records[:-1])
@@ -277,7 +277,7 @@ def test_any_text_is_a_topology_or_refused_in_one_line(text):
     for read in (
         lambda: readers.read(text, "f", 1e9),
         lambda: readers.parse(text, "f"),
-        lambda: infiniband.parse(text, "f"),
+        lambda: readers.parse_ibnetdiscover(text, "f"),
         lambda: expand(text, "f"),
         lambda: readers.rate_bps(text),
     ):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers, xgft
 from mpicoloc.network.topology.fabric import Graph, recognise
 
 
@@ -17,7 +17,7 @@ def names(topology, level):
 @QUICK
 @given(topologies())
 def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology):
-    fabric = recognise(infiniband.parse(infiniband.write(topology), "net"), 1e9)
+    fabric = recognise(readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net"), 1e9)
     assert fabric.topology == topology
     assert fabric.host_names == names(topology, 0)
     assert fabric.switch_names == tuple(names(topology, level) for level in range(1, topology.height + 1))
@@ -26,7 +26,7 @@ def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology)
 @QUICK
 @given(topologies(), st.randoms(use_true_random=False))
 def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, random):
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     nodes = list(graph.ports)
     random.shuffle(nodes)
     other = dict(zip(graph.ports, nodes, strict=True))  # new identity of each node
@@ -42,7 +42,7 @@ def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, r
 @given(topologies(), st.data())
 def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, data):
     """Swapping the lower ends of two links of one level keeps all degrees."""
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     level = data.draw(st.integers(0, topology.height - 1))
     links = sorted(zip(*map(list, xgft.link_ends(topology, level)), strict=True))
     one, two = data.draw(st.sampled_from(links)), data.draw(st.sampled_from(links))
@@ -63,8 +63,8 @@ def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, da
 
 def test_crossed_links_between_subtrees_are_no_xgft():
     topology = xgft.parse("XGFT(3;2,2,2;1,2,2)", 1e9)
-    text = infiniband.write(topology)
-    graph = infiniband.parse(text, "net")
+    text = readers.ibnetdiscover_text(topology)
+    graph = readers.parse_ibnetdiscover(text, "net")
     ports = {node: list(row) for node, row in graph.ports.items()}
 
     def move(low, old, new):
@@ -130,7 +130,7 @@ def test_any_graph_is_an_xgft_or_refused(graph, rates):
 @settings(QUICK, max_examples=300)
 @given(topologies(max_count=3), st.data())
 def test_a_tree_without_some_links_is_an_xgft_or_refused(topology, data):
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     links = [
         (xgft.name(level, int(lower)), xgft.name(level + 1, int(upper)))
         for level in range(topology.height)

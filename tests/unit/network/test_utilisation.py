@@ -10,7 +10,7 @@ from mpicoloc.core.profile import NetworkLevel
 from mpicoloc.core.topology import Placement
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network import routing, sharing, utilisation
+from mpicoloc.network import routing, utilisation
 from mpicoloc.network.topology import placements, xgft
 
 TREE = xgft.parse("XGFT(2;4,2;1,2)", [1e9, 2e9])
@@ -186,30 +186,30 @@ def loads_of(src, dst, n_bytes):
 def test_jobs_share_the_links_that_both_load():
     """Jobs 0 and 1 go up by the same link to even hosts; job 2 to an odd one; job 3 stays below."""
     jobs = [loads_of(0, 4, 10), loads_of(1, 6, 10), loads_of(2, 5, 10), loads_of(3, 1, 10)]
-    found = sharing.shared_links(jobs)
+    found = utilisation.shared_links(jobs)
     assert found.n_jobs().tolist() == [[0, 0, 0, 0], [1, 1, 0, 0]]
     assert found.n_links[1, 0, 1] == 2, "one up, one down"
     assert found.n_links[0].diagonal().tolist() == [2, 2, 2, 2]
     assert found.pairs() == [(0, 1)]
-    links = sharing.common_links(jobs[0], jobs[1])
+    links = utilisation.common_links(jobs[0], jobs[1])
     assert {(link.level, link.link, link.way) for link in links} == {(1, 0, "up"), (1, 2, "down")}
     assert [link.n_bytes for link in links] == [(10, 10), (10, 10)]
-    assert sharing.common_links(jobs[0], jobs[2]) == []
+    assert utilisation.common_links(jobs[0], jobs[2]) == []
 
 
 def test_mutual_slowdown_lies_between_never_and_always_at_once():
     """Each keeps a level-1 link of 2e9 bytes/s busy for half and a quarter of its time."""
     jobs = [loads_of(0, 4, 1e9), loads_of(1, 6, 5e8)]
-    found = sharing.mutual_slowdown(xgft.parse("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
+    found = utilisation.mutual_slowdown(xgft.parse("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
     busy = [0.5, 0.25]
     for i, one in enumerate(found):
         assert one.low == 1 and one.high == pytest.approx(1.25, abs=1e-4)
         other_sends = 1 - (1 - busy[1 - i]) / found[1 - i].value
         assert one.value == pytest.approx(1 - busy[i] + busy[i] / (1 - other_sends / 2), abs=1e-4)
-    alone = sharing.mutual_slowdown(TREE, [loads_of(0, 4, 1e9), loads_of(2, 5, 1e9)], [1.0, 1.0])
+    alone = utilisation.mutual_slowdown(TREE, [loads_of(0, 4, 1e9), loads_of(2, 5, 1e9)], [1.0, 1.0])
     assert [estimate.high for estimate in alone] == [1, 1]
     with pytest.raises(DataError, match="above 0 s, got 0"):
-        sharing.mutual_slowdown(TREE, jobs, [1.0, 0.0])
+        utilisation.mutual_slowdown(TREE, jobs, [1.0, 0.0])
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3, 4])
@@ -222,10 +222,10 @@ def test_jobs_that_never_rest_share_a_link_by_their_hosts(n_jobs):
         n = len(own)
         traffic = Traffic.of(2 * n, np.arange(n), np.arange(n, 2 * n), 2e9 / n)
         jobs.append(utilisation.job_link_loads(tree, placement, traffic))
-        senders.append(sharing.sending_hosts(tree, placement, traffic))
-    found = sharing.mutual_slowdown(tree, jobs, [2.0] * n_jobs)
+        senders.append(utilisation.sending_hosts(tree, placement, traffic))
+    found = utilisation.mutual_slowdown(tree, jobs, [2.0] * n_jobs)
     assert [one.value for one in found] == pytest.approx([n_jobs] * n_jobs, rel=1e-3)
-    found = sharing.mutual_slowdown(tree, jobs, [2.0] * n_jobs, senders)
+    found = utilisation.mutual_slowdown(tree, jobs, [2.0] * n_jobs, senders)
     n_hosts = sum(map(len, hosts))
     assert [one.value for one in found] == pytest.approx([n_hosts / len(own) for own in hosts], rel=1e-3)
 
@@ -235,12 +235,12 @@ def test_senders_of_a_link_are_hosts_that_send_much():
     placement = Placement([0, 1, 2, 4, 5, 9, 1])
     exchange = Exchange(7, np.arange(6), 5.0)
     for route in (routing.d_mod_k, routing.s_mod_k):
-        found = sharing.sending_hosts(tree, placement, exchange, route)
-        explicit = sharing.sending_hosts(tree, placement, exchange.traffic(), route)
+        found = utilisation.sending_hosts(tree, placement, exchange, route)
+        explicit = utilisation.sending_hosts(tree, placement, exchange.traffic(), route)
         for way in ("up", "down"):
             for one, other in zip(getattr(found, way), getattr(explicit, way), strict=True):
                 np.testing.assert_allclose(one, other)
     unequal = Traffic.of(7, [0, 1, 2, 6], [3, 3, 3, 3], [1e6, 1e6, 1, 1e6])
-    up = sharing.sending_hosts(tree, placement, unequal).up
+    up = utilisation.sending_hosts(tree, placement, unequal).up
     assert up[1][0] == pytest.approx((1 + 2) ** 2 / (1 + 4), abs=1e-4), "host 1 has two ranks"
     assert up[1].sum() == pytest.approx(up[1][0])

@@ -6,8 +6,8 @@ from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.replay.experiment import ReplayedJobs
 from mpicoloc.replay.fabrics import of_fabric
-from mpicoloc.replay.model import ReplayedJobs
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 

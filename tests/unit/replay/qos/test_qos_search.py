@@ -107,7 +107,7 @@ def replayed(jobs, demands):
     todo = trials(demands, policy)
     replays = search.Replays(network, tuple(jobs), BUFFER, settings)
     sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
-    return search_result(todo, search.alone_s(replays, policy), sharing)
+    return search_result(todo, search.times_alone_s(replays, policy), sharing)
 
 
 @pytest.fixture(scope="module")
