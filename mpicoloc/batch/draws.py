@@ -15,8 +15,7 @@ from mpicoloc import messages
 from mpicoloc.batch.comparison import Case
 from mpicoloc.batch.job_log import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
-from mpicoloc.core.arrays import Floats, Ints
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Floats, Ints, Profile
 from mpicoloc.core.row_file import number_of, table_rows
 from mpicoloc.core.slowdown import (
     JobFeatures,

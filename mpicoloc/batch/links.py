@@ -11,7 +11,7 @@ import numpy as np
 
 from mpicoloc.batch.engine import Simulation
 from mpicoloc.batch.machine import Machine
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.network.utilisation import MAX_ITERATIONS, TOLERANCE, crowding
 
 

@@ -15,8 +15,7 @@ from mpicoloc.batch.comparison import Centre, SharedRun
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.sharing_figures import PolicyFigures
-from mpicoloc.core.arrays import Floats
-from mpicoloc.core.profile import printable
+from mpicoloc.core.profile import Floats, printable
 from mpicoloc.show.templates import template
 
 N_DRAWN = 3000

@@ -18,7 +18,7 @@ from mpicoloc.batch.engine import Observer, Schedule, Simulation
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, Uses, View
-from mpicoloc.core.arrays import Bools, Ints
+from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats
 from mpicoloc.core.bubbles import MAX_LEVEL, METHOD, ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.profile import Estimate
+from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, alone, machine_from_values
 from mpicoloc.errors import DataError, UsageError
 

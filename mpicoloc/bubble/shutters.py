@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from mpicoloc.bubble.calibration import score_of
 from mpicoloc.bubble.turns import slowdown_of
-from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
-from mpicoloc.core.profile import VERDICTS, Estimate, Profile, Table, table, text
+from mpicoloc.core.profile import VERDICTS, Bools, Estimate, Floats, Profile, Table, table, text
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces

@@ -14,6 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from mpicoloc.errors import DataError
 from mpicoloc.errors import printable as printable
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Array = NDArray[Any]
+
+
 Table = NDArray[np.void]
 
 # Numbers of csrc/common/mpicoloc.h, which this room cannot import; tests/unit/core/test_contract_numbers.py

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Column, Estimate, Profile, frozen, printable, text
+from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, printable, text
 from mpicoloc.errors import DataError
 
 _INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
@@ -407,8 +407,6 @@ def _drop_unused_jobs(
     return tuple(jobs[i] for i in used), rows
 
 
-Matrix = NDArray[np.float64]
-
 LEAST_SLOWDOWN = 0.5
 """A smaller number is no slowdown but another quantity, such as a degradation."""
 
@@ -447,9 +445,9 @@ class PairSlowdowns:
         If the shapes differ or an interval does not hold its value.
     """
 
-    value: Matrix
-    low: Matrix
-    high: Matrix
+    value: Floats
+    low: Floats
+    high: Floats
 
     def __post_init__(self) -> None:
         n = len(self.value)

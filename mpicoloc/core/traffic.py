@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.arrays import Array, Floats, Ints
+from mpicoloc.core.profile import Array, Floats, Ints
 from mpicoloc.errors import DataError
 
 Round = tuple[Array, Array, Array]

@@ -16,6 +16,7 @@ from mpicoloc.core.profile import (
     PHASES,
     UNIT_SITE,
     Estimate,
+    Floats,
     MeterResult,
     Table,
     valid_shutters,
@@ -35,8 +36,6 @@ _LANES = 1 << 5
 _KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES), ("size_class", 1 << 8))
 """Columns that tell kinds of cycles apart, and the number of values that each may have."""
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Cells:
@@ -47,23 +46,23 @@ class Cells:
     thread of each kind.
     """
 
-    n_corun: Array
-    corun_s: Array
-    n_solo: Array
-    solo_s: Array
-    n_start: Array
-    done_s: Array
-    before_s: Array
-    n_uncut: Array
-    uncut_s: Array
+    n_corun: Floats
+    corun_s: Floats
+    n_solo: Floats
+    solo_s: Floats
+    n_start: Floats
+    done_s: Floats
+    before_s: Floats
+    n_uncut: Floats
+    uncut_s: Floats
     thread: NDArray[np.int64]
 
-    def transform(self, change: Callable[[Array], Array]) -> Cells:
+    def transform(self, change: Callable[[Floats], Floats]) -> Cells:
         """The cells with `change` applied to each array of numbers or times."""
         names = [field.name for field in fields(self) if field.name != "thread"]
         return Cells(**{name: change(getattr(self, name)) for name in names}, thread=self.thread)
 
-    def weighted_sums(self, weights: Array) -> Cells:
+    def weighted_sums(self, weights: Floats) -> Cells:
         """Sums over groups that each count `weights[replicate, group]` times; shape (replicate, kind)."""
         return self.transform(lambda values: weights @ values.T)
 
@@ -119,7 +118,7 @@ def cells_of(cycles: Table, n_windows: int) -> Cells:
     return Cells(n[0], x[0], n[1], x[1], starts, *ended, *uncut, threads_of(used[first]))
 
 
-def _starts(kinds: Table, n_total: Array, n_solo: Array) -> Array:
+def _starts(kinds: Table, n_total: Floats, n_solo: Floats) -> Floats:
     """Cycles begun in solo windows, by kind and group.
 
     As many cycles leave a call site as arrive there; they are divided among kinds as in the whole run.
@@ -151,15 +150,15 @@ class Strata:
     scope_starts: NDArray[np.intp]
     scopes: NDArray[np.int64]
     is_own: NDArray[np.bool_]
-    total_corun_s: Array
-    mean_corun_s: Array
-    mean_uncut_s: Array
+    total_corun_s: Floats
+    mean_corun_s: Floats
+    mean_uncut_s: Floats
 
-    def by_stratum(self, values: Array) -> Array:
+    def by_stratum(self, values: Floats) -> Floats:
         """Sums over the kinds of each stratum: the last axis."""
         return np.add.reduceat(values[..., self.order], self.starts, axis=-1)
 
-    def by_scope(self, values: Array) -> Array:
+    def by_scope(self, values: Floats) -> Floats:
         """Sums over the strata of each scope: the last axis."""
         return np.add.reduceat(values, self.scope_starts, axis=-1)
 
@@ -255,9 +254,9 @@ class ThreadSlowdowns:
     """Slowdown of the co-run phase of each thread, with its 95 % interval; NaN if it was not measured."""
 
     thread: NDArray[np.int64]
-    value: Array
-    low: Array
-    high: Array
+    value: Floats
+    low: Floats
+    high: Floats
 
 
 def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Generator) -> PhaseSlowdown:
@@ -354,8 +353,8 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
 class PooledSlowdowns:
     """T_co/T_solo of each replicate and scope, and the part of T_co for which the prior stands."""
 
-    slowdown: Array
-    prior_frac: Array
+    slowdown: Floats
+    prior_frac: Floats
 
 
 def pooled_slowdowns(
@@ -394,7 +393,7 @@ def pooled_slowdowns(
     return PooledSlowdowns(whole_s / solo_s, assumed_s / whole_s)
 
 
-def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Array, Array]:
+def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Floats, Floats]:
     """Solo time of each replicate and kind, and the work done in it, as the time that it takes co-run.
 
     With `cut_weight` 0, all time in windows counts, and the cycles that ended there. With 1, only what was
@@ -408,7 +407,7 @@ def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) 
     return left, cells.n_solo * typical_s - of_kind * cells.before_s
 
 
-def edge_correction(cells: Cells, mean_corun_s: Array, window_s: float) -> Array:
+def edge_correction(cells: Cells, mean_corun_s: Floats, window_s: float) -> Floats:
     """Time to subtract from `solo_s`, as windows cut more cycles of a kind at one edge than at the other.
 
     A cycle that only begins or only ends in a window spends min(D, window)/2 there on average. Its solo
@@ -437,7 +436,7 @@ def _interval(
     """
     n_groups = groups.n_groups
 
-    def logarithms(weights: Array, length_s: float = window_s) -> Array:
+    def logarithms(weights: Floats, length_s: float = window_s) -> Floats:
         cells = groups.weighted_sums(weights)
         return np.log(pooled_slowdowns(cells, strata, length_s, cut_weight).slowdown[:, 0])
 
@@ -481,7 +480,7 @@ def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[fl
     return CUT_WEIGHTS[best], MIN_GAIN * spreads[0] if spreads[best] > CLEAR_GAIN * spreads[0] else 0.0
 
 
-def _jackknife(left_out: Array) -> Array:
+def _jackknife(left_out: Floats) -> Floats:
     """Half the 95 % interval, from estimates that leave out one group each (first axis)."""
     n_groups = len(left_out)
     variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)

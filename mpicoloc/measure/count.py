@@ -16,6 +16,7 @@ from mpicoloc.core.profile import (
     COUNT_WINDOWS,
     N_SHUTTER_GROUPS,
     Estimate,
+    Floats,
     Table,
     valid_shutters,
 )
@@ -28,7 +29,7 @@ MAX_PLACES = 8
 """Factor of a place, in standard errors, below which far time does not go with its passes."""
 
 
-def near_frac(rows: Table) -> Array:
+def near_frac(rows: Table) -> Floats:
     """Part of its time outside MPI that the job is near counted places, by shutter and window.
 
     One sample is added, half of it near them, so that no window has none. A shutter without samples gets the
@@ -44,8 +45,8 @@ def near_frac(rows: Table) -> Array:
 
 
 def far_with_passes(
-    passes: Array, far_ns: Array, length_ns: Array, weight: Array, n_free: int
-) -> tuple[Array, float]:
+    passes: Floats, far_ns: Floats, length_ns: Floats, weight: Floats, n_free: int
+) -> tuple[Floats, float]:
     """Time far from all places that goes with passes: of each place per pass, ns; and the rest of it.
 
     A loop may call functions that are not counted, or the kernel gives it memory: then far time rises and
@@ -67,7 +68,7 @@ def far_with_passes(
     return over(slopes, mean), max(constant, 0.0)
 
 
-def _fitted(columns: Array, values: Array, weight: Array, n_free: int) -> tuple[list[int], Array]:
+def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tuple[list[int], Floats]:
     """The columns that go with the values, and their factors, all above 0."""
     chosen: list[int] = []
     factors, left = np.empty(0), values
@@ -86,14 +87,14 @@ def _fitted(columns: Array, values: Array, weight: Array, n_free: int) -> tuple[
     return chosen, factors
 
 
-def _least_squares(columns: Array, values: Array, weight: Array) -> tuple[Array, Array]:
+def _least_squares(columns: Floats, values: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Factors of the columns, and what is left of the values."""
     root = np.sqrt(weight)
     found = np.asarray(np.linalg.lstsq(root[:, None] * columns, root * values, rcond=None)[0], float)
     return found, values - columns @ found
 
 
-def over(a: Array, b: Array | float) -> Array:
+def over(a: Floats, b: Floats | float) -> Floats:
     """A / b, and 0 where b is 0."""
     b = np.asarray(b, float)
     return np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
@@ -131,15 +132,15 @@ class Counts:
     """
 
     rows: Indices
-    passes: Array
+    passes: Floats
     is_watched: Flags
     is_crowded: Flags
-    length_ns: Array
-    near_ns: Array
-    lost_ns: Array
+    length_ns: Floats
+    near_ns: Floats
+    lost_ns: Floats
 
     @property
-    def time_ns(self) -> Array:
+    def time_ns(self) -> Floats:
         """What is left of the time near counted places, by shutter and window."""
         return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
 
@@ -158,7 +159,7 @@ class Counts:
         return Counts(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
-def paces_of_windows(counts: Counts, fitted_on: Counts) -> Array:
+def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
     """Work per time of each window, of shape (shutter, window), by weights from the windows of `fitted_on`.
 
     1 is about the mean; NaN where too few places were counted.
@@ -204,7 +205,7 @@ def _speed(counts: Counts) -> float:
     return min(max(during / before, 1 / MAX_SPEED), MAX_SPEED) if before > 0 and during > 0 else 1.0
 
 
-def _place_weights(counts: Counts) -> tuple[Array, Array]:
+def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
     """Time for which one pass of each place stands, ns, and the place's part in the result."""
     watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
     rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
@@ -217,7 +218,7 @@ def _place_weights(counts: Counts) -> tuple[Array, Array]:
     return over(seen.astype(float), rate), weights
 
 
-def _even_weights(paces: Array, time_ns: Array) -> Array:
+def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
     """Weights that make the work per time of all windows the same, but for one factor of those in shutters.
 
     With a mean of its own for each place in shutters, a phase that few shutters met would not count.
@@ -236,7 +237,7 @@ def _even_weights(paces: Array, time_ns: Array) -> Array:
     return weights
 
 
-def _unit_paces(counts: Counts, rate: Array) -> Array:
+def _unit_paces(counts: Counts, rate: Floats) -> Floats:
     """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
     time_ns = counts.time_ns.ravel()
     passes = counts.passes.reshape(len(time_ns), -1)
@@ -246,7 +247,7 @@ def _unit_paces(counts: Counts, rate: Array) -> Array:
     return np.where(is_watched, pace, mean[:, None])
 
 
-def steadiest(covariance: Array) -> Array:
+def steadiest(covariance: Floats) -> Floats:
     """Weights, none below 0 and with sum 1, of the combination with the smallest variance.
 
     By an active set: weights below 0 are set to 0, and come back if the variance falls with them.
@@ -296,16 +297,16 @@ class Paces:
     were fitted, `instant` the shutters that nodes have in common, in order of time.
     """
 
-    during: Array
-    before: Array
-    near_s: Array
-    far_s: Array
-    share_s: Array
-    moved_bytes: Array
-    moved_s: Array
+    during: Floats
+    before: Floats
+    near_s: Floats
+    far_s: Floats
+    share_s: Floats
+    moved_bytes: Floats
+    moved_s: Floats
     is_good: Flags
     crowded: Flags
-    bubble_level: Array
+    bubble_level: Floats
     n_corunners: Indices
     alone: Flags
     node: Indices
@@ -388,7 +389,7 @@ def _alone(rows: Table, shutters: Table) -> Flags:
     return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
 
 
-def _shares_s(rows: Table) -> Array:
+def _shares_s(rows: Table) -> Floats:
     """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
@@ -464,7 +465,7 @@ def _dense(
     )  # fmt: skip
 
 
-def _crossfitted(counts: Counts, group: Indices) -> tuple[Array, Array, Flags]:
+def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]:
     """Paces in and before each shutter, by weights from the shutters of all other groups, and which count.
 
     The third has columns for before and in the shutter.
@@ -482,7 +483,7 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Array, Array, Flags]:
     return found[:, DURING], before, np.stack([has_before, is_good[:, DURING]], axis=1)
 
 
-def _is_credible(found: Array, counts: Counts) -> Flags:
+def _is_credible(found: Floats, counts: Counts) -> Flags:
     """Windows that are not much faster than most shutters and than the other side of their own shutter.
 
     Code that samples do not find near the places may pass them. The program itself is hardly so much faster
@@ -531,7 +532,7 @@ def steadied(found: Paces) -> Paces:
     return replace(found, before=before)
 
 
-def _steadied(found: Paces) -> Array:
+def _steadied(found: Paces) -> Floats:
     is_known = found.moved_s[:, _SINCE] > 0
     is_used = found.is_good.all(axis=1) & ~found.crowded
     n = int(is_used.sum())
@@ -572,7 +573,6 @@ MIN_CERTAIN = 0.4
 """Part of the job's time that is left at least if such strata are left out."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
-Array = NDArray[np.float64]
 
 
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
@@ -653,7 +653,7 @@ def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     return weight * float(logs.mean()) / within, float(np.sqrt(1 - weight)) * prior
 
 
-def _by_instant(values: Array, instant: NDArray[np.intp]) -> Array:
+def _by_instant(values: Floats, instant: NDArray[np.intp]) -> Floats:
     """Sums of the rows of shutters that nodes have in common."""
     number = np.unique(instant, return_inverse=True)[1].ravel()
     sums = np.zeros((int(number.max()) + 1, *values.shape[1:]))
@@ -693,7 +693,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     return 1 / mean, _standard_error(error, found.instant[used]) / mean, measured_frac
 
 
-def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, Array, Array, Array]:
+def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
@@ -703,27 +703,27 @@ def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, 
     return usual, usual_error, done, done_error
 
 
-def _stratum_errors(error: Array, member: Array) -> Array:
+def _stratum_errors(error: Floats, member: Floats) -> Floats:
     """Standard error of each stratum from what each shutter adds, larger where it has few."""
     n = np.maximum(member.sum(axis=0), 2.0)
     few = np.array([t_quantile(one - 1) for one in n]) / t_quantile(1e6)
     return np.sqrt(error**2 @ member * n / (n - 1)) * few
 
 
-def _weights(weight: Array, is_good: NDArray[np.bool_], member: Array) -> Array:
+def _weights(weight: Floats, is_good: NDArray[np.bool_], member: Floats) -> Floats:
     """Weights of good windows only; of all windows in strata without a good one."""
     good = np.where(is_good, weight, 0.0)
     return np.where(member @ (good @ member) > 0, good, weight)
 
 
-def _means(values: Array, weight: Array, member: Array) -> tuple[Array, Array]:
+def _means(values: Floats, weight: Floats, member: Floats) -> tuple[Floats, Floats]:
     """Weighted mean of each stratum (column of `member`); what each value adds to the error of that mean."""
     total = np.maximum(weight @ member, np.finfo(float).tiny)
-    mean: Array = (values * weight) @ member / total
+    mean: Floats = (values * weight) @ member / total
     return mean, (values - member @ mean) * weight / (member @ total)
 
 
-def _standard_error(error: Array, instant: NDArray[np.intp]) -> float:
+def _standard_error(error: Floats, instant: NDArray[np.intp]) -> float:
     """Of the sum of the errors, from the differences between shutters that follow each other.
 
     Shutters are taken at even distances. So a slow change of the program makes no error of the mean, but it

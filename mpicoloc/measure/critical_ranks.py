@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import PHASES, Table, frozen
+from mpicoloc.core.profile import PHASES, Floats, Table, frozen
 from mpicoloc.measure.burst import (
     MIN_SEEN,
     ThreadSlowdowns,
@@ -30,8 +30,6 @@ CRITICAL_MARGIN = 0.02
 MAX_WAIT_SPREAD = 0.1
 """Largest difference of long waits, as part of the job's time, with which ranks are measured together."""
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class ThreadWaits:
@@ -43,9 +41,9 @@ class ThreadWaits:
 
     thread: NDArray[np.int64]
     rank: NDArray[np.int64]
-    wait_frac: Array
-    spent_s: Array
-    busy_s: Array
+    wait_frac: Floats
+    spent_s: Floats
+    busy_s: Floats
 
     @property
     def had_co_runner(self) -> NDArray[np.bool_]:
@@ -167,7 +165,7 @@ class RankSlowdowns:
                 result[name] = np.where(rank[place] == ranks["rank"], values[order][first][place], np.nan)
         return frozen(result)
 
-    def _of_all_threads(self, values: Array) -> Array:
+    def _of_all_threads(self, values: Floats) -> Floats:
         """A column of `slowdowns` for every thread; NaN for a thread without slowdown."""
         result = np.full(len(self.waits.thread), np.nan)
         result[np.searchsorted(self.waits.thread, self.slowdowns.thread)] = values

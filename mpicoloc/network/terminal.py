@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.markup import escape
 
+from mpicoloc.core import topology
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
-from mpicoloc.network.topology import xgft
 from mpicoloc.network.utilisation import CommonLink, most_sharing_jobs
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.table import Column, console, interval, listing
@@ -156,7 +156,9 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]
-        ends = [xgft.name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))]
+        ends = [
+            topology.node_name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))
+        ]
         return " to ".join(ends if link.way == "up" else ends[::-1])
 
     columns = [Column("jobs", lambda pair: ", ".join(cases[i].job.id for i in pair))]

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Estimate, NetworkLevel
 from mpicoloc.core.progress import steps
-from mpicoloc.core.topology import Hosts, Placement, Topology
+from mpicoloc.core.topology import Hosts, Placement, Topology, check_placement, climb, subtree
 from mpicoloc.core.traffic import Exchange, Floats, Rounds, TimedCalls, TimedMessages, TrafficSum
 from mpicoloc.errors import DataError
 from mpicoloc.network import routing
 from mpicoloc.network.routing import LinkLoads, Route
-from mpicoloc.network.topology.xgft import check_placement, climb, subtree
 
 MAX_WINDOWS = 1_000_000
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, Event
-from mpicoloc.core.profile import PHASES, VERDICTS, Profile, Table, text
+from mpicoloc.core.profile import PHASES, VERDICTS, Floats, Ints, Profile, Table, text
 from mpicoloc.core.slowdown import JobFeatures, Moments, Run, machine_of, moments, program_name
 from mpicoloc.errors import DataError
 

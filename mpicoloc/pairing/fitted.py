@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
-from mpicoloc.core.profile import Estimate
+from mpicoloc.core.profile import Bools, Estimate, Floats, Ints
 from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, together
 from mpicoloc.pairing.scores import Band
 

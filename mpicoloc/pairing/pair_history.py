@@ -10,8 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats
-from mpicoloc.core.profile import Estimate
+from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN, PairSlowdowns, Run
 from mpicoloc.pairing import production
 from mpicoloc.pairing.production import beside

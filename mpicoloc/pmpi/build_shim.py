@@ -23,9 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.pmpi import generate, generate_fortran
+from mpicoloc.pmpi import generate, generate_fortran, paths
 from mpicoloc.pmpi.sources import BUBBLE, CALLS, KEEPER, SHIM, c_files
 
 ABIS = ("mpich", "openmpi", "abi")
@@ -316,6 +316,63 @@ def _compile(command: Sequence[str], name: str) -> None:
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or [""]
     return lines[0].strip()
+
+
+# Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which it preloads.
+#
+# Not part of the package's own build: it needs Slurm's headers, and a cluster has one plugin for all.
+
+
+PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
+_PLUGIN_PARTS = ("plugin.c", "environment.c", "notes.c")
+_PLUGIN_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
+
+
+def build_plugin(
+    folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """Compile both into the folder of the preloaded libraries, and note the interpreter beside them.
+
+    Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
+    fails.
+    """
+    csrc = csrc_dir()
+    sources = csrc / "spank"
+    header = Path(include or "/usr/include") / "slurm" / "spank.h"
+    if not header.exists():
+        raise EnvironmentFault(
+            f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
+        )
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    flags = [*_PLUGIN_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
+    to = Path(folder)
+    plugin, chooser = to / PLUGIN, to / CHOOSER
+    compile_and_link(compiler, flags, [sources / name for name in _PLUGIN_PARTS], plugin, ["-ldl"])
+    compile_and_link(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
+    (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")
+    return plugin, chooser
+
+
+def find_plugin() -> str | None:
+    """The plugin where `build` puts it; None if it was not built."""
+    for folder in (paths.cache_dir(), paths.lib_dir()):
+        if os.path.exists(os.path.join(folder, PLUGIN)):
+            return os.path.join(folder, PLUGIN)
+    return None
+
+
+def plugstack_line(words: str | None) -> str | None:
+    """The plugin's path and its options for plugstack.conf; None, with a note, if it was not built.
+
+    Raises `EnvironmentFault` if options are given for a plugin that was not built.
+    """
+    plugin = find_plugin()
+    if plugin is None and words is not None:
+        raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
+    if plugin is None:
+        messages.note("without the plugin: `mpicoloc slurm build` makes it")
+        return None
+    return " ".join([plugin, *(words or "").split()])
 
 
 if __name__ == "__main__":

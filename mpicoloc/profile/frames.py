@@ -16,7 +16,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.profile.symbolize import Place, offset_in, resolve
-from mpicoloc.trace import clock_correction, reader, sums
+from mpicoloc.trace import reader, sums
 from mpicoloc.trace.reader import Trace
 
 
@@ -215,7 +215,7 @@ class Frames:
         DataError
             If the profile has no such trace beside it.
         """
-        return clock_correction.aligned(reader.read(self._path, self.profile))
+        return reader.aligned(reader.read(self._path, self.profile))
 
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:

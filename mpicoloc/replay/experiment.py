@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mpicoloc.core import progress
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Estimate
+from mpicoloc.core.profile import Array, Estimate
 from mpicoloc.core.slowdown import JobFeatures, SlowdownModel, alone
 from mpicoloc.errors import DataError
-from mpicoloc.replay.fabrics import Hardware, crossbar
-from mpicoloc.replay.network import SimulatedNetwork
+from mpicoloc.replay.network import Hardware, SimulatedNetwork, crossbar
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.simulate import Job, Settings, SimulatedRun, simulate
 

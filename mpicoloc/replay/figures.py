@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import printable
+from mpicoloc.core.profile import Array, printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show.blocks import of_ranks, short

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile, printable, text
+from mpicoloc.core.profile import Array, Profile, printable, text
 
 MOST = 512
 """Ranks, or nodes, that are shown one by one."""

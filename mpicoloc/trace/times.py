@@ -88,9 +88,9 @@ def all_calls(
 
 def _all_events(file: str, profile: Profile) -> Trace:
     # Imported here: pandas takes long, and most profiles have no such trace.
-    from mpicoloc.trace import clock_correction, reader
+    from mpicoloc.trace import reader
 
-    return clock_correction.aligned(reader.read(file, profile))
+    return reader.aligned(reader.read(file, profile))
 
 
 def has_all_calls(file: str) -> bool:

@@ -14,7 +14,7 @@ import traces
 
 from mpicoloc.errors import DataError
 from mpicoloc.profile import frames, hdf5, profiles, sandbox
-from mpicoloc.trace import clock_correction, node_file, reader
+from mpicoloc.trace import node_file, reader
 
 N_FILES = 40
 
@@ -155,7 +155,7 @@ def test_no_more_of_a_trace_is_kept_than_is_stated(folder, monkeypatch):
 def test_clocks_of_more_messages_than_fit_are_left_as_they_are(folder, monkeypatch):
     before = frames.open_profile("traced.h5").trace
     assert before.alignment is not None
-    monkeypatch.setattr(clock_correction, "MAX_MESSAGES", 0)
+    monkeypatch.setattr(reader, "MAX_MESSAGES", 0)
     found = frames.open_profile("traced.h5").trace
     assert found.alignment is None and "not corrected" in found.notes[-1]
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpicoloc.core.topology import Placement
+from mpicoloc.core.topology import Placement, parse_xgft, slimmed
 from mpicoloc.core.traffic import TimedMessages
 from mpicoloc.network import utilisation
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.network.topology import placements
 
 GBIT_BPS = 1e9 / 8
 LINK_BPS = 10 * GBIT_BPS  # Table 3.1
@@ -16,7 +16,7 @@ SLIMMINGS = (1, 2, 4, 8, 16)
 
 
 def tree(slimming):
-    return xgft.slimmed(xgft.parse("XGFT(3;16,16,8;1,16,16)", LINK_BPS), slimming)
+    return slimmed(parse_xgft("XGFT(3;16,16,8;1,16,16)", LINK_BPS), slimming)
 
 
 def test_equation_2_1_mean_of_the_bytes_in_transit():
@@ -139,7 +139,7 @@ def test_equations_4_3_and_4_4_worst_cases_of_one_host_in_each_subtree(n_hosts):
     ids=["left", "right"],
 )
 def test_figure_4_6_worst_cases_in_a_small_tree(hosts, bounds, per_link):
-    topology = xgft.parse("XGFT(3;2,2,2;1,1,1)", LINK_BPS)
+    topology = parse_xgft("XGFT(3;2,2,2;1,1,1)", LINK_BPS)
     placement = Placement(np.array(hosts))
     assert tuple(utilisation.most_sharing_jobs(topology, placement)[1:]) == bounds
     assert tuple(utilisation.most_sharing_jobs_per_link(topology, placement)[1:]) == per_link

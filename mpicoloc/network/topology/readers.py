@@ -11,12 +11,19 @@ from typing import Any
 
 import yaml
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.topology import (
+    EXAMPLE,
+    Topology,
+    is_notation,
+    link_ends,
+    link_ports,
+    node_name,
+    parse_xgft,
+    shown,
+)
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology import xgft
 from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
 from mpicoloc.network.topology.hostlist import expand
-from mpicoloc.network.topology.xgft import shown
 
 LANE_GBIT = {
     "SDR": 2.0,
@@ -202,19 +209,19 @@ def ibnetdiscover_text(topology: Topology) -> str:
     for level, nodes in enumerate(rows):
         for number, links in enumerate(nodes):
             kind = "Switch" if level else "Ca"
-            records.append(f'{kind}\t{len(links)} "{xgft.name(level, number)}"\n' + "".join(links))
+            records.append(f'{kind}\t{len(links)} "{node_name(level, number)}"\n' + "".join(links))
     return "\n".join(records)
 
 
 def _add_links(topology: Topology, level: int, rows: list[list[list[str]]]) -> None:
     """Lines of the links below a level, at both ends."""
-    ends, ports = xgft.link_ends(topology, level - 1), xgft.link_ports(topology, level - 1)
+    ends, ports = link_ends(topology, level - 1), link_ports(topology, level - 1)
     n_down = topology.m[level - 2] if level > 1 else 0
     links = zip(*(array.tolist() for array in (*ends, *ports)), strict=True)
     for lower, upper, up_port, down_port in sorted(links, key=lambda link: (link[3], link[2])):
         low, high = up_port + n_down + 1, down_port + 1
-        rows[level - 1][lower].append(f'[{low}]\t"{xgft.name(level, upper)}"[{high}]\n')
-        rows[level][upper].append(f'[{high}]\t"{xgft.name(level - 1, lower)}"[{low}]\n')
+        rows[level - 1][lower].append(f'[{low}]\t"{node_name(level, upper)}"[{high}]\n')
+        rows[level][upper].append(f'[{high}]\t"{node_name(level - 1, lower)}"[{low}]\n')
 
 
 class _Loader(yaml.BaseLoader):
@@ -371,8 +378,8 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
-    if xgft.is_notation(" ".join(lines)):
-        topology = xgft.parse(" ".join(lines), capacity_bps)
+    if is_notation(" ".join(lines)):
+        topology = parse_xgft(" ".join(lines), capacity_bps)
         return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     if any(line.lower().startswith("switchname") for line in lines):
         found = _recognised(parse(text, source), source, capacity_bps)
@@ -382,7 +389,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
         return _of_yaml(text, source, capacity_bps)
     raise DataError(
-        f"{source}: {shown(text.strip())} describes no topology: give a notation like {xgft.EXAMPLE}, YAML, "
+        f"{source}: {shown(text.strip())} describes no topology: give a notation like {EXAMPLE}, YAML, "
         "a topology.conf of Slurm or the output of ibnetdiscover"
     )
 
@@ -440,7 +447,7 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     data = load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
-        raise DataError(f"{source}: needs a line like topology: {xgft.EXAMPLE}")
+        raise DataError(f"{source}: needs a line like topology: {EXAMPLE}")
     unknown = [key for key in data if key not in _YAML_KEYS]
     if unknown:
         raise DataError(
@@ -448,7 +455,7 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
         )
     try:
         rates = [rate_bps(rate) for rate in _words(data, "link_rate", source)]
-        topology = xgft.parse(data["topology"], rates[0] if len(rates) == 1 else rates or capacity_bps)
+        topology = parse_xgft(data["topology"], rates[0] if len(rates) == 1 else rates or capacity_bps)
     except UsageError as error:
         raise DataError(f"{source}: {error}") from None
     assumed = () if rates else tuple(range(topology.height))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Array, Ints
+from mpicoloc.core.profile import Array, Ints
 from mpicoloc.network.traffic.collective import (
     Algorithm,
     Collective,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.traffic import Traffic, total
 
 DENSE_PAIRS_MAX = 4096

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import N_SIZE_CLASSES, Profile, Table, text
+from mpicoloc.core.profile import N_SIZE_CLASSES, Array, Profile, Table, text
 from mpicoloc.core.traffic import (
     Exchange,
     Floats,

@@ -18,7 +18,7 @@ import sklearn
 from sklearn.model_selection import ParameterSampler
 from threadpoolctl import threadpool_limits
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.core.progress import steps
 from mpicoloc.core.slowdown import TrainingSet
 from mpicoloc.errors import DataError

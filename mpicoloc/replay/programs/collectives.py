@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.errors import UsageError
 from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library, Messages

@@ -15,7 +15,7 @@ import numpy as np
 import otf2
 from otf2.enums import CollectiveOp, GroupType, Paradigm
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.algorithms import alltoall_pairs

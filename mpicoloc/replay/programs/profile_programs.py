@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Array, Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import job_traffic

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Table, text
+from mpicoloc.core.profile import Array, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import collective
 from mpicoloc.network.traffic.collective import Collective, IntercommSide, Library, Messages, pairwise

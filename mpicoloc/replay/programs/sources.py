@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.traffic.collective import Library

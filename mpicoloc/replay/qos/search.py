@@ -18,9 +18,8 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network.characterise import Case, JobInput, NetworkInput, characterise
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.network import Lanes, SimulatedNetwork
+from mpicoloc.replay.network import Lanes, SimulatedNetwork, of_fabric
 from mpicoloc.replay.programs import profile_programs
 from mpicoloc.replay.programs.sources import Choices
 from mpicoloc.replay.qos.policy import (
@@ -324,4 +323,4 @@ def _replays(args: argparse.Namespace, fabric: Fabric, chosen: Chosen) -> Replay
     # Characterised random routes belong to pairs of hosts.
     routing = "random-flow" if args.routing.startswith("random") else args.routing
     settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
-    return Replays(fabrics.of_fabric(fabric, routing), tuple(jobs), args.buffer, settings)
+    return Replays(of_fabric(fabric, routing), tuple(jobs), args.buffer, settings)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array, Bools, Ints
-from mpicoloc.core.profile import Profile, Table, text
+from mpicoloc.core.profile import Array, Bools, Ints, Profile, Table, text
 from mpicoloc.core.progress import stage
 from mpicoloc.core.traffic import Floats
 from mpicoloc.errors import DataError

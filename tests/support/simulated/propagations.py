@@ -67,7 +67,7 @@ def replayed_job(kind, n_nodes=8):
     from mpicoloc.core.topology import Topology
     from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.experiment import PlacedJob
-    from mpicoloc.replay.fabrics import of_fabric
+    from mpicoloc.replay.network import of_fabric
     from mpicoloc.replay.programs.builder import of_each
 
     network = of_fabric(Fabric(Topology((4, 4), (1, 4), (1e9, 1e9))), "d-mod-k")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
 from mpicoloc.batch.links import SharedLinks
+from mpicoloc.core.topology import parse_xgft
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology import xgft
 
 
 def tree(notation):
-    topology = xgft.parse(notation, 1e9)
+    topology = parse_xgft(notation, 1e9)
     return machine.of_hosts(topology, np.arange(topology.n_hosts))
 
 

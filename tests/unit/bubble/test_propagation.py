@@ -13,7 +13,7 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.fabrics import of_fabric
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs.builder import ProgramBuilder, of_each
 
 LEVELS = np.arange(9.0)

@@ -7,9 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from trees import QUICK
 
+from mpicoloc.core import topology
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network.topology import placements, readers, xgft
+from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
 from mpicoloc.network.topology.hostlist import expand
 
@@ -137,7 +138,7 @@ def test_what_a_real_fabric_has_besides():
 
 
 def test_parallel_links_are_one_that_carries_their_sum():
-    text = readers.ibnetdiscover_text(xgft.parse("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
+    text = readers.ibnetdiscover_text(topology.parse_xgft("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
     records = text.split("\n\n")
     text = (
         "\n\n".join(records[:-1])

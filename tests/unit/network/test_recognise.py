@@ -5,13 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import QUICK, topologies
 
+from mpicoloc.core.topology import link_ends, node_name, parse_xgft
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.network.topology import readers, xgft
+from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import Graph, recognise
 
 
 def names(topology, level):
-    return tuple(xgft.name(level, number) for number in range(topology.n_nodes(level)))
+    return tuple(node_name(level, number) for number in range(topology.n_nodes(level)))
 
 
 @QUICK
@@ -44,13 +45,13 @@ def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, da
     """Swapping the lower ends of two links of one level keeps all degrees."""
     graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     level = data.draw(st.integers(0, topology.height - 1))
-    links = sorted(zip(*map(list, xgft.link_ends(topology, level)), strict=True))
+    links = sorted(zip(*map(list, link_ends(topology, level)), strict=True))
     one, two = data.draw(st.sampled_from(links)), data.draw(st.sampled_from(links))
     if len({one, two, (one[0], two[1]), (two[0], one[1])}) < 4 or (one[0], two[1]) in links:
         return
     ports = {node: list(row) for node, row in graph.ports.items()}
     for low, old, new in ((one[0], one[1], two[1]), (two[0], two[1], one[1])):
-        low, old, new = xgft.name(level, low), xgft.name(level + 1, old), xgft.name(level + 1, new)
+        low, old, new = node_name(level, low), node_name(level + 1, old), node_name(level + 1, new)
         ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
         ports[old].remove((low, None))
         ports[new].append((low, None))
@@ -62,7 +63,7 @@ def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, da
 
 
 def test_crossed_links_between_subtrees_are_no_xgft():
-    topology = xgft.parse("XGFT(3;2,2,2;1,2,2)", 1e9)
+    topology = parse_xgft("XGFT(3;2,2,2;1,2,2)", 1e9)
     text = readers.ibnetdiscover_text(topology)
     graph = readers.parse_ibnetdiscover(text, "net")
     ports = {node: list(row) for node, row in graph.ports.items()}
@@ -132,9 +133,9 @@ def test_any_graph_is_an_xgft_or_refused(graph, rates):
 def test_a_tree_without_some_links_is_an_xgft_or_refused(topology, data):
     graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     links = [
-        (xgft.name(level, int(lower)), xgft.name(level + 1, int(upper)))
+        (node_name(level, int(lower)), node_name(level + 1, int(upper)))
         for level in range(topology.height)
-        for lower, upper in zip(*xgft.link_ends(topology, level), strict=True)
+        for lower, upper in zip(*link_ends(topology, level), strict=True)
     ]
     cut = data.draw(st.sets(st.sampled_from(links), max_size=3))
     ports = {

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.core.profile import NetworkLevel
-from mpicoloc.core.topology import Placement
+from mpicoloc.core.topology import Placement, check_placement, parse_xgft
 from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing, utilisation
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.network.topology import placements
 
-TREE = xgft.parse("XGFT(2;4,2;1,2)", [1e9, 2e9])
+TREE = parse_xgft("XGFT(2;4,2;1,2)", [1e9, 2e9])
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_an_exchange_of_all_needs_no_pairs_in_memory(job, n_members):
 
 
 def test_an_all_to_all_of_100_000_ranks_is_told_without_its_pairs():
-    topology = xgft.parse("XGFT(3;48,48,48;1,24,24)", 1e9)
+    topology = parse_xgft("XGFT(3;48,48,48;1,24,24)", 1e9)
     n = 100_000
     placement, everybody = placements.regular(topology, n, 48), Exchange(n, np.arange(n), 8.0)
     sent = utilisation.level_bytes(topology, placement, everybody)
@@ -146,7 +146,7 @@ def test_placements_have_as_many_on_each_switch_and_host_as_asked(topology, n_ra
             placements.scattered(topology, n_ranks, np.random.default_rng(seed), per_host) for _ in range(2)
         )
         assert one == two and len(one.distinct_hosts()) == needed
-        xgft.check_placement(topology, one)
+        check_placement(topology, one)
     else:
         with pytest.raises(DataError, match="--ranks-per-host"):
             placements.scattered(topology, n_ranks, rng, per_host)
@@ -200,7 +200,7 @@ def test_jobs_share_the_links_that_both_load():
 def test_mutual_slowdown_lies_between_never_and_always_at_once():
     """Each keeps a level-1 link of 2e9 bytes/s busy for half and a quarter of its time."""
     jobs = [loads_of(0, 4, 1e9), loads_of(1, 6, 5e8)]
-    found = utilisation.mutual_slowdown(xgft.parse("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
+    found = utilisation.mutual_slowdown(parse_xgft("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
     busy = [0.5, 0.25]
     for i, one in enumerate(found):
         assert one.low == 1 and one.high == pytest.approx(1.25, abs=1e-4)
@@ -214,7 +214,7 @@ def test_mutual_slowdown_lies_between_never_and_always_at_once():
 
 @pytest.mark.parametrize("n_jobs", [2, 3, 4])
 def test_jobs_that_never_rest_share_a_link_by_their_hosts(n_jobs):
-    tree = xgft.parse("XGFT(2;10,2;1,1)", 1e9)
+    tree = parse_xgft("XGFT(2;10,2;1,1)", 1e9)
     hosts = [np.arange(first, first + 1 + i) for i, first in enumerate([0, 1, 3, 6][:n_jobs])]
     jobs, senders = [], []
     for own in hosts:
@@ -231,7 +231,7 @@ def test_jobs_that_never_rest_share_a_link_by_their_hosts(n_jobs):
 
 
 def test_senders_of_a_link_are_hosts_that_send_much():
-    tree = xgft.parse("XGFT(2;4,3;1,2)", 1.0)
+    tree = parse_xgft("XGFT(2;4,3;1,2)", 1.0)
     placement = Placement([0, 1, 2, 4, 5, 9, 1])
     exchange = Exchange(7, np.arange(6), 5.0)
     for route in (routing.d_mod_k, routing.s_mod_k):

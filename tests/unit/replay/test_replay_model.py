@@ -7,7 +7,7 @@ from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import ReplayedJobs
-from mpicoloc.replay.fabrics import of_fabric
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 
