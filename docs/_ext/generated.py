@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 from mpicoloc import config, errors
-from mpicoloc.cli import helping
-from mpicoloc.cli import main as cli
+from mpicoloc.cli import helping, main as cli
 from mpicoloc.core import profile
 from mpicoloc.pairing import features
 

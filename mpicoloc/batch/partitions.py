@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.batch import job_log
-from mpicoloc.batch import machine as machines
+from mpicoloc.batch import job_log, machine as machines
 from mpicoloc.batch.engine import Observer, Schedule, Simulation
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine

@@ -20,9 +20,8 @@ from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.core import units
 from mpicoloc.core.batch_system import StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import printable
 from mpicoloc.core.progress import steps
-from mpicoloc.errors import DataError, MpicolocError, Refused
+from mpicoloc.errors import DataError, MpicolocError, Refused, printable
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import Snapshot
 

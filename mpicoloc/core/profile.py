@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.errors import DataError
-from mpicoloc.errors import printable as printable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

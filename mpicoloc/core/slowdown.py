@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, printable, text
-from mpicoloc.errors import DataError
+from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, text
+from mpicoloc.errors import DataError, printable
 
 _INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
 

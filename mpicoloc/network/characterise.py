@@ -17,8 +17,7 @@ from mpicoloc.core.profile import Estimate, Job, NetworkLevel, Profile
 from mpicoloc.core.topology import Hosts, Placement, Topology
 from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
 from mpicoloc.errors import UsageError
-from mpicoloc.network import routing as network_routing
-from mpicoloc.network import utilisation
+from mpicoloc.network import routing as network_routing, utilisation
 from mpicoloc.network.routing import LinkLoads
 from mpicoloc.network.topology import placements
 from mpicoloc.network.topology.fabric import Fabric, placement_of

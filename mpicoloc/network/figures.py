@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.profile import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import most_sharing_jobs

@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from mpicoloc.core import topology
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import printable
 from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import CommonLink, most_sharing_jobs

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpicoloc import messages
-from mpicoloc.bubble import curves_file
-from mpicoloc.bubble import model as stored
+from mpicoloc.bubble import curves_file, model as stored
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import METHOD
 from mpicoloc.core.profile import Estimate

@@ -1,4 +1,4 @@
-"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, and of the keeper.
+"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, of the keeper, and of the Slurm plugin.
 
 Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The
 libraries are plain C without libpython and are not linked with any MPI. Standard library only.
@@ -26,9 +26,26 @@ from pathlib import Path
 from mpicoloc import config, messages
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import generate, generate_fortran, paths
-from mpicoloc.pmpi.sources import BUBBLE, CALLS, KEEPER, SHIM, c_files
 
-ABIS = ("mpich", "openmpi", "abi")
+# What of csrc/ each program is made of: a folder stands for all C files below it.
+SHIM = ("common", "guest")
+HOG = "bubble/hog"
+"""The memory hog without its program."""
+AGENT = ("agent", "common", "trace", HOG)
+"""The node agent with what it calls; knows no MPI."""
+KEEPER = (*AGENT, "keeper")
+BUBBLE = ("bubble",)
+"""The memory hog, by itself."""
+REPLAY = ("replay",)
+"""The packet simulator: neither MPI nor any of the others."""
+CONTRACT = "common/mpicoloc.h"
+CALLS = "guest/calls/calls.toml"
+
+
+def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
+    """C files of these folders of csrc/, sorted."""
+    return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))
+
 
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
@@ -82,7 +99,7 @@ def build_shim(
     """
     sources = Path(csrc) if csrc is not None else csrc_dir()
     abi = abi or abi_of(cc, include_dirs)
-    library = Path(out_dir) / f"libmpicoloc-{abi}.so"
+    library = Path(out_dir) / paths.shim_name(abi)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
@@ -133,7 +150,7 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     Capstone's library goes beside it, where the keeper looks for it. Without the wheel `capstone` the keeper
     decodes no instructions, so it cannot count loops.
     """
-    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-keeper"
+    sources, program = csrc_dir(), Path(out_dir) / paths.KEEPER
     capstone = find_capstone()
     flags = [*_CFLAGS, f"-I{sources}", *(capstone.flags if capstone else ())]
     libraries = ["-ldl", "-lm", "-lpthread"]
@@ -146,7 +163,7 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
 
 def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the memory hog; for `kept` see `build_shim`."""
-    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-bubble"
+    sources, program = csrc_dir(), Path(out_dir) / paths.BUBBLE
     compile_and_link(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
     return program
 

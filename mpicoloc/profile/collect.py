@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core import number_lists
-from mpicoloc.core.profile import COUNT_WINDOWS, Table, dtype, printable, table, text
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.core.profile import COUNT_WINDOWS, Table, dtype, table, text
+from mpicoloc.errors import DataError, UsageError, printable
 from mpicoloc.pmpi import contract, elf, paths
 from mpicoloc.profile import machine
 from mpicoloc.profile.bundle import NodePart

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.bubble import shutters as bubbled_shutters
-from mpicoloc.core.profile import VERDICTS, Profile, printable, text
+from mpicoloc.core.profile import VERDICTS, Profile, text
 from mpicoloc.core.progress import count, stage
 from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.core.units import amount
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.estimate import split_wall

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import COLUMNS, PHASES, VERDICTS, NetworkLevel, Profile, Table, printable, text
+from mpicoloc.core.profile import COLUMNS, PHASES, VERDICTS, NetworkLevel, Profile, Table, text
 from mpicoloc.core.units import counted
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.profile.symbolize import Place, offset_in, resolve

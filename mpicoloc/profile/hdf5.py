@@ -36,10 +36,9 @@ from mpicoloc.core.profile import (
     Table,
     dtype,
     frozen,
-    printable,
     text,
 )
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import DataError, EnvironmentFault, printable
 from mpicoloc.profile import checkpoints
 
 # Text as an attribute of HDF5, by h5py's lower half: the upper one takes six times as long.

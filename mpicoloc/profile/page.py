@@ -11,9 +11,10 @@ from typing import Any
 from markupsafe import Markup
 
 import mpicoloc
-from mpicoloc.core.profile import Profile, printable
+from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
 from mpicoloc.core.units import seconds
+from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners

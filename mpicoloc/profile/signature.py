@@ -22,8 +22,8 @@ import h5py
 import numpy as np
 
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Profile, printable, text
-from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.core.profile import Profile, text
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError, printable
 from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.sandbox import run_in_child
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.profile import Array, Profile, printable, text
+from mpicoloc.core.profile import Array, Profile, text
+from mpicoloc.errors import printable
 
 MOST = 512
 """Ranks, or nodes, that are shown one by one."""

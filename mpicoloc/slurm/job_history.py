@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.batch_system import BatchJob
-from mpicoloc.core.profile import Estimate, printable
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures, Machine, Run, program_name
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, printable
 from mpicoloc.pairing import pair_history, production
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.training_sets import read_runs

@@ -1,7 +1,6 @@
 """Fat-trees for tests of the network."""
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
 from mpicoloc.core.topology import Topology
 

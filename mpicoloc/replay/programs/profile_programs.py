@@ -15,8 +15,7 @@ from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.replay.programs import recorded, recorded_collectives
-from mpicoloc.replay.programs.builder import RankPrograms, of_each
-from mpicoloc.replay.programs.collectives import Chosen
+from mpicoloc.replay.programs.builder import Chosen, RankPrograms, of_each
 from mpicoloc.replay.programs.recorded import (
     LEAST_DELAY_FRAC,
     Deeds,

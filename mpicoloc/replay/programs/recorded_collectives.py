@@ -19,8 +19,7 @@ from mpicoloc.network.traffic import collective
 from mpicoloc.network.traffic.collective import Collective, IntercommSide, Library, Messages, pairwise
 from mpicoloc.network.traffic.openmpi import OpenMPI
 from mpicoloc.replay.programs import patterns
-from mpicoloc.replay.programs.builder import Program, ProgramBuilder
-from mpicoloc.replay.programs.collectives import blocks
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder, blocks
 from mpicoloc.replay.programs.recorded import PlacedCollective
 
 Pair = tuple[int, int]

@@ -14,8 +14,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.replay.programs import goal, simgrid_ti
-from mpicoloc.replay.programs.builder import RankPrograms
-from mpicoloc.replay.programs.collectives import Chosen
+from mpicoloc.replay.programs.builder import Chosen, RankPrograms
 
 _LIST = "trace.txt"
 """File of a SimGrid trace that names the files of all ranks."""

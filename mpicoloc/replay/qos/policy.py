@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import Job, printable
-from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.core.profile import Job
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError, printable
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.replay.network import NO_LIMIT
 

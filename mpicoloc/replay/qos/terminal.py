@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import printable
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
 from mpicoloc.replay.network import NO_LIMIT

@@ -112,8 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Print lanes and weights, and write configuration."""
     from mpicoloc.network.files import network_of
     from mpicoloc.profile import profiles
-    from mpicoloc.replay.qos import search
-    from mpicoloc.replay.qos import terminal as report
+    from mpicoloc.replay.qos import search, terminal as report
 
     formats = _check(args)
     search.ports(args)

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
 from mpicoloc.batch.links import SharedLinks

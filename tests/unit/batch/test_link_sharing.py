@@ -4,12 +4,10 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_batch_simulation import log_of
 
-from mpicoloc.batch import allocation, draws, engine, job_log, order
-from mpicoloc.batch import machine as batch_machine
+from mpicoloc.batch import allocation, draws, engine, job_log, machine as batch_machine, order
 from mpicoloc.batch.links import LinkSharing
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining

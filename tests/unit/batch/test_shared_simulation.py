@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch import allocation, engine, metrics, order, shared_simulation, sharing_figures
 from mpicoloc.batch.job_log import JobLog, workload

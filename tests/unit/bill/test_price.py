@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mpicoloc import config
 from mpicoloc.bill.price import Tariff, bill, price, slowdown_of_run, tariff

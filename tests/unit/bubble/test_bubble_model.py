@@ -3,8 +3,7 @@
 import contention
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.bubble.model import BubbleModel, monotone
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score

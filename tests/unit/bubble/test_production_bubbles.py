@@ -9,8 +9,7 @@ import pytest
 import sample
 from loops import Program, simulate
 
-from mpicoloc.bubble import curves_file
-from mpicoloc.bubble import shutters as bubbled_shutters
+from mpicoloc.bubble import curves_file, shutters as bubbled_shutters
 from mpicoloc.bubble.shutters import (
     MIN_PROBES,
     MIN_SOLO,

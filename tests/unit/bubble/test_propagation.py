@@ -3,8 +3,7 @@
 import numpy as np
 import propagations
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.bubble import propagation
 from mpicoloc.bubble.propagation_runs import replayed_profile, replayed_uneven

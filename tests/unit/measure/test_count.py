@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from loops import Program, simulate
 
 from mpicoloc.core.profile import BEFORE_WINDOWS, COUNT_WINDOWS, Estimate, MeterResult, table

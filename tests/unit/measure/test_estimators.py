@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from renewal import simulate
 
 from mpicoloc.core.profile import table

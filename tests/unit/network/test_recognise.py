@@ -1,8 +1,7 @@
 """Trees in graphs: an XGFT is recognised with the same numbers, and nothing else is taken for one."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.core.topology import link_ends, node_name, parse_xgft

@@ -28,8 +28,7 @@ from mpicoloc.pairing.training.fitting import (
     problem,
     tuned,
 )
-from mpicoloc.pairing.training.regressors import BASELINES, fit
-from mpicoloc.pairing.training.regressors import KINDS as KINDS_OF
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS as KINDS_OF, fit
 
 KINDS = ("elastic net", "extra trees")
 

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rank_files import KEY, S, write_rank
 from sample import timed_profile
 

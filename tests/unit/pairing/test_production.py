@@ -5,8 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from production_runs import MACHINE, run
 
 from mpicoloc.core.profile import Estimate

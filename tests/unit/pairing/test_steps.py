@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.core.batch_system import PENDING, BatchJob
 from mpicoloc.core.profile import Estimate, Interference, MpiSummary, Profile, table

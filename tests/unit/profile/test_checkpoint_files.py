@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sample
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from node_parts import START_S, part
 
 from mpicoloc.cli.main import main

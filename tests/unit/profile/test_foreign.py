@@ -10,8 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import table

@@ -10,8 +10,7 @@ import sample
 from mpicoloc.core.profile import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
-from mpicoloc.profile import symbolize
-from mpicoloc.profile import symbolize as profile_sites
+from mpicoloc.profile import symbolize, symbolize as profile_sites
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.symbolize import Place, resolve
 

@@ -23,8 +23,7 @@ from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import client as slurm_command
-from mpicoloc.slurm import job_history, service
+from mpicoloc.slurm import client as slurm_command, job_history, service
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")

@@ -5,8 +5,7 @@ import sys
 
 import numpy as np
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.core.profile import table
 from mpicoloc.profile import hdf5
