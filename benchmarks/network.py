@@ -13,8 +13,7 @@ import time
 
 import numpy as np
 
-from mpicoloc.core.topology import parse_xgft, slimmed
-from mpicoloc.core.traffic import Traffic
+from mpicoloc.core.network import Traffic, parse_xgft, slimmed
 from mpicoloc.network import utilisation
 from mpicoloc.network.topology import placements
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from tables import print_table
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.native import Operation
 from mpicoloc.replay.network import Hardware, equal_lanes, of_fabric

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import PlacedJob
 from mpicoloc.replay.native import Operation

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tables import print_table
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.network import Hardware, Lanes, native, of_fabric
 from mpicoloc.replay.simulate import Job, Settings, simulate

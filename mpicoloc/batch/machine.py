@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mpicoloc.core.network import Topology, subtree
 from mpicoloc.core.profile import Bools, Ints
-from mpicoloc.core.topology import Topology, subtree
 from mpicoloc.network.topology.fabric import Fabric
 
 MARENOSTRUM = "MareNostrum"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from mpicoloc import config, messages
+from mpicoloc.core.network import Topology, node_name, parse_xgft, shown
 from mpicoloc.core.progress import stage
-from mpicoloc.core.topology import Topology, node_name, parse_xgft, shown
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
 from mpicoloc.lab import agent, control, plan, server

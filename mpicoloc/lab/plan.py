@@ -1,6 +1,6 @@
 """What a lab consists of: nodes, cables, addresses, and the words for ``ip`` and ``tc`` that make them.
 
-Nodes are named as in `mpicoloc.core.topology`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
+Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
 An interface is called ``up0`` or ``down3`` after the port. Both ends of a cable have one MAC address and no
 ARP, so that nothing is on a link but what the hosts send.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.topology import Topology, link_ends, link_ports, node_name, parse_xgft
+from mpicoloc.core.network import Topology, link_ends, link_ports, node_name, parse_xgft
 from mpicoloc.errors import UsageError
 from mpicoloc.network import routing
 from mpicoloc.network.topology import readers

@@ -1,4 +1,11 @@
-"""From the tables of a job to what its co-runners cost it."""
+"""From the tables of a job to what its co-runners cost it.
+
+The time of the critical ranks, which the others wait for, is the job's. So interference in a few ranks does
+not slow a job in proportion (Han et al. 2016, section 3.2). A thread with many short waits for another thread
+is slowed like that one, and shutters show it. A thread that waits longer than a shutter lasts, or has ended,
+does not show how long the job would have taken alone: the threads that it waits for do. Derivation and
+validation: docs/explain/estimators.md.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +16,193 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.profile import (
+    PHASES,
     UNIT_SITE,
     VERDICTS,
     Estimate,
+    Floats,
     Interference,
     Job,
     MeterResult,
     Table,
+    frozen,
     table,
     text,
     valid_shutters,
 )
-from mpicoloc.measure import burst, critical_ranks, processor
-from mpicoloc.measure.burst import PhaseSlowdown
-from mpicoloc.measure.critical_ranks import RankSlowdowns
+from mpicoloc.measure import burst, processor
+from mpicoloc.measure.burst import (
+    MIN_SEEN,
+    PhaseSlowdown,
+    ThreadSlowdowns,
+    burst_cycles,
+    by_thread,
+    kind_keys,
+    threads_of,
+    valid_windows,
+)
 
 if TYPE_CHECKING:
     Rng = np.random.Generator | Callable[[], np.random.Generator]
+
+CRITICAL_MARGIN = 0.02
+"""A thread is critical if its part of long waits is within this of the smallest."""
+MAX_WAIT_SPREAD = 0.1
+"""Largest difference of long waits, as part of the job's time, with which ranks are measured together."""
+
+
+@dataclass(frozen=True)
+class ThreadWaits:
+    """How long the threads of a job (rows) waited; those that were seen in any phase.
+
+    `wait_frac` is the part of the job's time that a thread spent in waits too long for shutters, or after its
+    end. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).
+    """
+
+    thread: NDArray[np.int64]
+    rank: NDArray[np.int64]
+    wait_frac: Floats
+    spent_s: Floats
+    busy_s: Floats
+
+    @property
+    def had_co_runner(self) -> NDArray[np.bool_]:
+        """Whether each thread ever had a co-runner."""
+        return self.spent_s[:, PHASES.index("corun")] > 0
+
+    @property
+    def is_critical(self) -> NDArray[np.bool_]:
+        """Whether each thread is one of those that wait least, among the threads with a co-runner."""
+        least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
+        return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
+
+    @property
+    def wait_long_for_others(self) -> bool:
+        """Whether even the critical threads wait long, for threads that never had a co-runner."""
+        least = self.wait_frac[self.is_critical].min(initial=np.inf)
+        return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
+
+
+def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
+    """The waits of a job's threads, from its cycles."""
+    thread, row = np.unique(threads_of(cycles), return_inverse=True)
+    comp_s, mpi_s = cycles["comp_ns"] * 1e-9, cycles["mpi_ns"] * 1e-9
+    busy_s, spent_s = np.zeros((2, len(thread), len(PHASES)))
+    np.add.at(busy_s, (row, cycles["phase"]), comp_s)
+    np.add.at(spent_s, (row, cycles["phase"]), comp_s + mpi_s)
+    long_s = np.bincount(row, np.where(is_long_wait(cycles, window_s), mpi_s, 0.0), minlength=len(thread))
+    total_s = spent_s.sum(axis=1)
+    job_s = total_s.max(initial=0.0)
+    wait_frac = (long_s + job_s - total_s) / job_s if job_s > 0 else np.zeros(len(thread))
+    rank = np.zeros(len(thread), np.int64)
+    rank[row] = cycles["rank"]
+    return ThreadWaits(thread, rank, wait_frac, spent_s, busy_s)
+
+
+def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
+    """Whether each row is of a kind that mostly waits, longer than a shutter, and seldom ended in one."""
+    _, kind = np.unique(kind_keys(cycles), return_inverse=True)
+    is_solo = cycles["phase"] == PHASES.index("solo")
+    n, n_solo, mpi_ns, comp_ns = (
+        np.bincount(kind, values.astype(float))
+        for values in (cycles["n"], cycles["n"] * is_solo, cycles["mpi_ns"], cycles["comp_ns"])
+    )
+    length_s = (mpi_ns + comp_ns) * 1e-9 / np.maximum(n, 1)
+    longest_s = window_s if window_s > 0 else np.inf
+    is_long: NDArray[np.bool_] = (mpi_ns > comp_ns) & (length_s > longest_s) & (n_solo < MIN_SEEN)
+    return is_long[kind]
+
+
+@dataclass(frozen=True)
+class RankSlowdowns:
+    """Slowdown of each thread in the co-run phase; `slowdowns` may lack threads that `waits` has."""
+
+    waits: ThreadWaits
+    slowdowns: ThreadSlowdowns
+
+    @property
+    def critical_ranks(self) -> NDArray[np.int64]:
+        """Ranks with a critical thread: their time is the job's."""
+        # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
+        return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
+
+    @property
+    def ranks_wait_alike(self) -> bool:
+        """Whether all ranks with a co-runner wait about as long, so that they may be measured together."""
+        waits = self.waits
+        best = {int(rank): 1.0 for rank in waits.rank[waits.had_co_runner]}
+        for rank, wait in zip(
+            waits.rank[waits.had_co_runner], waits.wait_frac[waits.had_co_runner], strict=True
+        ):
+            best[int(rank)] = min(best[int(rank)], float(wait))
+        return not best or max(best.values()) - min(best.values()) <= MAX_WAIT_SPREAD
+
+    def min_solo_s(self, alone_s_of_rank: Mapping[int, float]) -> tuple[float, float, float]:
+        """Least time that the job needs without co-runners, s: the most work of a rank that is not critical.
+
+        Work is the time outside MPI, divided by the rank's slowdown while it had a co-runner. Co-run time
+        without a measured slowdown counts as no work.
+
+        Result: the time at the value, at the lower and at the upper end of the slowdown.
+        """
+        waits, slowdowns = self.waits, self.slowdowns
+        corun_s = waits.busy_s[:, PHASES.index("corun")]
+        slowdown = np.stack(
+            [self._of_all_threads(values) for values in (slowdowns.value, slowdowns.low, slowdowns.high)]
+        )
+        speed = np.nan_to_num(1 / slowdown)
+        most_s = np.array([alone_s_of_rank.get(int(rank), 0.0) for rank in waits.rank])
+        busy_alone_s = np.minimum(waits.busy_s[:, PHASES.index("alone")], most_s)
+        work_s = busy_alone_s + waits.busy_s[:, PHASES.index("solo")] + corun_s * speed
+        work_s[:, np.isin(waits.rank, self.critical_ranks)] = 0.0
+        if not work_s.size:
+            return 0.0, 0.0, 0.0
+        value, low, high = work_s[:, int(np.argmax(work_s[0]))]
+        return float(value), float(low), float(high)
+
+    def critical_cycles(self, cycles: Table, window_s: float) -> Table:
+        """The cycles of critical threads, without long waits if these are for threads without co-runners."""
+        rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
+        return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
+
+    def with_rank_slowdowns(self, ranks: Table) -> Table:
+        """Table "ranks" with waits and slowdowns of ranks filled in; NaN for what is not known."""
+        result = ranks.copy()
+        columns = {
+            "wait_frac": self.waits.wait_frac,
+            "slowdown": self._of_all_threads(self.slowdowns.value),
+            "slowdown_low": self._of_all_threads(self.slowdowns.low),
+            "slowdown_high": self._of_all_threads(self.slowdowns.high),
+        }
+        result["counts"] = np.isin(ranks["rank"], self.critical_ranks)
+        # The thread that waits least stands for its rank.
+        order = np.lexsort((self.waits.wait_frac, self.waits.rank))
+        rank, first = np.unique(self.waits.rank[order], return_index=True)
+        place = np.searchsorted(rank, ranks["rank"]).clip(max=max(len(rank) - 1, 0))
+        for name, values in columns.items():
+            result[name] = np.nan
+            if len(rank):
+                result[name] = np.where(rank[place] == ranks["rank"], values[order][first][place], np.nan)
+        return frozen(result)
+
+    def _of_all_threads(self, values: Floats) -> Floats:
+        """A column of `slowdowns` for every thread; NaN for a thread without slowdown."""
+        result = np.full(len(self.waits.thread), np.nan)
+        result[np.searchsorted(self.waits.thread, self.slowdowns.thread)] = values
+        return result
+
+
+def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
+    """Waits and slowdowns of the threads of a job, from its tables "cycles" and "shutters"."""
+    cycles = burst_cycles(tables["cycles"])
+    n_windows, window_s = valid_windows(tables["shutters"])
+    short = cycles[~is_long_wait(cycles, window_s)]
+    return RankSlowdowns(
+        thread_waits(cycles, window_s), by_thread(short, n_windows=n_windows, window_s=window_s)
+    )
 
 
 @dataclass(frozen=True)
@@ -283,7 +458,7 @@ def interference(
     rng : numpy.random.Generator or callable
         For the bootstrap, or what makes one if it is needed; seed it to get the same interval again.
     slowdowns : RankSlowdowns, optional
-        Those of the ranks (`critical_ranks.rank_slowdowns`), if they are known already.
+        Those of the ranks (`rank_slowdowns`), if they are known already.
     """
     names = ("ranks", "nodes", "cycles", "shutters", "counts")
     tables = {name: tables[name] if name in tables else table(name) for name in names}
@@ -309,7 +484,7 @@ def interference(
     if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
         reason = "its nodes could not agree on shutters, as always with LD_PRELOAD alone"
         return dataclasses.replace(found, reason=reason)
-    slowdowns = slowdowns or critical_ranks.rank_slowdowns(tables)
+    slowdowns = slowdowns or rank_slowdowns(tables)
     corun = corun_slowdown(
         meter, of_critical_ranks(tables, slowdowns), slowdowns, rng() if callable(rng) else rng
     )

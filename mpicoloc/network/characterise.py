@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core import progress
+from mpicoloc.core.network import (
+    Hosts,
+    Placement,
+    Rounds,
+    TimedCalls,
+    TimedMessages,
+    Topology,
+    Traffic,
+    TrafficSum,
+)
 from mpicoloc.core.profile import Estimate, Job, NetworkLevel, Profile
-from mpicoloc.core.topology import Hosts, Placement, Topology
-from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
 from mpicoloc.errors import UsageError
 from mpicoloc.network import routing as network_routing, utilisation
 from mpicoloc.network.routing import LinkLoads

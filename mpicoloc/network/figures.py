@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation

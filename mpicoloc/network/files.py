@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc import config
+from mpicoloc.core.network import Topology, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.topology import Topology, is_notation, shown, slimmed
-from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
 from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace

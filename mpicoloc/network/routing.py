@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.topology import Hosts, Topology, child_node, parent_node
+from mpicoloc.core.network import Hosts, Topology, child_node, parent_node
 from mpicoloc.errors import DataError, UsageError
 
 Paths = NDArray[np.int64]

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.markup import escape
 
-from mpicoloc.core import topology
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
@@ -157,7 +157,7 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]
         ends = [
-            topology.node_name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))
+            network.node_name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))
         ]
         return " to ".join(ends if link.way == "up" else ends[::-1])
 

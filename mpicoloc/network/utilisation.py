@@ -13,10 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicoloc.core.network import (
+    Exchange,
+    Floats,
+    Hosts,
+    Placement,
+    Rounds,
+    TimedCalls,
+    TimedMessages,
+    Topology,
+    TrafficSum,
+    check_placement,
+    climb,
+    subtree,
+)
 from mpicoloc.core.profile import Estimate, NetworkLevel
 from mpicoloc.core.progress import steps
-from mpicoloc.core.topology import Hosts, Placement, Topology, check_placement, climb, subtree
-from mpicoloc.core.traffic import Exchange, Floats, Rounds, TimedCalls, TimedMessages, TrafficSum
 from mpicoloc.errors import DataError
 from mpicoloc.network import routing
 from mpicoloc.network.routing import LinkLoads, Route

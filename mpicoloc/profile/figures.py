@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.bubble import shutters as bubbled_shutters
+from mpicoloc.core.network import Placement, Topology
 from mpicoloc.core.profile import VERDICTS, Profile, text
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core import topology
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology, link_ends
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import native
@@ -452,7 +451,7 @@ class _Wires:
     def ends(self) -> tuple[Ints32, Ints32, Ints32]:
         begin, end, levels = [], [], []
         for level in range(self.tree.height):
-            lower, upper = topology.link_ends(self.tree, level)
+            lower, upper = link_ends(self.tree, level)
             lower, upper = lower + self.first_node[level], upper + self.first_node[level + 1]
             begin += [lower, upper]
             end += [upper, lower]
@@ -504,7 +503,7 @@ def _routes(wires: _Wires, alive: list[NDArray[np.bool_]]) -> tuple[Ints32, list
                 wires, level, (alive[level], reaches[level], arrives), (rows, sets, divisors)
             )
     for host in range(tree.n_hosts):
-        switches = topology.link_ends(tree, 0)[1][wires.up_links(0)[host][alive[0][wires.up_links(0)[host]]]]
+        switches = link_ends(tree, 0)[1][wires.up_links(0)[host][alive[0][wires.up_links(0)[host]]]]
         lost = np.flatnonzero(~arrives[switches].all(axis=0)) if len(switches) else np.array([host])
         lost = lost[lost != host] if len(switches) else lost
         if len(lost):
@@ -521,7 +520,7 @@ def _reaching_down(wires: _Wires, alive: list[NDArray[np.bool_]]) -> list[NDArra
     hosts = np.arange(tree.n_hosts)
     for level in range(1, tree.height + 1):
         links = wires.down_links(level)
-        child = topology.link_ends(tree, level - 1)[0][links]
+        child = link_ends(tree, level - 1)[0][links]
         reaches.append(wires.is_below(level) & alive[level - 1][links] & reaches[level - 1][child, hosts])
     return reaches
 
@@ -535,7 +534,7 @@ def _up_routes(
     """Fill in the routes up of a level's switches. Returns whether each switch of it arrives at each host."""
     (alive, reaches, above_arrives), (rows, sets, divisors) = known, routes
     links = wires.up_links(level)
-    parents = topology.link_ends(wires.tree, level)[1]
+    parents = link_ends(wires.tree, level)[1]
     arrives = reaches.copy()
     for switch, own in enumerate(links):
         leads = alive[own][:, None] & above_arrives[parents[own]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.cli import numbers
-from mpicoloc.core.topology import Placement, slimmed
+from mpicoloc.core.network import Placement, slimmed
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from mpicoloc.core.network import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import job_traffic

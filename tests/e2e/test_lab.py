@@ -17,7 +17,7 @@ import processes
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.topology import Placement, node_name, parse_xgft
+from mpicoloc.core.network import Placement, node_name, parse_xgft
 from mpicoloc.lab import actions, agent, control
 from mpicoloc.network import routing, utilisation
 from mpicoloc.network.traffic import job_traffic

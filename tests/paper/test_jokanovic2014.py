@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpicoloc.core.topology import Placement, parse_xgft, slimmed
-from mpicoloc.core.traffic import TimedMessages
+from mpicoloc.core.network import Placement, TimedMessages, parse_xgft, slimmed
 from mpicoloc.network import utilisation
 from mpicoloc.network.topology import placements
 

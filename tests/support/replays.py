@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import native, network
 from mpicoloc.replay.qos.policy import Demands

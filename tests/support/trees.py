@@ -2,7 +2,7 @@
 
 from hypothesis import settings, strategies as st
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

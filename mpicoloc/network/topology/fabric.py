@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.topology import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products, shown
+from mpicoloc.core.network import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products, shown
 from mpicoloc.errors import DataError, UsageError
 
 Port = tuple[str, float | None]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from mpicoloc.core.topology import shown
+from mpicoloc.core.network import shown
 from mpicoloc.errors import DataError
 
 # Why no library: python-hostlist has another licence; ClusterShell reads the site's configuration, and has no

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpicoloc.core.topology import Hosts, Placement, Topology, shown
+from mpicoloc.core.network import Hosts, Placement, Topology, shown
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mpicoloc.core.topology import (
+from mpicoloc.core.network import (
     EXAMPLE,
     Topology,
     is_notation,

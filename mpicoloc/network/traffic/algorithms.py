@@ -588,7 +588,7 @@ def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 @algorithm
 def alltoall_pairs(call: Collective, v: Array, p: int) -> Rounds:
-    """A message of each rank's part to each other; `mpicoloc.core.traffic.Exchange` is the lazy form."""
+    """A message of each rank's part to each other; `mpicoloc.core.network.Exchange` is the lazy form."""
     for step in range(1, p):
         yield v, (v + step) % p, call.parts
 

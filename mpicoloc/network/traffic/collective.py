@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mpicoloc.core.network import Traffic, total
 from mpicoloc.core.profile import Array
-from mpicoloc.core.traffic import Traffic, total
 
 DENSE_PAIRS_MAX = 4096
 """Ranks up to which messages between all pairs are kept pair by pair; above, all are taken as equal."""

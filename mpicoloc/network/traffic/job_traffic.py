@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.profile import N_SIZE_CLASSES, Array, Profile, Table, text
-from mpicoloc.core.traffic import (
+from mpicoloc.core.network import (
     Exchange,
     Floats,
     Rounds,
@@ -22,6 +21,7 @@ from mpicoloc.core.traffic import (
     TrafficSum,
     total,
 )
+from mpicoloc.core.profile import N_SIZE_CLASSES, Array, Profile, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import collective, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library

@@ -8,7 +8,7 @@ import pytest
 from subnet import NEEDED
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.topology import node_name, parse_xgft
+from mpicoloc.core.network import node_name, parse_xgft
 from mpicoloc.network import files, routing
 from mpicoloc.network.topology import readers
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
 from mpicoloc.batch.links import SharedLinks
-from mpicoloc.core.topology import parse_xgft
+from mpicoloc.core.network import parse_xgft
 from mpicoloc.errors import DataError, UsageError
 
 

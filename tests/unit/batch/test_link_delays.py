@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch.links import LinkRows, job_delays
-from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.network import Placement, Topology
 from mpicoloc.network import utilisation
 from mpicoloc.network.routing import LinkLoads
 

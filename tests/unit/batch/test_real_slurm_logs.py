@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
-from mpicoloc.core.topology import parse_xgft
+from mpicoloc.core.network import parse_xgft
 
 HERE = Path(__file__).resolve().parent
 SACCT = HERE.parents[2] / "examples" / "batch" / "lab.sacct"

@@ -9,7 +9,7 @@ from mpicoloc.batch.job_log import JobLog, workload
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
 from mpicoloc.batch.sharing_rules import Joining
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 FOUR_NODES = of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4))
 BLIND, MODEL = Joining(is_blind=True), Joining(is_blind=False)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from mpicoloc.bubble import propagation
 from mpicoloc.bubble.propagation_runs import replayed_profile, replayed_uneven
 from mpicoloc.core.bubbles import POLICIES, PropagationMatrix, SensitivityCurve
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import PlacedJob

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from replays import tree
 
-from mpicoloc.core import topology
+from mpicoloc.core.network import node_name, parse_xgft
 from mpicoloc.errors import DataError
 from mpicoloc.network import files, routing
 from mpicoloc.network.topology import readers
 from mpicoloc.replay.network import with_next_nodes
 
-TOPOLOGY = topology.parse_xgft("XGFT(2;4,2;1,2)", 1e9)
+TOPOLOGY = parse_xgft("XGFT(2;4,2;1,2)", 1e9)
 DISCOVERED = readers.ibnetdiscover_text(TOPOLOGY)
 FABRIC = readers.read(DISCOVERED, "net", 1e9)
 
@@ -22,7 +22,7 @@ def dumped(mark=":"):
     lines = []
     for level in (1, 2):
         for switch in range(TOPOLOGY.n_nodes(level)):
-            name = topology.node_name(level, switch)
+            name = node_name(level, switch)
             lines.append(
                 f"Unicast lids [0x0-0xc] of switch Lid {20 + switch} guid 0x0000000000200000 ({name}):"
             )

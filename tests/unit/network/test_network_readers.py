@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, strategies as st
 from trees import QUICK
 
-from mpicoloc.core import topology
-from mpicoloc.core.topology import Topology
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
@@ -137,7 +137,7 @@ def test_what_a_real_fabric_has_besides():
 
 
 def test_parallel_links_are_one_that_carries_their_sum():
-    text = readers.ibnetdiscover_text(topology.parse_xgft("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
+    text = readers.ibnetdiscover_text(network.parse_xgft("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
     records = text.split("\n\n")
     text = (
         "\n\n".join(records[:-1])

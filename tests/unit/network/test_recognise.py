@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from trees import QUICK, topologies
 
-from mpicoloc.core.topology import link_ends, node_name, parse_xgft
+from mpicoloc.core.network import link_ends, node_name, parse_xgft
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import Graph, recognise

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from trees import QUICK, topologies
 
-from mpicoloc.core.topology import (
+from mpicoloc.core.network import (
     Placement,
     Topology,
     check_placement,

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 from trees import QUICK, topologies
 
+from mpicoloc.core.network import Exchange, Placement, Traffic, TrafficSum, check_placement, parse_xgft
 from mpicoloc.core.profile import NetworkLevel
-from mpicoloc.core.topology import Placement, check_placement, parse_xgft
-from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing, utilisation
 from mpicoloc.network.topology import placements

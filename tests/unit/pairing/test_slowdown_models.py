@@ -9,9 +9,9 @@ import pytest
 
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
+from mpicoloc.core.network import Topology
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures, MeasuredTable, PairSlowdowns, pair_slowdowns
-from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import ReplayedJobs

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mpicoloc.core.network import Topology
 from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
-from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import ReplayedJobs

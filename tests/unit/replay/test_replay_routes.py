@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from replays import BPS, PACKET, PLAIN, flow, job, op, program, tree
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
 from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, up_link, with_tables
