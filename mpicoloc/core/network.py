@@ -342,7 +342,7 @@ class Topology:
                 )
 
     def __str__(self) -> str:
-        """The notation, which `mpicoloc.core.network.parse` reads."""
+        """The notation, which `parse_xgft` reads."""
         return f"XGFT({self.height};{','.join(map(str, self.m))};{','.join(map(str, self.w))})"
 
     @property

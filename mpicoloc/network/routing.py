@@ -1,4 +1,4 @@
-"""Routes through an XGFT, each of which is one number, its path (see `xgft`), and the loads of links."""
+"""Routes through an XGFT, each of which is one number, its path (`core.network`), and the loads of links."""
 
 from __future__ import annotations
 

@@ -394,7 +394,7 @@ def shared_links(jobs: Sequence[LinkLoads]) -> Sharing:
 
 @dataclass(frozen=True)
 class CommonLink:
-    """A link that two jobs both load in one direction, and the bytes of each job; numbers as in `xgft`."""
+    """A link that two jobs both load in one direction, numbered as in `core.network`, and their bytes."""
 
     level: int
     link: int

@@ -297,7 +297,7 @@ MAX_ROUTES = 1 << 28
 """Most routes, switches times hosts, of a network; they take a GiB."""
 
 Link = tuple[int, int]
-"""Level and number of a link of a fat-tree (see `xgft`)."""
+"""Level and number of a link of a fat-tree (see `core.network`)."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,8 @@ def of_fabric(
 ) -> SimulatedNetwork:
     """The network of a fabric; each link of the topology becomes two, up and down.
 
-    Directed links are numbered level by level from the hosts: all up, in the order of `xgft`, then all down.
+    Directed links are numbered level by level from the hosts: all up, in the order of `core.network`, then
+    all down.
 
     Raises `UsageError` if the routing is unknown, or the latencies are not one per level. Raises `DataError`
     if the network is too large, a failed link does not exist, or a host cannot be reached any more.

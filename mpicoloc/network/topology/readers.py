@@ -198,7 +198,8 @@ def _labels(nodes: dict[str, _Node]) -> dict[str, str]:
 def ibnetdiscover_text(topology: Topology) -> str:
     """An XGFT in the form of ``ibnetdiscover``'s output, which ``ibsim`` takes for its fabric.
 
-    Names are those of `xgft.name`, ports those of `xgft` plus 1. Speeds are left to ``ibsim``.
+    Names are those of `core.network.node_name`, ports those of `core.network` plus 1. Speeds are left to
+    ``ibsim``.
     """
     rows: list[list[list[str]]] = [
         [[] for _ in range(topology.n_nodes(level))] for level in range(topology.height + 1)

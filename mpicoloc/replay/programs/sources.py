@@ -33,7 +33,7 @@ class Choices:
     cpu_speed : float
         Its processors' speed, in those of the recorded run.
     algorithms : tuple of (str, str)
-        Collectives, and their algorithms that the library would not choose, see `collectives.algorithms`.
+        Collectives, and their algorithms that the library would not choose, see `builder.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
