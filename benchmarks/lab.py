@@ -30,10 +30,10 @@ import numpy as np
 import programs
 from tables import print_table
 
-from mpicoloc.core.topology import Placement
+from mpicoloc.core import network
+from mpicoloc.core.network import Placement
 from mpicoloc.lab import control
 from mpicoloc.network import utilisation
-from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.profile import hdf5
 
@@ -88,7 +88,7 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder, self.name = args, folder, f"bench-{os.getpid()}"
-        self.tree = xgft.parse(args.topology, 1.25e8)
+        self.tree = network.parse_xgft(args.topology, 1.25e8)
         launcher = programs.Launcher.find(args.mpirun, programs.processors(1), n_ranks=args.ranks)
         self.programs = {name: self.program(launcher, name) for name in ("empty", *args.programs.split(","))}
 

@@ -13,12 +13,12 @@ import time
 
 import numpy as np
 
-from mpicoloc.core.traffic import Traffic
+from mpicoloc.core.network import Traffic, parse_xgft, slimmed
 from mpicoloc.network import utilisation
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.network.topology import placements
 
 N_RANKS = 2048
-TREE = xgft.parse("XGFT(3;16,16,8;1,16,16)", 1.25e9)
+TREE = parse_xgft("XGFT(3;16,16,8;1,16,16)", 1.25e9)
 SETTINGS = {"F2": 8, "F4": 4, "F8": 2, "F16": 1, "RF": 1}
 
 
@@ -36,7 +36,7 @@ def main():
     started = time.process_time()
     for name, ranks_per_host in SETTINGS.items():
         for slimming in (1, 2, 4, 8, 16):
-            topology = xgft.slimmed(TREE, slimming)
+            topology = slimmed(TREE, slimming)
             placement = placements.by_name(name, topology, N_RANKS, np.random.default_rng(0), ranks_per_host)
             levels = utilisation.utilisation(topology, placement, traffic, 1.0)
             loads = utilisation.job_link_loads(topology, placement, traffic)

@@ -20,11 +20,10 @@ from pathlib import Path
 import numpy as np
 from tables import print_table
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics
 from mpicoloc.replay.native import Operation
-from mpicoloc.replay.network import equal_lanes
+from mpicoloc.replay.network import Hardware, equal_lanes, of_fabric
 from mpicoloc.replay.programs.builder import ProgramBuilder, shift_fields
 from mpicoloc.replay.simulate import Job, Settings, simulate
 
@@ -41,8 +40,8 @@ TWO_PHASES = ((65536, 100, 0), (65536, 63, 1))
 
 
 def network(m, w):
-    hardware = fabrics.Hardware(lanes=equal_lanes(N_LANES, 65536))
-    return fabrics.of_fabric(Fabric(Topology(m, w, (BPS,) * len(m))), "random", hardware)
+    hardware = Hardware(lanes=equal_lanes(N_LANES, 65536))
+    return of_fabric(Fabric(Topology(m, w, (BPS,) * len(m))), "random", hardware)
 
 
 def exchange(phases):

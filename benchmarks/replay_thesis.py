@@ -20,12 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics, native
 from mpicoloc.replay.experiment import PlacedJob
 from mpicoloc.replay.native import Operation
-from mpicoloc.replay.network import Lanes, equal_lanes
+from mpicoloc.replay.network import Hardware, Lanes, crossbar, equal_lanes, native, of_fabric
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, of_each, shared
 from mpicoloc.replay.simulate import Settings, simulate
@@ -169,17 +168,17 @@ def lanes_of(case):
 
 def run(case):
     """End of each job's first run, s."""
-    hardware = fabrics.Hardware(lanes=lanes_of(case))
+    hardware = Hardware(lanes=lanes_of(case))
     jobs = [
         PlacedJob(PROGRAMS[name](n), hosts_of(case, i), lane)
         for i, ((name, n), lane) in enumerate(zip(case.jobs, case.lanes, strict=True))
     ]
     if case.is_base:
-        network = fabrics.crossbar(N_RANKS, BPS, hardware)
+        network = crossbar(N_RANKS, BPS, hardware)
         jobs = [PlacedJob(job.programs, np.arange(N_RANKS)) for job in jobs]
     else:
         tree = Topology(case.m, (1, case.w, case.w), (BPS,) * 3)
-        network = fabrics.of_fabric(Fabric(tree), "random", hardware)
+        network = of_fabric(Fabric(tree), "random", hardware)
     settings = Settings(
         mtu_bytes=MTU_BYTES, eager_bytes=16384 // SCALE, mpi_latency_s=1e-6 / SCALE, seed=case.seed
     )

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 from tables import print_table
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.network import Lanes
+from mpicoloc.replay.network import Hardware, Lanes, native, of_fabric
 from mpicoloc.replay.simulate import Job, Settings, simulate
 
 BOOKSIM = Path(__file__).resolve().parent.parent / "tests/unit/replay/data/booksim.csv"
@@ -42,14 +41,14 @@ def network(n_levels, packet_flits, **switch):
     """
     tree = Topology((4,) * n_levels, (1,) + (4,) * (n_levels - 1), (FLIT_BYTES / CYCLE_PS * 1e12,) * n_levels)
     output = (packet_flits * FLIT_BYTES,) * N_LANES
-    hardware = fabrics.Hardware(
+    hardware = Hardware(
         cable_latency_s=CYCLE_PS * 1e-12,
         switch_latency_s=2 * CYCLE_PS * 1e-12,
         flit_bytes=FLIT_BYTES,
         lanes=Lanes((BUFFER_FLITS * FLIT_BYTES,) * N_LANES, output, tuple(range(N_LANES))),
         **switch,
     )
-    return fabrics.of_fabric(Fabric(tree), "random", hardware)
+    return of_fabric(Fabric(tree), "random", hardware)
 
 
 def destinations(rng, src, n_hosts, n):

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
-from mpicoloc.core.tables import PHASES, table
+from mpicoloc.core.profile import PHASES, Estimate, Interference, Job, MpiSummary, Profile, table
 from mpicoloc.profile import hdf5
 
 CAPACITY = 1.0

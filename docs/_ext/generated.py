@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 
 from mpicoloc import config, errors
-from mpicoloc.cli import helping
-from mpicoloc.cli import main as cli
-from mpicoloc.core import profile, tables
+from mpicoloc.cli import helping, main as cli
+from mpicoloc.core import profile
 from mpicoloc.pairing import features
 
 FOLDER = Path(__file__).resolve().parent.parent / "reference" / "generated"
@@ -159,9 +158,9 @@ def profile_page():
         about = re.sub(r"(?m)^ +", "", about)
         parts += [f"### {name}\n", about, "", *([note, ""] if note else []), facts_table(kind)]
     parts += ["## Tables\n", TABLES_INTRO]
-    for name, columns in tables.COLUMNS.items():
+    for name, columns in profile.COLUMNS.items():
         rows = [(code(c.name), code(c.type), "" if c.unit == "1" else c.unit, c.meaning) for c in columns]
-        about = tables.ROWS[name]
+        about = profile.ROWS[name]
         parts += [
             f"### /{name}\n",
             f"{about[0].upper()}{about[1:]}.\n",

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.view import FREE, Allocation, Nodes, Uses
-from mpicoloc.core.arrays import Bools, Ints
+from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.errors import UsageError
 
 

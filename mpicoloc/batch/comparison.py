@@ -16,7 +16,7 @@ from mpicoloc.batch.metrics import SharingCosts
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining, Service
 from mpicoloc.batch.view import Allocation, Order
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
 

@@ -15,11 +15,16 @@ from mpicoloc import messages
 from mpicoloc.batch.comparison import Case
 from mpicoloc.batch.job_log import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
-from mpicoloc.core.arrays import Floats, Ints
-from mpicoloc.core.features import JobFeatures, program_name
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Floats, Ints, Profile
 from mpicoloc.core.row_file import number_of, table_rows
-from mpicoloc.core.slowdown import PairSlowdowns, SlowdownModel, measured_programs, pair_slowdowns
+from mpicoloc.core.slowdown import (
+    JobFeatures,
+    PairSlowdowns,
+    SlowdownModel,
+    measured_programs,
+    pair_slowdowns,
+    program_name,
+)
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles
@@ -130,7 +135,7 @@ def of_programs(
     """Utilisation of each level by programs.
 
     Shapes: result (n_programs, height). Result: of programs that are not in the table 0: they send nothing
-    that is known. What is above 1 counts as 1, as in `network.sharing`. Raises `DataError` if none of the
+    that is known. What is above 1 counts as 1, as in `network.utilisation`. Raises `DataError` if none of the
     programs is there, or a number is negative, or a program uses a level that the machine lacks.
     """
     if not table.keys() & set(names):

@@ -17,7 +17,7 @@ from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, View
 from mpicoloc.core import progress
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 
 _ADVANCE_JOBS = 1000
 """Jobs between two reports of progress."""

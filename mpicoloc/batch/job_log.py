@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 
 ESTIMATES = ("user", "perfect")

@@ -11,8 +11,8 @@ import numpy as np
 
 from mpicoloc.batch.engine import Simulation
 from mpicoloc.batch.machine import Machine
-from mpicoloc.core.arrays import Floats, Ints
-from mpicoloc.network import sharing
+from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.network.utilisation import MAX_ITERATIONS, TOLERANCE, crowding
 
 
 def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], list[int]]]:
@@ -90,7 +90,7 @@ class LinkRows:
     """Who uses which links: rows of one job above one switch or subtree, those of a subtree together.
 
     A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
-    row for each job above each switch serves where `sharing.mutual_slowdown` needs the load of each link.
+    row for each job above each switch serves where `mutual_slowdown` needs the load of each link.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ class LinkRows:
     n_hosts: Floats
 
 
-def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = sharing.TOLERANCE) -> Floats:
+def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = TOLERANCE) -> Floats:
     """Time that other jobs on its links cost each job, s for each second of its work.
 
     Shapes: `alone` (n_jobs,), `pace` (n_jobs,), result (n_jobs,). Result: not below 0.
 
-    `sharing.mutual_slowdown` is this plus 1 for jobs with a pace of 1. A job that is slower for other reasons
+    `mutual_slowdown` is this plus 1 for jobs with a pace of 1. A job that is slower for other reasons
     sends for a smaller part of its time.
     """
     first, second, starts = _pairs(rows.n_users)
@@ -125,9 +125,9 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = s
     by_job = rows.job.argsort(kind="stable")
     first_of_job = rows.job[by_job].searchsorted(np.arange(len(alone)))
     found, sending = np.zeros(len(alone)), np.array([rows.busy / pace[rows.job]] * 2)
-    for _ in range(sharing.MAX_ITERATIONS):
-        crowding = sharing.crowding(sending.take(second, axis=1) * share)
-        longer = rows.busy * (1.0 + np.add.reduceat(crowding, starts, axis=1))
+    for _ in range(MAX_ITERATIONS):
+        crowded = crowding(sending.take(second, axis=1) * share)
+        longer = rows.busy * (1.0 + np.add.reduceat(crowded, starts, axis=1))
         before = found
         found = np.maximum(np.maximum.reduceat(np.maximum(*longer)[by_job], first_of_job) - alone, 0.0)
         if np.abs(found - before).max() < tolerance:

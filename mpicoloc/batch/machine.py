@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Ints
-from mpicoloc.core.topology import Topology
-from mpicoloc.network.topology import xgft
+from mpicoloc.core.network import Topology, subtree
+from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.network.topology.fabric import Fabric
 
 MARENOSTRUM = "MareNostrum"
@@ -95,7 +94,7 @@ def of_hosts(topology: Topology, hosts: Ints, name: str | None = None) -> Machin
     """The machine of some hosts of a tree, in ascending order."""
     levels = []
     for level in range(1, topology.height + 1):
-        _, dense = np.unique(xgft.subtree(topology, level, hosts), return_inverse=True)
+        _, dense = np.unique(subtree(topology, level, hosts), return_inverse=True)
         levels.append(dense.astype(np.int64))
     return Machine(name or str(topology), np.asarray(hosts, np.int64), tuple(levels))
 

@@ -10,7 +10,7 @@ from mpicoloc.batch.engine import Schedule
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.links import SharedLinks
 from mpicoloc.batch.machine import Machine
-from mpicoloc.core.arrays import Bools, Floats
+from mpicoloc.core.profile import Bools, Floats
 
 LEAST_RUN_S = 10.0
 """Run time below which a wait counts no more than beside this one, in bounded slowdowns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpicoloc.batch.view import Order, View
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.errors import UsageError
 
 MAX_AGE_S = 7 * 86400.0

@@ -15,8 +15,8 @@ from mpicoloc.batch.comparison import Centre, SharedRun
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.sharing_figures import PolicyFigures
-from mpicoloc.core.arrays import Floats
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import Floats
+from mpicoloc.errors import printable
 from mpicoloc.show.templates import template
 
 N_DRAWN = 3000

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.batch import job_log
-from mpicoloc.batch import machine as machines
+from mpicoloc.batch import job_log, machine as machines
 from mpicoloc.batch.engine import Observer, Schedule, Simulation
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, Uses, View
-from mpicoloc.core.arrays import Bools, Ints
+from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand

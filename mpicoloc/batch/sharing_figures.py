@@ -12,9 +12,8 @@ import numpy as np
 from mpicoloc.batch import metrics
 from mpicoloc.batch.comparison import Centre, SharedRun
 from mpicoloc.bill.price import Tariff
-from mpicoloc.core.arrays import Floats
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.units import seconds
 
 _CONFIDENCE_FRAC = 0.95

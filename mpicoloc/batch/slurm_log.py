@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from mpicoloc.batch.job_log import NO_JOB, JobLog
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 

@@ -17,12 +17,12 @@ from mpicoloc.batch import (
     engine,
     job_log,
     log_files,
+    machine as machines,
     order,
     page,
     partitions,
     sharing_figures,
 )
-from mpicoloc.batch import machine as machines
 from mpicoloc.batch.comparison import Case, Centre, SharedRun
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
@@ -31,8 +31,7 @@ from mpicoloc.batch.sharing_figures import PolicyFigures
 from mpicoloc.bill.price import Tariff, tariff
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network import files
-from mpicoloc.network import flags as fabric
+from mpicoloc.network import files, flags as fabric
 from mpicoloc.show import outputs
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")

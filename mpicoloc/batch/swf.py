@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpicoloc.batch.job_log import NO_JOB, JobLog
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.errors import DataError
 
 N_FIELDS = 18

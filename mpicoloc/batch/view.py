@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mpicoloc.batch.machine import Machine
-from mpicoloc.core.arrays import Bools, Ints
+from mpicoloc.core.profile import Bools, Ints
 
 
 class Columns:

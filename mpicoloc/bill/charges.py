@@ -18,11 +18,10 @@ from mpicoloc.bill.db import claims, transactions
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp, is_given_back, turn_claims
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.core import units
+from mpicoloc.core.batch_system import StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.progress import steps
-from mpicoloc.core.step_record import StepRecord, step_record_of
-from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, MpicolocError, Refused
+from mpicoloc.errors import DataError, MpicolocError, Refused, printable
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import Snapshot
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicoloc.bill import pricings
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Price
+from mpicoloc.core.profile import Estimate, Price
 from mpicoloc.errors import DataError, UsageError
 
 N_PROPAGATION_STEPS = 256

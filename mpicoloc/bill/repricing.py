@@ -11,11 +11,9 @@ from mpicoloc import config
 from mpicoloc.bill import pricings
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.cli import numbers
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import Job, Profile
-from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, MpicolocError, UsageError
+from mpicoloc.core.profile import Estimate, Job, Profile
+from mpicoloc.errors import DataError, MpicolocError, UsageError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.show import table

@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import config
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from mpicoloc.profile import signature
@@ -48,7 +48,6 @@ def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFi
 
 def run(args: argparse.Namespace) -> int:
     """Print the answer; 1 when it is no."""
-    from mpicoloc.core.tables import printable
     from mpicoloc.profile import signature
 
     key = key_of(args)

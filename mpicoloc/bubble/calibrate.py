@@ -16,7 +16,7 @@ from mpicoloc.bubble.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog, take_turns
 from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, curve, paces, rising, slowdowns
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, Floats, SensitivityCurve
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5, machine
 

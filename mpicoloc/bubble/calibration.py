@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, Floats, SensitivityCurve, check_level, pressure_score
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 
 SLOPE = 1e-9

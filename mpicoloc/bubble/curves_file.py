@@ -26,7 +26,7 @@ from mpicoloc.core.bubbles import (
     check_level,
     pressure_score,
 )
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.row_file import number_of, table_rows
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats
 from mpicoloc.core.bubbles import MAX_LEVEL, METHOD, ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine, machine_from_values
-from mpicoloc.core.slowdown import PairSlowdowns, alone
+from mpicoloc.core.profile import Estimate, Floats
+from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, alone, machine_from_values
 from mpicoloc.errors import DataError, UsageError
 
 Array = np.ndarray[Any, Any]

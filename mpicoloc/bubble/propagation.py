@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.bubbles import MAX_LEVEL, POLICIES, PropagationMatrix
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 
 POLICY_NUMBERS = {name: i for i, name in enumerate(POLICIES)}

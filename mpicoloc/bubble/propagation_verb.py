@@ -99,8 +99,7 @@ def fill_matrix(
     rng: np.random.Generator,
 ) -> int:
     """Fill the matrix, find the policy, print both, and put them into the files."""
-    from mpicoloc.bubble import curves_file, propagation
-    from mpicoloc.bubble import terminal as report
+    from mpicoloc.bubble import curves_file, propagation, terminal as report
     from mpicoloc.core.bubbles import LEVELS
 
     method = args.profiling or propagation.METHODS[0]
@@ -307,8 +306,7 @@ def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
 
 def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
     """The mpirun that was named, or that of the program's MPI."""
-    from mpicoloc.job import launcher as job_launcher
-    from mpicoloc.job import target
+    from mpicoloc.job import launcher as job_launcher, target
 
     if args.mpirun:
         chosen = job_launcher.given(args.mpirun)

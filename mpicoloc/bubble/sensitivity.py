@@ -25,8 +25,8 @@ from mpicoloc.bubble.hogs import Bubble, Hog, take_turns
 from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, slowdowns
 from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.number_lists import format_cpus
+from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 from mpicoloc.job import wrap
 from mpicoloc.measure.statistics import welch

@@ -15,16 +15,12 @@ from numpy.typing import NDArray
 
 from mpicoloc.bubble.calibration import score_of
 from mpicoloc.bubble.turns import slowdown_of
-from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import VERDICTS, Table, table, text
+from mpicoloc.core.profile import VERDICTS, Bools, Estimate, Floats, Profile, Table, table, text
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
-from mpicoloc.measure.count import MODEL_ERROR
-from mpicoloc.measure.count_paces import MAX_PACE, Paces, crowded, instants, paces
-from mpicoloc.measure.meter_choice import pass_ns
+from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces
+from mpicoloc.measure.estimate import pass_ns
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
 """How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""

@@ -10,8 +10,8 @@ from mpicoloc.bubble.propagation import PolicyChoice
 from mpicoloc.bubble.shutters import Bubbled
 from mpicoloc.core.bubbles import LEVELS, PropagationMatrix, SensitivityCurve
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, counted
+from mpicoloc.errors import printable
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.table import console
 

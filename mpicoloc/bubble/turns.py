@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats
 from mpicoloc.core.bubbles import SensitivityCurve
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Bools, Estimate, Floats
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 

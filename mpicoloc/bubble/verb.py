@@ -227,8 +227,7 @@ def _run(args: argparse.Namespace) -> int:
 def _sensitivity(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import curves_file, sensitivity
-    from mpicoloc.bubble import terminal as report
+    from mpicoloc.bubble import curves_file, sensitivity, terminal as report
 
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
@@ -265,8 +264,7 @@ def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> Setup:
 def _score(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from mpicoloc.bubble import calibrate, curves_file, sensitivity
-    from mpicoloc.bubble import terminal as report
+    from mpicoloc.bubble import calibrate, curves_file, sensitivity, terminal as report
 
     app = flags.application(args.app, "program", "mpicoloc bubble score [--] app [arguments]")
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
@@ -284,9 +282,8 @@ def _score(args: argparse.Namespace) -> int:
 
 def _collect(args: argparse.Namespace) -> int:
     from mpicoloc import messages
-    from mpicoloc.bubble import curves_file, shutters
-    from mpicoloc.bubble import terminal as report
-    from mpicoloc.core.features import program_name
+    from mpicoloc.bubble import curves_file, shutters, terminal as report
+    from mpicoloc.core.slowdown import program_name
     from mpicoloc.profile import profiles
 
     curves_file.check_update(args.curves)  # before minutes of measuring

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import frozen
+from mpicoloc.core.profile import Bools, Estimate, Floats, frozen
 from mpicoloc.errors import DataError
 
 MAX_LEVEL = 8.0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 
 T = TypeVar("T")
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,)}

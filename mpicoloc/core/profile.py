@@ -1,13 +1,415 @@
-"""The profile of one job: facts, interference, price and load on the network."""
+"""The profile of one job: facts with their intervals, and its tables, each column with unit and meaning."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import COLUMNS, Table, dtype, frozen, table
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from mpicoloc.errors import DataError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Array = NDArray[Any]
+
+
+Table = NDArray[np.void]
+
+# Numbers of csrc/common/mpicoloc.h, which this room cannot import; tests/unit/core/test_contract_numbers.py
+# compares them.
+PHASES = ("corun", "solo", "alone")
+"""Names of MC_PHASE_*, in the order of their numbers."""
+VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled")
+"""Names of MC_VERDICT_*, in the order of their numbers."""
+UNIT_SITE = 0xFFF
+"""Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+BEFORE_WINDOWS = tuple(f"before_{i}" for i in range(1, 9))
+"""Windows of equal length before a shutter, in which places are counted; they end MC_QUIET_NS before it."""
+COUNT_WINDOWS = (*BEFORE_WINDOWS, "during")
+"""All windows in which places are counted, in the order of mc_count_row.n."""
+N_SHUTTER_GROUPS = 16
+"""Groups that shutters are dealt into (MC_N_GROUPS)."""
+N_SIZE_CLASSES = 128
+"""All size classes are below it (MC_ONE_SIDED)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: name, numpy type, unit, meaning; the meaning says so where a cell may be NaN."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether cells may be NaN, which means not measured."""
+        return "NaN" in self.meaning
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """Columns from lines; one with ``before_*`` stands for all windows before a shutter."""
+    rows = (line.split(None, 3) for line in text.strip().splitlines())
+    return tuple(
+        Column(name.replace("before_*", when), type_, unit, meaning)
+        for name, type_, unit, meaning in rows
+        for when in (BEFORE_WINDOWS if "before_*" in name else ("",))
+    )
+
+
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "ranks": _columns("""
+        rank             i4   1      rank in the application's MPI_COMM_WORLD
+        i_node           i4   1      row of the node in /nodes
+        pid              i4   1      process id
+        n_cores          i4   1      processors this rank may run on
+        state            S12  1      running, finalized, aborted, exited or lost
+        init_s           f8   s      MPI_Init, from the first rank's MPI_Init on the same node
+        wall_s           f8   s      from MPI_Init to MPI_Finalize or the last sign of life
+        n_calls          u8   1      MPI calls made by the application
+        mpi_ns           u8   ns     time inside those calls, in part estimated by sampling
+        sampled_ns       u8   ns     the estimated part of it, of calls that were only counted
+        comp_ns          u8   ns     time outside them, pauses excluded, since MPI_Init
+        sent_bytes       u8   bytes  bytes given to sends and collectives
+        recv_bytes       u8   bytes  bytes taken from receives (as they came) and collectives
+        read_bytes       u8   bytes  bytes read from files by MPI-IO
+        written_bytes    u8   bytes  bytes written to files by MPI-IO
+        n_sent           u8   1      messages sent: point-to-point and one-sided
+        n_recv           u8   1      messages received: point-to-point and one-sided
+        n_pauses         u8   1      pauses of a thread of this rank by the gate
+        paused_ns        u8   ns     time the rank's first thread stood still in the gate
+        n_site_overflow  u8   1      calls counted in the call-site overflow row
+        n_cycle_overflow u8   1      cycles counted in the cycle overflow row
+        n_peer_overflow  u8   1      messages counted in the message overflow row
+        n_collective_overflow u8 1   collectives without a row: no room, or with ranks outside the job
+        n_request_overflow u8 1      requests that found no room and count as posted or not at all
+        n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
+        n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
+        n_events         u8   1      events offered to the trace
+        n_events_dropped u8   1      events overwritten in the ring, refused or not written
+        n_units          u8   1      units of work that the application marked
+        wait_frac        f8   1      part of the job's time in long waits, or after its end; NaN unknown
+        counts           u1   1      1: the others wait for this rank, so the job's slowdown is its own
+        slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
+        slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
+        slowdown_high    f8   1      upper end of it; NaN unknown
+        cpu_s            f8   s      processor time, all threads, from MPI_Init to MPI_Finalize; NaN unknown
+        minor_faults     f8   1      page faults without a disk, meanwhile; NaN unknown
+        major_faults     f8   1      page faults that read from a disk, meanwhile; NaN unknown
+        voluntary_switches f8 1      times its threads gave the processor away, meanwhile; NaN unknown
+        involuntary_switches f8 1    times it was taken from them, meanwhile; NaN unknown
+        migrations       f8   1      times they went to another processor, meanwhile; NaN unknown
+        run_delay_s      f8   s      time its threads were ready to run without a processor; NaN unknown
+        peak_rss_bytes   f8   bytes  most memory that the process had at once; NaN unknown
+    """),
+    "nodes": _columns("""
+        hostname         S64  1      name of the node
+        meter            S8   1      meter in use: none, ipc, burst or count
+        meter_reason     S256 1      why not a better meter
+        n_hits           u8   1      passes of places while they were counted, trials included
+        counting_s       f8   s      time that counting took the job's threads, all together
+        watched_s        f8   s      time the node agent watched the job
+        shared_s         f8   s      time with a co-runner, on any node of the job where they agree
+        n_pauses         u8   1      pauses of the job on this node for shutters of others
+        paused_s         f8   s      time in those pauses
+        n_refused        u8   1      shutters of others not obeyed because of the duty limit
+        shutter_duration_s f8 s      shutter duration as adapted at the end
+        shutter_period_s f8   s      shutter period as adapted at the end
+        n_taken          u8   1      shutters taken for this job
+        clock_offset_s   f8   s      its clock against that of the first coordinator; NaN one node
+        clock_bound_s    f8   s      one instant is this far apart on two nodes at most; NaN one node
+        cpu_model        S96  1      name of its processors; empty: not known
+        n_cpus           f8   1      its processors; NaN unknown
+        memory_bytes     f8   bytes  its memory; NaN unknown
+        cpus             S256 1      processors that the job's ranks may run on, as 0-3,8; empty: not known
+        bubble_reason    S256 1      why no bubble ran in its shutters; empty: none was wanted, or some ran
+    """),
+    "modules": _columns("""
+        path             S256 1      loaded object that call sites are relative to
+        build_id         S40  1      what the linker named it by, hexadecimal; empty: not known
+    """),
+    "call_sites": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        i_site           i4   1      number of the site in its lane; 0 is the overflow row
+        call             S40  1      MPI function
+        i_module         i4   1      row of the loaded object in /modules, -1 unknown
+        offset           u8   bytes  of the return address in that object
+        n                u8   1      calls
+        n_timed          u8   1      calls that were timed; fewer than n: the function is timed by sampling
+        sent_bytes       u8   bytes  bytes given to them
+        recv_bytes       u8   bytes  bytes taken from them
+        time_ns          u8   ns     time inside all n of them, estimated from those that were timed
+        max_ns           u8   ns     longest of the timed ones
+    """),
+    "peers": _columns("""
+        src              i4   1      rank that counted
+        dst              i4   1      its peer, -1 unknown or outside the job
+        size_class       i2   1      c > 0: 2^(c-1) <= bytes < 2^c; 0: empty
+        n                u8   1      messages that src sent to dst
+        bytes            u8   bytes  their bytes
+        n_recv           u8   1      messages that src received from dst
+        recv_bytes       u8   bytes  their bytes
+        n_put            u8   1      of n, what src put into dst, which dst does not count
+        put_bytes        u8   bytes  their bytes
+        n_got            u8   1      of n_recv, what src got from dst, which dst does not count
+        got_bytes        u8   bytes  their bytes
+    """),
+    "collectives": _columns("""
+        rank             i4   1      rank that counted: the group's first one, or all where parts differ
+        call             S40  1      MPI function
+        group            u8   1      group of ranks that it ran on, as in /groups
+        to_group         u8   1      the other one, if it was between two (each tells its own half); else 0
+        root             i4   1      rank in the group, or in the other one; -1 none
+        own_rank         i4   1      of the rank that counted, in the group
+        size_class       i2   1      of its bytes, as in /peers
+        item_bytes       u8   bytes  size of the datatype, as last seen
+        n                u8   1      calls
+        bytes            u8   bytes  of all calls: the buffer; or one rank's part; or all parts if they differ
+        own_bytes        u8   bytes  the own part where parts differ (allgatherv, reduce_scatter), else 0
+    """),
+    "parts": _columns("""
+        src              i4   1      rank that counted
+        dst              i4   1      rank that src gave parts of its own size to, in collectives; -1 unknown
+        n                u8   1      parts: of gatherv, scatterv, alltoallv, alltoallw and neighbours
+        bytes            u8   bytes  their bytes
+    """),
+    "groups": _columns("""
+        group            u8   1      name of a group of ranks
+        first            i4   1      its next members are first,
+        stride           i4   1      first + stride, first + 2 stride, ...
+        n                i4   1      so many
+    """),
+    "cycles": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        from_site        i4   1      i_site of the call before the burst; 4095: the cycle is a unit of work
+        to_site          i4   1      i_site of the call that ends the cycle
+        size_class       i2   1      of that call: half octaves of its bytes
+        phase            u1   1      0 co-run, 1 solo (valid shutter), 2 alone on the node
+        group            u1   1      group of shutters, for the interval
+        n                u8   1      cycles that ended in this phase
+        comp_ns          u8   ns     time in the burst, prorated at the edges of the phase
+        mpi_ns           u8   ns     time in the call, likewise
+        n_cut            u8   1      of them, those that a shutter of the job had cut
+        cut_ns           u8   ns     time outside shutters of cut cycles; solo: of those that ended
+        done_ns          u8   ns     solo: time of those that ended, from the begin of the pause on
+    """),
+    "regions": _columns("""
+        rank             i4   1      rank
+        lane             i2   1      thread of the rank
+        name             S48  1      the application's name for it
+        n                u8   1      times it was entered and left
+        time_ns          u8   ns     time in it, regions inside it included, pauses excluded
+        mpi_ns           u8   ns     of it inside MPI calls
+    """),
+    "counters": _columns("""
+        rank             i4   1      rank
+        event            S32  1      what was counted, by its name in Linux perf
+        value            f8   1      times in user code since MPI_Init, scaled up if by turns; NaN no turn
+        enabled_s        f8   s      processor time of the threads and children that it was counted for
+        running_s        f8   s      part of it in which it had one of the processor's counters
+        cpu_s            f8   s      processor time meanwhile of the process and children waited for
+    """),
+    "shutters": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        epoch            u8   ns     begin of the pauses, CLOCK_MONOTONIC of the node
+        t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
+        t1_ns            u8   ns     end of sampling
+        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere, 6 bubbled
+        common           u8   1      its number on all nodes of the job; 0: of this node alone
+        n_corunners      i4   1      co-runners asked to stand still
+        moved_ns         u8   ns     processor time that co-runners used inside it
+        before_instructions u8 1     instructions of user code, window before the shutter
+        before_cycles    u8   1      processor cycles of that window
+        during_instructions u8 1     instructions of user code, inside the shutter
+        during_cycles    u8   1      processor cycles of that window
+        after_instructions u8 1      instructions of user code, window after the shutter
+        after_cycles     u8   1      processor cycles of that window
+        before_outside_instructions u8 1 of before_instructions, those outside MPI; all six 0: not known
+        before_outside_cycles u8 1   cycles likewise
+        during_outside_instructions u8 1 of during_instructions, those outside MPI
+        during_outside_cycles u8 1   cycles likewise
+        after_outside_instructions u8 1 of after_instructions, those outside MPI
+        after_outside_cycles u8 1    cycles likewise
+        before_window_ns u8   ns     length of the meter's window before the shutter, 0 not measured
+        during_window_ns u8   ns     length of its window inside the shutter, 0 not measured
+        after_window_ns  u8   ns     length of its window after the shutter, 0 not measured
+        busy_frac        f8   1      processor time of the counted threads, per time
+        before_*_samples u8   1      samples of threads outside MPI, in that window before it
+        before_*_near    u8   1      those near counted places; all 0: not known
+        during_samples   u8   1      samples outside MPI inside the shutter
+        during_near      u8   1      those near counted places
+        waited_frac      f8   1      part of it in which threads waited for a processor, below 0 not known
+        since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
+        since_bytes      u8   bytes  what MPI calls of one rank moved in it
+        before_bytes     u8   bytes  what they moved in before_window_ns
+        bubble_level     f8   1      level of the bubble beside the job in it; 0: none, or not all the time
+        probe_slowdown   f8   1      of the probe that ran there instead; 0: none, or not all the time
+    """),
+    "bubble_levels": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        level            f8   1      level of a bubble
+        probe_slowdown   f8   1      how much it slows the probe on that kind of node
+        probe_low        f8   1      lower end of the 95 % interval
+        probe_high       f8   1      upper end of it
+    """),
+    "sensitivity": _columns("""
+        level            f8   1      level of the bubbles beside the job; 0: none
+        slowdown         f8   1      of the job beside them
+        low              f8   1      lower end of the 95 % interval
+        high             f8   1      upper end of it
+    """),
+    "places": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        path             S256 1      loaded object that holds the instruction
+        offset           u8   bytes  of the instruction in that file
+    """),
+    "counts": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        t0_ns            u8   ns     names the shutter: its t0_ns in /shutters
+        place            i4   1      row of the instruction in /places
+        n_before_*       u4   1      passes in that window before it (before_window_ns is that of all)
+        n_during         u4   1      passes inside the shutter (during_window_ns)
+    """),
+    "corunners": _columns("""
+        i_node           i4   1      row of the node in /nodes
+        job_id           S64  1      the other job
+        overlap_s        f8   s      time both were on the node
+    """),
+    "events": _columns("""
+        rank             i4   1      rank
+        t_ns             u8   ns     start of the call, CLOCK_MONOTONIC of the rank's node
+        duration_ns      u8   ns     time inside the call
+        bytes            u8   bytes  bytes it moved
+        peer             i4   1      rank at the other end, -1 none or unknown
+        call             S40  1      MPI function
+        i_site           i4   1      number of the call site
+    """),
+}
+
+
+ROWS: Mapping[str, str] = {
+    "ranks": "one row for each rank of the application, in order",
+    "nodes": "one row for each node; other tables name it by its place here, the first is 0",
+    "modules": "one row for each program file or library that MPI calls came from; likewise",
+    "call_sites": "one row for each rank, thread, place that calls MPI, and function that it calls",
+    "peers": "one row for each rank, peer and size of messages: point-to-point and one-sided",
+    "collectives": "one row for each kind of collective calls of a rank: function, groups, root, size",
+    "parts": "one row for each rank and each other one that it gave parts of a size of their own",
+    "groups": "one or more rows for each group of ranks: put together in this order they are its members",
+    "cycles": "one row for each rank, thread, kind of cycle (a burst and the call that ends it) and phase",
+    "regions": "one row for each rank, thread and region that the application named",
+    "counters": "one row for each rank and event that was counted over its whole run",
+    "shutters": "one row for each shutter that was taken for this job, on each node",
+    "bubble_levels": "one row for each node that ran bubbles, and level: from its calibration",
+    "sensitivity": "one row for each level of bubbles in its shutters that has a number, and for level 0",
+    "places": "one row for each node and each instruction whose passes the meter count counted there",
+    "counts": "one row for each shutter and each place that was counted around it",
+    "corunners": "one row for each node and each other job that was seen there",
+    "events": "one row for each of the last calls of each rank, of a job that was run with --trace",
+}
+"""What a row of each table is."""
+
+
+@functools.cache
+def dtype(name: str) -> np.dtype[np.void]:
+    """The numpy type of table `name`."""
+    return np.dtype([(column.name, column.type) for column in COLUMNS[name]])
+
+
+def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
+    """Build table `name` from its columns. Missing columns are filled with zeros; without any it is empty.
+
+    Raises
+    ------
+    DataError
+        If a column is unknown or the columns have different lengths.
+    """
+    columns = dict(columns or {})
+    unknown = set(columns) - {column.name for column in COLUMNS[name]}
+    if unknown:
+        raise DataError(f"table {name}: unknown column {sorted(unknown)[0]!r}")
+    arrays = {key: _as_array(value) for key, value in columns.items()}
+    lengths = {array.shape for array in arrays.values()} or {(0,)}
+    if len(lengths) != 1 or len(next(iter(lengths))) != 1:
+        raise DataError(f"table {name}: columns must be 1-D and of one length, got shapes {sorted(lengths)}")
+    out = np.zeros(next(iter(lengths)), dtype=dtype(name))
+    for key, array in arrays.items():
+        out[key] = array
+    return frozen(out)
+
+
+def valid_shutters(shutters: Table) -> Table:
+    """The rows of table "shutters" in which every co-runner really stood still."""
+    return shutters[shutters["verdict"] == VERDICTS.index("valid")]
+
+
+def _as_array(value: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind in "UO":
+        array = np.array([str(text).encode("utf-8", "replace") for text in array.tolist()], dtype=bytes)
+    return array
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, read-only."""
+    array.flags.writeable = False
+    return array
+
+
+def text(value: Any) -> str:
+    """A string cell of a table as str."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured or predicted number with its 95 % interval.
+
+    Parameters
+    ----------
+    value, low, high : float
+        The number and the ends of its interval, ``low <= value <= high``, all finite.
+    n : int
+        Observations behind it (shutters, cycles); 0 if it needs none.
+    unit : str
+        "1" for a dimensionless number.
+    method : str
+        How it was obtained, for example "burst-matched".
+
+    Raises
+    ------
+    DataError
+        If a number is not finite or the interval does not hold the value.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    unit: str
+    method: str
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            number = float(getattr(self, name))
+            if not math.isfinite(number):
+                raise DataError(f"estimate: {name} must be finite, got {number}")
+            object.__setattr__(self, name, number)
+        if not self.low <= self.value <= self.high:
+            raise DataError(f"estimate: need low <= value <= high, got {self.low}, {self.value}, {self.high}")
+        if int(self.n) != self.n or self.n < 0:
+            raise DataError(f"estimate: n must be an int >= 0, got {self.n}")
+        object.__setattr__(self, "n", int(self.n))
+
 
 SCHEMA_VERSION = 1
 
@@ -161,12 +563,12 @@ class OnDemand(Mapping[str, Table]):
 
 @dataclass(frozen=True)
 class Profile:
-    """One job. `tables` has every table of `core.tables.COLUMNS`, read-only; a missing one becomes empty.
+    """One job. `tables` has every table of `COLUMNS`, read-only; a missing one becomes empty.
 
     Raises
     ------
     DataError
-        If a table is unknown or has other columns than `core.tables` says.
+        If a table is unknown or has other columns than `COLUMNS` says.
     """
 
     job: Job

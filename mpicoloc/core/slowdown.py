@@ -1,20 +1,411 @@
-"""What one job suffers beside others: the protocol of all models, and measured pairs as the simplest one."""
+"""The slowdown of one job beside others: jobs as models know them, training data, and what a model is."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isnan
-from typing import Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.errors import DataError
+from mpicoloc.core.plain_values import dataclass_from
+from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, text
+from mpicoloc.errors import DataError, printable
 
-Matrix = NDArray[np.float64]
+_INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
+
+
+def program_name(command: str) -> str:
+    """Name of the program in a command line: of the script, where an interpreter runs one."""
+    words = command.split() or ["unknown"]
+    name = words[0].rpartition("/")[2]
+    if is_interpreter(name):
+        scripts = [word for word in words[1:] if not word.startswith("-")]
+        name = scripts[0].rpartition("/")[2] if scripts else name
+    return name or "unknown"
+
+
+def is_interpreter(word: str) -> bool:
+    """Whether a word of a command line runs the script whose name follows it."""
+    return word.rpartition("/")[2].rstrip("0123456789.") in _INTERPRETERS
+
+
+def kind_of(program: str, n_ranks: int) -> str:
+    """Program and size as text, which is the same for all users and machines."""
+    return f"{program} x{n_ranks}"
+
+
+@dataclass(frozen=True)
+class JobFeatures:
+    """One job, as measured in runs without co-runners.
+
+    Parameters
+    ----------
+    id : str
+        Number of the job in the queue, or its name.
+    program : str
+        Name of what it runs. Jobs of one program count as one application when a model is evaluated.
+    runtime_s : float
+        Its run time without co-runners, above 0, s.
+    n_cores, n_ranks : int
+        Its size, at least 1.
+    values : mapping of str to float
+        Features by name (`mpicoloc.pairing.features.FEATURES`), finite. A feature that was not measured is
+        absent, never 0. Empty: the job has no profile.
+
+    Raises
+    ------
+    DataError
+        If a number is not finite or out of range.
+    """
+
+    id: str
+    program: str
+    runtime_s: float
+    n_cores: int
+    n_ranks: int
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.runtime_s) and self.runtime_s > 0):
+            raise DataError(f"job {self.id}: runtime_s must be above 0, got {self.runtime_s}")
+        for name in ("n_cores", "n_ranks"):
+            if getattr(self, name) < 1:
+                raise DataError(f"job {self.id}: {name} must be at least 1, got {getattr(self, name)}")
+        wrong = next((name for name, value in self.values.items() if not math.isfinite(value)), None)
+        if wrong is not None:
+            raise DataError(
+                f"job {self.id}: feature {wrong} must be finite, got {self.values[wrong]}; "
+                "leave out what was not measured"
+            )
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    @property
+    def kind(self) -> str:
+        """Program and size: jobs of one kind are taken to behave alike."""
+        return kind_of(self.program, self.n_ranks)
+
+
+_MEMORY_MARGIN = 0.05
+"""Relative difference of memory among nodes of one make, as the kernel reserves a part for itself."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processor, number of processors and memory of each node of a job."""
+
+    cpu_model: str
+    n_cpus: int
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        return f"{printable(self.cpu_model)}, {self.n_cpus} CPUs, {self.memory_bytes / 2**30:.0f} GiB"
+
+    def is_like(self, other: Machine) -> bool:
+        """Whether both are of the same make."""
+        same = (self.cpu_model, self.n_cpus) == (other.cpu_model, other.n_cpus)
+        return same and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=_MEMORY_MARGIN)
+
+
+def machine_of(profile: Profile) -> Machine | None:
+    """The machine of a profile's first node, with the processor models of all nodes.
+
+    None if the profile does not have it, as those of earlier versions.
+    """
+    nodes = profile.tables["nodes"]
+    if not len(nodes) or not nodes["cpu_model"][0]:
+        return None
+    first = nodes[0]
+    if not (math.isfinite(first["n_cpus"]) and math.isfinite(first["memory_bytes"])):
+        return None
+    models = sorted({text(name) for name in nodes["cpu_model"]})
+    return Machine(" + ".join(models), int(first["n_cpus"]), float(first["memory_bytes"]))
+
+
+def machine_from_values(values: Any) -> Machine | None:
+    """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
+
+    Raises `TypeError`, `ValueError`, `KeyError` if they describe no machine.
+    """
+    return None if values is None else dataclass_from(Machine, values)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number, mean, least and largest of some values, and the sum of their squared deviations (`squares`)."""
+
+    n: int
+    mean: float
+    least: float
+    largest: float
+    squares: float
+
+    def __add__(self, other: Moments) -> Moments:
+        n = self.n + other.n
+        step = other.mean - self.mean
+        return Moments(
+            n,
+            self.mean + step * other.n / n,
+            min(self.least, other.least),
+            max(self.largest, other.largest),
+            self.squares + other.squares + step**2 * self.n * other.n / n,
+        )
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation; None of one value."""
+        return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else None
+
+
+def moments(values: ArrayLike) -> Moments | None:
+    """Moments of the finite values; None if there is none."""
+    known = np.atleast_1d(np.asarray(values, float))
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return None
+    mean, least, largest = float(known.mean()), float(known.min()), float(known.max())
+    return Moments(len(known), mean, least, largest, float(((known - mean) ** 2).sum()))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job.
+
+    `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
+    quantities (`pairing.features`) that were measured. `was_alone`: it is known that it had no co-runner
+    nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
+    processors on which the job could run there (`core.number_lists`).
+    """
+
+    id: str
+    command: str
+    n_ranks: int
+    n_nodes: int
+    n_cores: int
+    start_unix_s: float
+    wall_s: float
+    solo_s: float
+    shared_s: float | None
+    was_alone: bool
+    partial: bool
+    slowdown: Estimate | None = None
+    co_runners: tuple[tuple[str, float], ...] = ()
+    machine: Machine | None = None
+    seen: Mapping[str, Moments] = field(default_factory=dict)
+    owner: int | None = None
+    cpus: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> tuple[str, int, int]:
+        """Command and size; runs that have both in common are assumed to behave alike."""
+        return self.command, self.n_ranks, self.n_nodes
+
+
+def run_as_json(run: Run) -> dict[str, Any]:
+    """The run as plain values."""
+    return asdict(run)
+
+
+def run_from_json(values: Mapping[str, Any]) -> Run:
+    """The run from the plain values that `run_as_json` returns.
+
+    Raises `TypeError`, `KeyError`, `DataError` if they describe no run.
+    """
+    return dataclass_from(
+        Run,
+        values,
+        slowdown=Estimate(**values["slowdown"]) if values["slowdown"] else None,
+        machine=machine_from_values(values["machine"]),
+        co_runners=tuple((str(name), float(s)) for name, s in values["co_runners"]),
+        seen={name: Moments(**moments) for name, moments in values["seen"].items()},
+        cpus={str(name): str(cpus) for name, cpus in values["cpus"].items()},
+    )
+
+
+ROW_COLUMNS = (
+    Column("target", "i4", "1", "row of the job that suffers in /jobs"),
+    Column("co_runner", "i4", "1", "row of the job beside it"),
+    Column("slowdown", "f8", "1", "T_co / T_solo as measured, also below 1"),
+    Column("low", "f8", "1", "lower end of its 95 % interval"),
+    Column("high", "f8", "1", "upper end"),
+    Column("n", "i4", "1", "observations behind it"),
+    Column("weight", "f8", "1", "what the row counts for, at most 1"),
+    Column("source", "S16", "1", "campaign or production"),
+    Column("key", "S16", "1", "which measurement it is: rows of one key are the same one"),
+)
+ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
+LAYOUTS = ("", "apart", "same")
+"""Processors of the two jobs: unknown, each its own, or the same ones."""
+HALF_WEIGHT_ERROR = 0.05
+"""Standard error of a slowdown with which its row has half the weight."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured slowdown of job `target` beside job `co_runner`.
+
+    `key` is `key_of` the measurement; `layout` is one of `LAYOUTS`.
+    """
+
+    target: JobFeatures
+    co_runner: JobFeatures
+    slowdown: Estimate
+    source: str
+    key: str = ""
+    layout: str = ""
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Measured slowdowns of one machine.
+
+    Parameters
+    ----------
+    jobs : tuple of JobFeatures
+        Each job once.
+    rows : ndarray, shape (n_rows,), type `ROW_DTYPE`
+        Read-only; `target` and `co_runner` are indices of `jobs`.
+    machine : Machine or None
+        Where all of it was measured; None: not known.
+    layout : str
+        One of `LAYOUTS`. No feature has it, although a slowdown of 1 becomes 2 on the same processors.
+
+    Raises
+    ------
+    DataError
+        If a row names no job, a number is not finite or out of range, or the layout is unknown.
+    """
+
+    jobs: tuple[JobFeatures, ...]
+    rows: NDArray[np.void]
+    machine: Machine | None = None
+    layout: str = ""
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        if self.layout not in LAYOUTS:
+            raise DataError(f"training set: layout must be one of {LAYOUTS}, got {self.layout!r}")
+        if rows.dtype != ROW_DTYPE or rows.ndim != 1:
+            raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
+        ends = np.concatenate([rows["target"], rows["co_runner"]])
+        if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
+            raise DataError(f"training set: a row names a job that is none of {len(self.jobs)}")
+        ordered = (rows["low"] > 0) & (rows["low"] <= rows["slowdown"]) & (rows["slowdown"] <= rows["high"])
+        finite = np.isfinite(rows["high"]) & (rows["weight"] > 0) & (rows["weight"] <= 1)
+        if not (ordered & finite).all():
+            raise DataError("training set: need 0 < low <= slowdown <= high, finite, and 0 < weight <= 1")
+        frozen(rows)
+
+    @property
+    def programs(self) -> list[str]:
+        """Names of the programs of all jobs."""
+        return sorted({job.program for job in self.jobs})
+
+
+def key_of(*facts: str | float) -> str:
+    """Short text that identifies a measurement by facts that stay the same when files are copied."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def weight_of(slowdown: Estimate) -> float:
+    """Weight of a row, at most 1: the wider the interval of its slowdown, the smaller."""
+    standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
+    return HALF_WEIGHT_ERROR**2 / (HALF_WEIGHT_ERROR**2 + standard_error**2)
+
+
+def training_set(rows: Sequence[Row], machine: Machine | None = None, layout: str = "") -> TrainingSet:
+    """The training set of these rows, in which each job occurs once."""
+    jobs: dict[tuple[object, ...], int] = {}
+    kept_jobs: list[JobFeatures] = []
+    numbers = np.zeros(len(rows), ROW_DTYPE)
+    for i, row in enumerate(rows):
+        for name, job in (("target", row.target), ("co_runner", row.co_runner)):
+            facts = _identity(job)
+            if facts not in jobs:
+                jobs[facts] = len(kept_jobs)
+                kept_jobs.append(job)
+            numbers[name][i] = jobs[facts]
+        slowdown = row.slowdown
+        numbers["slowdown"][i], numbers["n"][i] = slowdown.value, min(slowdown.n, np.iinfo(np.int32).max)
+        numbers["low"][i], numbers["high"][i] = max(slowdown.low, 1e-3), slowdown.high
+        numbers["weight"][i], numbers["source"][i] = weight_of(slowdown), row.source.encode()
+        numbers["key"][i] = row.key.encode()
+    return TrainingSet(tuple(kept_jobs), numbers, machine, layout)
+
+
+def _identity(job: JobFeatures) -> tuple[str | float, ...]:
+    flat = [fact for pair in sorted(job.values.items()) for fact in pair]
+    return (job.id, job.program, job.runtime_s, job.n_cores, job.n_ranks, *flat)
+
+
+def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
+    """All rows of several sets, each measurement once, and the jobs that they name.
+
+    A campaign that was continued has several rows of one measurement. The row with most observations counts,
+    and among equal ones the last, whose jobs may be known better.
+
+    Raises `DataError` if the sets are of different machines or layouts; unknown ones fit to all.
+    """
+    sets = list(sets)
+    machines = [member.machine for member in sets if member.machine is not None]
+    other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
+    if other is not None:
+        raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
+    layouts = sorted({member.layout for member in sets} - {""})
+    if len(layouts) > 1:
+        raise DataError(
+            "slowdowns of jobs on processors of their own and of jobs on the same ones: fit a model for each"
+        )
+    jobs: list[JobFeatures] = []
+    parts = [np.zeros(0, ROW_DTYPE)]
+    for member in sets:
+        rows = member.rows.copy()
+        rows["key"] = _keys(member)
+        rows["target"] += len(jobs)
+        rows["co_runner"] += len(jobs)
+        parts.append(rows)
+        jobs.extend(member.jobs)
+    rows = np.concatenate(parts)
+    best: dict[bytes, int] = {}
+    for i, (key, n) in enumerate(zip(rows["key"].tolist(), rows["n"].tolist(), strict=True)):
+        if key not in best or n >= rows["n"][best[key]]:
+            best[key] = i
+    used, kept = _drop_unused_jobs(jobs, rows[sorted(best.values())])
+    return TrainingSet(used, kept, machines[0] if machines else None, "".join(layouts))
+
+
+def _keys(training: TrainingSet) -> list[bytes]:
+    """Keys of the rows. Files of earlier versions have none; then rows are the same if all numbers are."""
+    keys: list[bytes] = training.rows["key"].tolist()
+    if all(keys):
+        return keys
+    names = [
+        column.name for column in ROW_COLUMNS if column.name not in ("target", "co_runner", "key", "source")
+    ]
+    facts = [_identity(job) for job in training.jobs]
+    return [
+        key
+        or key_of(
+            *facts[row["target"]], *facts[row["co_runner"]], *(float(row[name]) for name in names)
+        ).encode()
+        for key, row in zip(keys, training.rows, strict=True)
+    ]
+
+
+def _drop_unused_jobs(
+    jobs: Sequence[JobFeatures], rows: NDArray[np.void]
+) -> tuple[tuple[JobFeatures, ...], NDArray[np.void]]:
+    """The jobs that these rows name, and the rows with the jobs' new indices."""
+    ends = np.stack([rows["target"], rows["co_runner"]])
+    used, places = np.unique(ends, return_inverse=True)
+    rows["target"], rows["co_runner"] = places.reshape(ends.shape)
+    return tuple(jobs[i] for i in used), rows
+
 
 LEAST_SLOWDOWN = 0.5
 """A smaller number is no slowdown but another quantity, such as a degradation."""
@@ -54,9 +445,9 @@ class PairSlowdowns:
         If the shapes differ or an interval does not hold its value.
     """
 
-    value: Matrix
-    low: Matrix
-    high: Matrix
+    value: Floats
+    low: Floats
+    high: Floats
 
     def __post_init__(self) -> None:
         n = len(self.value)
@@ -174,7 +565,7 @@ def measured_programs(
     jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
     known = {
         (jobs[one].kind, jobs[other].kind): Estimate(
-            value, value if isnan(low) else low, value if isnan(high) else high, 1, "1", "measured"
+            value, value if math.isnan(low) else low, value if math.isnan(high) else high, 1, "1", "measured"
         )
         for (one, other), (value, low, high) in pairs.items()
         if one in jobs and other in jobs

@@ -143,7 +143,7 @@ def board() -> Finding:
     path = ""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
-        printable = importlib.import_module("mpicoloc.core.tables").printable
+        printable = importlib.import_module("mpicoloc.errors").printable
         path = contract.board_path()
         record = contract.read_file(path)
     except FileNotFoundError:

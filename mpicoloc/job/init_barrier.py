@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mpicoloc import config
 from mpicoloc.job import blind_ranks
-from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.pmpi import contract
 
 OFF = "off"
 """The job's file that says so, empty (`mc_announce_off`)."""
@@ -72,7 +72,7 @@ def announced(announcement: str) -> list[tuple[str, int]]:
     """
     deadline_s = time.monotonic() + WORD_WITHIN_S
     while os.path.exists(announcement):
-        with contextlib.suppress(OSError, ValueError), shared_files.open_shared(announcement) as file:
+        with contextlib.suppress(OSError, ValueError), contract.open_shared(announcement) as file:
             if words := [line.decode().split() for line in file]:
                 return [(how, int(i_round)) for how, i_round in words]
         if time.monotonic() >= deadline_s:
@@ -100,7 +100,7 @@ class Record:
 
     def _write(self, line: bytes) -> None:
         flags = os.O_WRONLY | (os.O_APPEND if self._place < 0 else 0)
-        with shared_files.open_shared(self._path, flags) as file:
+        with contract.open_shared(self._path, flags) as file:
             if self._place >= 0:
                 os.pwrite(file.fileno(), line, self._place)
             elif file.write(line) == len(line):
@@ -109,7 +109,7 @@ class Record:
 
 def _can_make(path: str) -> bool:
     try:
-        shared_files.open_shared(path + "-probe", os.O_CREAT | os.O_WRONLY).close()
+        contract.open_shared(path + "-probe", os.O_CREAT | os.O_WRONLY).close()
         os.unlink(path + "-probe")
     except OSError:
         return False

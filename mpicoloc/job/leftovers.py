@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from mpicoloc import config
 from mpicoloc.errors import MpicolocError
 from mpicoloc.job import init_barrier
-from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.pmpi import contract
 from mpicoloc.profile import machine
-from mpicoloc.profile.rank_table import is_running
+from mpicoloc.profile.machine import is_running
 
 _NAME = re.compile(
     r"mpicoloc\.(.+)\.(?:\d+\.seg|\d+\.(?:here|in[012])|node|log|init|off|init-probe|checkpoint)"
@@ -75,9 +75,9 @@ def boards(folder: str) -> list[Leftover]:
 def _is_board_over(name: str, path: str) -> bool:
     """Whether a file is a board of this user with no living job on it."""
     with contextlib.suppress(MpicolocError, OSError):
-        if _BOARD.fullmatch(name) and shared_files.is_own_file(path):
+        if _BOARD.fullmatch(name) and contract.is_own_file(path):
             return contract.n_on_board(path, QUIET_S) == 0
-        return name == _OLD_BOARD and shared_files.is_own_file(path) and _is_old_board_over(path)
+        return name == _OLD_BOARD and contract.is_own_file(path) and _is_old_board_over(path)
     return False
 
 
@@ -93,7 +93,7 @@ def _is_old_board_over(path: str) -> bool:
 
     A slot holds its agent's process, as `mc_board_owner` says, and when it gave its last sign of life.
     """
-    with shared_files.open_shared(path) as file:
+    with contract.open_shared(path) as file:
         content = file.read(_BOARD_BYTES_MAX)
         if len(content) == _BOARD_BYTES_MAX or content[:4] != contract.MC_MAGIC.to_bytes(4, sys.byteorder):
             return False
@@ -136,7 +136,7 @@ def files(folder: str, key: str | None = None) -> dict[str, list[str]]:
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
         path = os.path.join(folder, name)
-        if match and key in (None, match[1]) and shared_files.is_own_file(path):
+        if match and key in (None, match[1]) and contract.is_own_file(path):
             found.setdefault(match[1], []).append(path)
     return found
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from rich.live import Live
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.pmpi import contract

@@ -9,8 +9,7 @@ import itertools
 import os
 
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.pmpi import elf
-from mpicoloc.pmpi import paths as pmpi_paths
+from mpicoloc.pmpi import elf, paths as pmpi_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

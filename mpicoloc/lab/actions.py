@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from mpicoloc import config, messages
+from mpicoloc.core.network import Topology, node_name, parse_xgft, shown
 from mpicoloc.core.progress import stage
-from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
 from mpicoloc.lab import agent, control, plan, server
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.network.topology import placements
 from mpicoloc.show.table import Column, console, listing
 
 PLACEMENTS = ("block", "cyclic")
@@ -49,16 +49,14 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
         if not 1 <= len(ends) <= 2 or not all(
             word.isascii() and word.isdigit() and len(word) < 6 for word in ends
         ):
-            raise UsageError(f"hosts {xgft.shown(text)}: {part!r} is no host: write them like 0-3,6")
+            raise UsageError(f"hosts {shown(text)}: {part!r} is no host: write them like 0-3,6")
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < n_hosts:
-            raise UsageError(
-                f"hosts {xgft.shown(text)}: this lab has the hosts 0 to {n_hosts - 1}, not {part}"
-            )
+            raise UsageError(f"hosts {shown(text)}: this lab has the hosts 0 to {n_hosts - 1}, not {part}")
         found += range(first, last + 1)
     twice = sorted({host for host in found if found.count(host) > 1})
     if twice:
-        raise UsageError(f"hosts {xgft.shown(text)}: {twice[0]} is named twice")
+        raise UsageError(f"hosts {shown(text)}: {twice[0]} is named twice")
     return found
 
 
@@ -86,7 +84,7 @@ def with_coordinators(ranks: Sequence[int]) -> list[int]:
 
 def open_mpi(processes: Sequence[int]) -> list[str]:
     """Arguments for ``mpirun`` of Open MPI 4 and 5 that put each process on its host."""
-    words = ["--host", ",".join(xgft.name(0, host) for host in processes)]
+    words = ["--host", ",".join(node_name(0, host) for host in processes)]
     words += ["--map-by", "seq", "--bind-to", "none"]
     settings = {"plm_rsh_agent": server.AGENT, "pml": "ob1", "btl": "tcp,vader,self"}
     for layer in ("btl", "oob"):
@@ -104,7 +102,7 @@ def hydra(processes: Sequence[int]) -> list[str]:
         raise UsageError(
             "MPICH's mpiexec wants the ranks of a host to follow each other: use --placement block"
         )
-    places = ",".join(f"{xgft.name(0, host)}:{count}" for host, count in runs)
+    places = ",".join(f"{node_name(0, host)}:{count}" for host, count in runs)
     return ["-hosts", places, "-launcher", "ssh", "-launcher-exec", server.AGENT, "-iface", "up0"]
 
 
@@ -173,7 +171,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _tree(lab: dict[str, Any]) -> Any:
-    return xgft.parse(lab["topology"], lab["capacity_bps"])
+    return parse_xgft(lab["topology"], lab["capacity_bps"])
 
 
 def topology(args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """What a lab consists of: nodes, cables, addresses, and the words for ``ip`` and ``tc`` that make them.
 
-Nodes are named as in `mpicoloc.network.topology.xgft`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
+Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
 An interface is called ``up0`` or ``down3`` after the port. Both ends of a cable have one MAC address and no
 ARP, so that nothing is on a link but what the hosts send.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology, link_ends, link_ports, node_name, parse_xgft
 from mpicoloc.errors import UsageError
 from mpicoloc.network import routing
-from mpicoloc.network.topology import readers, xgft
+from mpicoloc.network.topology import readers
 
 NETWORK = "10.77.0.0/16"
 """Where the hosts' addresses are."""
@@ -31,7 +31,7 @@ _MIN_QUEUE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Cable:
-    """One link: level and number as in `topology.xgft`, nodes at both ends, and the interfaces there."""
+    """One link: level and number as in `core.network`, nodes at both ends, and the interfaces there."""
 
     level: int
     link: int
@@ -54,7 +54,7 @@ def topology(notation: str, rates: str) -> Topology:
     `MAX_NODES` nodes.
     """
     capacities = [readers.rate_bps(word) for word in rates.split(",")]
-    made = xgft.parse(notation, capacities[0] if len(capacities) == 1 else capacities)
+    made = parse_xgft(notation, capacities[0] if len(capacities) == 1 else capacities)
     n_nodes = made.n_hosts + made.n_switches
     if n_nodes > MAX_NODES:
         raise UsageError(f"{made} has {n_nodes} hosts and switches: a lab has {MAX_NODES} at most")
@@ -71,9 +71,9 @@ def cables(tree: Topology) -> list[Cable]:
     """Every link, in the order of levels and numbers."""
     found = []
     for level in range(tree.height):
-        columns = (*xgft.link_ends(tree, level), *xgft.link_ports(tree, level))
+        columns = (*link_ends(tree, level), *link_ports(tree, level))
         for link, (lower, upper, up, down) in enumerate(zip(*columns, strict=True)):
-            names = xgft.name(level, int(lower)), xgft.name(level + 1, int(upper))
+            names = node_name(level, int(lower)), node_name(level + 1, int(upper))
             found.append(Cable(level, link, *names, f"up{up}", f"down{down}"))
     return found
 
@@ -86,7 +86,7 @@ def address(level: int, number: int) -> str:
 
 def hosts_file(tree: Topology) -> str:
     """Names and addresses, as in ``/etc/hosts``."""
-    lines = [f"{address(*node)} {xgft.name(*node)}" for node in nodes(tree)]
+    lines = [f"{address(*node)} {node_name(*node)}" for node in nodes(tree)]
     return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"
 
 

@@ -22,10 +22,10 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.lab import agent, plan
-from mpicoloc.network.topology import xgft
 
 AGENT = "/dev/shm/.lab/agent"
 """On every host: what a launcher takes in place of ``ssh``."""
@@ -70,7 +70,7 @@ class Lab:
         _batch("ip", None, plan.laying(self.cables, self.pids))
         ports = plan.ports(self.cables)
         for node in plan.nodes(tree):
-            found, pid = ports[xgft.name(*node)], self.pids[xgft.name(*node)]
+            found, pid = ports[network.node_name(*node)], self.pids[network.node_name(*node)]
             _batch("ip", pid, plan.addressing(tree, *node, [port for port, _ in found]))
             _batch("tc", pid, plan.shaping(tree, found))
 
@@ -79,7 +79,7 @@ class Lab:
         arguments = [plan.hosts_file(self.tree), _AGENT_TEXT % self.name, plan.yaml(self.tree)]
         started = {}
         for level, number in plan.nodes(self.tree):
-            name = xgft.name(level, number)
+            name = network.node_name(level, number)
             script = _SWITCH + (_SLEEP if level else _HOST + _SLEEP)
             command = ["unshare", *self._kinds(level, number), "sh", "-c", script, "sh", name, *arguments]
             started[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -106,7 +106,7 @@ class Lab:
         found = []
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
         for host in range(self.tree.n_hosts):
-            with open(f"/proc/{self.pids[xgft.name(0, host)]}/ns/net") as place:
+            with open(f"/proc/{self.pids[network.node_name(0, host)]}/ns/net") as place:
                 _enter(place.fileno(), _CLONE_NEWNET)
             try:
                 found.append(_listen(self.name))

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import UNIT_SITE, Table, valid_shutters
-from mpicoloc.measure import burst, count, critical_ranks, ipc, processor
-from mpicoloc.measure.critical_ranks import RankSlowdowns
-from mpicoloc.measure.job_scaling import job_scale, of_critical_ranks
-from mpicoloc.measure.meter_choice import pass_ns
+from mpicoloc.core.profile import UNIT_SITE, Estimate, Profile, Table, valid_shutters
+from mpicoloc.measure import burst, count, ipc, processor
+from mpicoloc.measure.estimate import (
+    RankSlowdowns,
+    job_scale,
+    of_critical_ranks,
+    pass_ns,
+    rank_slowdowns,
+)
 
 MAX_POINTS = 40
 
@@ -30,7 +32,7 @@ def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Est
     if final is None or final.method == processor.ALONE:
         return []
     tables = profile.tables
-    slowdowns = critical_ranks.rank_slowdowns(tables)
+    slowdowns = rank_slowdowns(tables)
     measured = of_critical_ranks(tables, slowdowns)
     if final.method in (burst.METHOD, "pcontrol"):
         phases = iter(_by_groups(final.method, measured["cycles"], measured["shutters"], slowdowns))

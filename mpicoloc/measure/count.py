@@ -5,22 +5,504 @@ Equations, assumptions and measured errors: docs/explain/estimators.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table
+from mpicoloc.core.profile import (
+    BEFORE_WINDOWS,
+    COUNT_WINDOWS,
+    N_SHUTTER_GROUPS,
+    Estimate,
+    Floats,
+    Table,
+    valid_shutters,
+)
 from mpicoloc.measure.burst import PhaseSlowdown, t_quantile
-from mpicoloc.measure.count_paces import Paces, paces
+
+# Work done in each window, from the passes of many places and from samples near them.
+
+MAX_PLACES = 8
+"""Places, at most, with whose passes far time may go."""
+"""Factor of a place, in standard errors, below which far time does not go with its passes."""
+
+
+def near_frac(rows: Table) -> Floats:
+    """Part of its time outside MPI that the job is near counted places, by shutter and window.
+
+    One sample is added, half of it near them, so that no window has none. A shutter without samples gets the
+    mean of the others; 1 if no shutter has any.
+    """
+    n_all, n_near = (
+        np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
+        for what in ("samples", "near")
+    )
+    is_known = n_all.sum(axis=1, keepdims=True) > 0
+    mean = n_near.sum() / n_all.sum() if is_known.any() else 1.0
+    return np.where(is_known, (n_near + 0.5) / (n_all + 1.0), mean)
+
+
+def far_with_passes(
+    passes: Floats, far_ns: Floats, length_ns: Floats, weight: Floats, n_free: int
+) -> tuple[Floats, float]:
+    """Time far from all places that goes with passes: of each place per pass, ns; and the rest of it.
+
+    A loop may call functions that are not counted, or the kernel gives it memory: then far time rises and
+    falls with its passes. Least squares with a constant part of the time, which is the second result; places
+    are added one after the other, each if it takes enough of the variance away.
+
+    Result: by place, ns; and the constant part, a fraction of all time.
+    """
+    slopes = np.zeros(passes.shape[1])
+    if weight.sum() <= 0:
+        return slopes, 0.0
+    weight = weight / weight.sum()
+    mean = over(weight @ passes, weight @ length_ns)
+    pace, far_frac = over(passes, length_ns[:, None] * mean), over(far_ns, length_ns)
+    mean_far = float(weight @ far_frac)
+    chosen, factors = _fitted(pace - weight @ pace, far_frac - mean_far, weight, n_free)
+    slopes[chosen] = factors
+    constant = mean_far - float(slopes @ (weight @ pace))
+    return over(slopes, mean), max(constant, 0.0)
+
+
+def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tuple[list[int], Floats]:
+    """The columns that go with the values, and their factors, all above 0."""
+    chosen: list[int] = []
+    factors, left = np.empty(0), values
+    spread = np.sqrt(weight @ columns**2)
+    while len(chosen) < min(MAX_PLACES, n_free - 2):
+        gain = over(columns.T @ (weight * left), spread)
+        gain[chosen] = 0.0
+        if gain.max() <= 0:
+            break
+        trial = [*chosen, int(np.argmax(gain))]
+        found, rest = _least_squares(columns[:, trial], values, weight)
+        n_left = n_free - len(trial) - 1
+        if (found <= 0).any() or weight @ (left**2 - rest**2) * n_left <= MIN_T**2 * (weight @ rest**2):
+            break
+        chosen, factors, left = trial, found, rest
+    return chosen, factors
+
+
+def _least_squares(columns: Floats, values: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Factors of the columns, and what is left of the values."""
+    root = np.sqrt(weight)
+    found = np.asarray(np.linalg.lstsq(root[:, None] * columns, root * values, rcond=None)[0], float)
+    return found, values - columns @ found
+
+
+def over(a: Floats, b: Floats | float) -> Floats:
+    """A / b, and 0 where b is 0."""
+    b = np.asarray(b, float)
+    return np.where(b != 0, a, 0.0) / np.where(b != 0, b, 1.0)
+
+
+DURING_WEIGHT = 24.0
+"""Weight of time in shutters, over that of the windows before them, where weights are fitted."""
+RIDGE = 3e-3
+"""Added to the variance of each place's pace, of mean 1: so few windows do not choose a single place."""
+N_ROUNDS = 5
+"""The speed in shutters and the weights depend on each other."""
+N_FAR_ROUNDS = 3
+"""The speed in shutters and the far time that goes with passes depend on each other."""
+MAX_SPEED = 10.0
+"""Bound on the speed in shutters over that before them, and on its inverse, where far time is fitted."""
+MIN_WATCHED_FRAC = 0.3
+"""Weight of the places that were counted at a shutter, below which it is left out."""
+MIN_TIME_FRAC = 0.1
+"""Part of a window that is left at least when the time that counting took is subtracted."""
+MIN_NEAR_FRAC = 0.25
+"""Part of a window near counted places, below which its pace does not count: places may be passed by code
+that samples do not find near them."""
+DURING = len(BEFORE_WINDOWS)
+"""The window in the shutter, among all of them."""
+IS_DURING = np.arange(len(COUNT_WINDOWS)) == DURING
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Shutters (rows of `shutters`) at which the same places were counted, by window and place.
+
+    `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `is_crowded` (shutter);
+    `length_ns`, `near_ns` and `lost_ns` (shutter, window): of the window, of its part near counted places,
+    and of what counting took. Windows are those before the shutter, and the one in it.
+    """
+
+    rows: Indices
+    passes: Floats
+    is_watched: Flags
+    is_crowded: Flags
+    length_ns: Floats
+    near_ns: Floats
+    lost_ns: Floats
+
+    @property
+    def time_ns(self) -> Floats:
+        """What is left of the time near counted places, by shutter and window."""
+        return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
+
+    @property
+    def is_near(self) -> Flags:
+        """Whether enough of each window is near counted places."""
+        return self.near_ns >= MIN_NEAR_FRAC * self.length_ns
+
+    @property
+    def is_free(self) -> Flags:
+        """All windows but those inside crowded shutters."""
+        return ~(self.is_crowded[:, None] & IS_DURING)
+
+    def select(self, chosen: Flags) -> Counts:
+        """Some of the shutters."""
+        return Counts(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+
+def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
+    """Work per time of each window, of shape (shutter, window), by weights from the windows of `fitted_on`.
+
+    1 is about the mean; NaN where too few places were counted.
+    """
+    unit, weights = _place_weights(fitted_on)
+    weighed = np.where(counts.is_watched, weights, 0.0)
+    known = weighed.sum(axis=1)
+    work = (counts.passes * (unit * weighed)[:, None, :]).sum(axis=2)
+    return over(work, np.where(known >= MIN_WATCHED_FRAC, known, np.nan)[:, None]) / counts.time_ns
+
+
+def with_far_time(counts: Counts) -> Counts:
+    """The same, with the far time that goes with passes added to `near_ns`.
+
+    It is the part of each window's far time that the fit ascribes to passes, and not to the constant. In
+    shutters passes are divided by the speed-up there, which the weights find.
+    """
+    far_ns, speed, result = counts.length_ns - counts.near_ns, 1.0, counts
+    # A shutter tells as much as all the windows before it.
+    before_ns = counts.length_ns[:, ~IS_DURING].sum(axis=1)[:, None]
+    share_ns = np.where(counts.is_free, np.where(IS_DURING, before_ns, counts.length_ns), 0.0)
+    for _ in range(N_FAR_ROUNDS):
+        passes = counts.passes / np.where(IS_DURING, speed, 1.0)[:, None]
+        each = passes.reshape(far_ns.size, -1), far_ns.ravel(), counts.length_ns.ravel(), share_ns.ravel()
+        per_pass, constant = far_with_passes(*each, n_free=len(counts.rows))
+        if not per_pass.any():
+            return counts
+        with_passes = passes @ per_pass
+        share = over(with_passes, with_passes + constant * counts.length_ns)
+        result = replace(counts, near_ns=counts.near_ns + share * far_ns)
+        speed = _speed(result)
+    return result
+
+
+def _speed(counts: Counts) -> float:
+    """Work per time in shutters over that before them."""
+    found = paces_of_windows(counts, counts)
+    good_ns = np.where(counts.is_near & counts.is_free & np.isfinite(found), counts.time_ns, 0.0)
+    before, during = (
+        float(over((np.nan_to_num(found) * good_ns)[:, of].sum(), good_ns[:, of].sum()))
+        for of in (~IS_DURING, IS_DURING)
+    )
+    return min(max(during / before, 1 / MAX_SPEED), MAX_SPEED) if before > 0 and during > 0 else 1.0
+
+
+def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
+    """Time for which one pass of each place stands, ns, and the place's part in the result."""
+    watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
+    rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
+    seen = rate > 0
+    weights = np.zeros(len(rate))
+    if seen.any():
+        is_good = counts.is_near & counts.is_free
+        good_ns = np.where(is_good, counts.time_ns, 0.0) if is_good.any() else counts.time_ns
+        weights[seen] = _even_weights(_unit_paces(counts, rate)[:, seen], good_ns.ravel())
+    return over(seen.astype(float), rate), weights
+
+
+def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
+    """Weights that make the work per time of all windows the same, but for one factor of those in shutters.
+
+    With a mean of its own for each place in shutters, a phase that few shutters met would not count.
+    """
+    is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
+    share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
+    weights = np.full(paces.shape[1], 1.0 / paces.shape[1])
+    if not share.any():
+        return weights
+    share /= share.sum()
+    for _ in range(N_ROUNDS):
+        work = paces @ weights
+        means = [over((work * time_ns)[of].sum(), time_ns[of].sum()) for of in (~is_during, is_during)]
+        off = over(paces, np.where(is_during, means[1], means[0])[:, None]) - 1
+        weights = steadiest(off.T @ (share[:, None] * off) + RIDGE * np.eye(len(weights)))
+    return weights
+
+
+def _unit_paces(counts: Counts, rate: Floats) -> Floats:
+    """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
+    time_ns = counts.time_ns.ravel()
+    passes = counts.passes.reshape(len(time_ns), -1)
+    is_watched = np.repeat(counts.is_watched, len(COUNT_WINDOWS), axis=0)
+    pace = over(passes, time_ns[:, None] * rate)
+    mean = over(pace.sum(axis=1), (is_watched & (rate > 0)).sum(axis=1))
+    return np.where(is_watched, pace, mean[:, None])
+
+
+def steadiest(covariance: Floats) -> Floats:
+    """Weights, none below 0 and with sum 1, of the combination with the smallest variance.
+
+    By an active set: weights below 0 are set to 0, and come back if the variance falls with them.
+    """
+    n = len(covariance)
+    used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
+    for _ in range(2 * n):
+        found = np.zeros(n)
+        found[used] = np.linalg.solve(covariance[np.ix_(used, used)], np.ones(used.sum()))
+        if (found[used] <= 0).any():
+            used &= found > 0
+            continue
+        weights = found / found.sum()
+        gradient = covariance @ weights
+        best = int(np.argmin(np.where(used, np.inf, gradient)))
+        if used[best] or gradient[best] >= (1 - 1e-6) * float(weights @ gradient):
+            break
+        used[best] = True
+    return weights
+
+
+MIN_COMMON_FRAC = 0.5
+"""Part of their places that shutters have in common at least, if they are compared with each other."""
+MIN_STRATUM = 6
+"""Shutters that a stratum has at least."""
+MAX_PACE = 2.5
+"""Pace above which a window does not count, over the median of all shutters and of its own other side."""
+MAX_WAITED_FRAC = 0.1
+"""Part of a shutter above which a thread has waited too long for a processor."""
+
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Paces:
+    """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
+
+    `before` is of the windows before it. `near_s` is the time before and in the shutter (columns) near
+    counted places, with the far time that goes with their passes, `far_s` the rest of both; `is_good` tells
+    which of both count. `share_s` is the job's time that the shutter stands for. `moved_bytes` is what MPI
+    calls of one rank moved in `moved_s` seconds of co-run: in the windows before it, and (second column)
+    since the shutter before; 0: not known. In a `crowded` shutter threads of the job waited for each other's
+    processors, or a bubble ran, so `during` is not of the job alone; `bubble_level` is 0 where none ran.
+    `n_corunners` is that of the node, `alone` a shutter without co-runners on any node. `stratum` numbers the
+    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
+    were fitted, `instant` the shutters that nodes have in common, in order of time.
+    """
+
+    during: Floats
+    before: Floats
+    near_s: Floats
+    far_s: Floats
+    share_s: Floats
+    moved_bytes: Floats
+    moved_s: Floats
+    is_good: Flags
+    crowded: Flags
+    bubble_level: Floats
+    n_corunners: Indices
+    alone: Flags
+    node: Indices
+    stratum: Indices
+    group: Indices
+    instant: Indices
+
+    def __len__(self) -> int:
+        return len(self.during)
+
+    def select(self, chosen: Flags | Indices) -> Paces:
+        """Some of the shutters."""
+        return Paces(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+
+def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
+    """Paces of all shutters with counts; `cost_ns` is that of `count.slowdown`."""
+    rows = _with_windows(shutters)
+    instant, alone = instants(rows), _alone(rows, shutters)
+    group = instant % N_SHUTTER_GROUPS
+    during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
+    is_crowded = crowded(rows) | (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
+    stratum = np.zeros(len(rows), np.intp)
+    n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
+    window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1) * 1e-9
+    near_s, is_good = np.zeros_like(window_s), np.zeros(window_s.shape, bool)
+    for sampled in _sets(rows, counts, cost_ns, is_crowded):
+        same_places = with_far_time(sampled)
+        chosen = same_places.rows
+        near_s[chosen] = np.add.reduceat(same_places.near_ns, [0, DURING], axis=1) * 1e-9
+        during[chosen], before[chosen], is_good[chosen] = _crossfitted(same_places, group[chosen])
+        lost_ns = same_places.near_ns - same_places.time_ns
+        lost_s[chosen] = lost_ns[:, :DURING].sum(axis=1) * 1e-9
+        if len(chosen) >= MIN_STRATUM:
+            stratum[chosen] = n_strata
+            n_strata += 1
+    known = np.isfinite(during) & np.isfinite(before)
+    node = rows["i_node"].astype(np.intp)
+    near_s, window_s = near_s[known], window_s[known]
+    moved_s = np.stack([window_s[:, 0] - lost_s[known], rows["since_ns"][known] * 1e-9], axis=1)
+    moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
+    return Paces(
+        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
+        is_good[known], is_crowded[known], rows["bubble_level"][known],
+        rows["n_corunners"][known].astype(np.intp), alone[known],
+        node[known], stratum[known], group[known], instant[known],
+    )  # fmt: skip
+
+
+def crowded(rows: Table) -> Flags:
+    """Shutters in which threads of the job waited for processors, on any of its nodes.
+
+    Two ranks that happen to be on one processor when the co-runner is paused stay there for tens of
+    milliseconds. A job with more threads than processors always waits for itself: on a node where that is so
+    in most shutters, none is crowded.
+    """
+    waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
+    for node in np.unique(rows["i_node"]):
+        here = rows["i_node"] == node
+        waited[here] &= 2 * waited[here].sum() < here.sum()
+    instant = instants(rows)
+    return np.isin(instant, instant[waited])
+
+
+def _with_windows(shutters: Table) -> Table:
+    valid = np.sort(valid_shutters(shutters), order=("t0_ns", "i_node"))
+    return valid[(valid["during_window_ns"] > 0) & (valid["before_window_ns"] > 0)]
+
+
+def instants(rows: Table) -> Indices:
+    """A number for each shutter, in the order of time; those that several nodes have in common share it."""
+    names = np.where(rows["common"] > 0, rows["common"].astype(np.int64), -1 - np.arange(len(rows)))
+    _, first, number = np.unique(names, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number.ravel()]
+
+
+def _alone(rows: Table, shutters: Table) -> Flags:
+    """Which rows are of shutters in which no node of the job had a co-runner, by all `shutters`."""
+    common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
+    return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
+
+
+def _shares_s(rows: Table) -> Floats:
+    """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
+    shares = np.ones(len(rows))
+    for node in np.unique(rows["i_node"]):
+        here = rows["i_node"] == node
+        gaps = np.diff(rows["t0_ns"][here].astype(np.int64)) * 1e-9
+        if len(gaps):
+            gaps = np.minimum(gaps, 2 * np.median(gaps))
+            shares[here] = (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1])) / 2
+    return shares
+
+
+def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
+    """Shutters of which each shares half its places with the first one, and their counts."""
+    shutter = _row_of(rows, counts)
+    counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
+    order = np.lexsort((counts["place"], shutter))
+    counts, shutter = counts[order], shutter[order]
+    numbers, starts = np.unique(shutter, return_index=True)
+    watched = np.split(counts["place"], starts[1:]) if len(numbers) else []
+    leaders: list[frozenset[int]] = []
+    leader_of: dict[bytes, int] = {}
+    chosen = np.zeros(len(rows), np.intp)
+    for number, places in zip(numbers, watched, strict=True):
+        key = places.tobytes()
+        if key not in leader_of:
+            leader_of[key] = _leader(leaders, frozenset(places.tolist()))
+        chosen[number] = leader_of[key]
+    for leader in range(len(leaders)):
+        yield _dense(rows, counts, shutter, chosen[shutter] == leader, cost_ns, is_crowded)
+
+
+def _row_of(rows: Table, counts: Table) -> Indices:
+    """The shutter that each row of `counts` belongs to, -1 for one that is not among `rows`."""
+    if not len(rows):
+        return np.full(len(counts), -1)
+    found = np.full(len(counts), -1)
+    for node in np.unique(rows["i_node"]):
+        here, mine = np.flatnonzero(rows["i_node"] == node), np.flatnonzero(counts["i_node"] == node)
+        t0 = rows["t0_ns"][here]
+        at = np.minimum(np.searchsorted(t0, counts["t0_ns"][mine]), len(t0) - 1)
+        found[mine] = np.where(t0[at] == counts["t0_ns"][mine], here[at], -1)
+    return found
+
+
+def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
+    """The first set that has most places in common with these; a new one if none has half."""
+    common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
+    best = int(np.argmax(common)) if common else 0
+    if common and common[best] >= MIN_COMMON_FRAC:
+        return best
+    leaders.append(places)
+    return len(leaders) - 1
+
+
+def _dense(
+    rows: Table, counts: Table, shutter: Indices, chosen: Flags, cost_ns: float, is_crowded: Flags
+) -> Counts:
+    counts, shutter = counts[chosen], shutter[chosen]
+    used, i_row = np.unique(shutter, return_inverse=True)
+    places, i_place = np.unique(counts["place"], return_inverse=True)
+    passes, is_watched = (
+        np.zeros((len(used), len(COUNT_WINDOWS), len(places))),
+        np.zeros((len(used), len(places)), bool),
+    )
+    is_watched[i_row, i_place] = True
+    for i, when in enumerate(COUNT_WINDOWS):
+        passes[i_row, i, i_place] = counts[f"n_{when}"]
+    length_ns = np.repeat(rows["before_window_ns"][used, None] / DURING, len(COUNT_WINDOWS), axis=1)
+    length_ns[:, DURING] = rows["during_window_ns"][used]
+    return Counts(
+        used, passes, is_watched, is_crowded[used], length_ns, length_ns * near_frac(rows[used]),
+        cost_ns * passes.sum(axis=2),
+    )  # fmt: skip
+
+
+def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]:
+    """Paces in and before each shutter, by weights from the shutters of all other groups, and which count.
+
+    The third has columns for before and in the shutter.
+    """
+    found = np.full(counts.length_ns.shape, np.nan)
+    for held_out in np.unique(group):
+        mine = group == held_out
+        others = counts.select(~mine) if not mine.all() else counts
+        found[mine] = paces_of_windows(counts.select(mine), others)
+    is_good = counts.is_near & _is_credible(found, counts)
+    is_usable = is_good[:, ~IS_DURING]
+    has_before: Flags = np.any(is_usable, axis=1)
+    used_ns = np.where(is_usable | ~has_before[:, None], counts.time_ns[:, ~IS_DURING], 0.0)
+    before = (found[:, ~IS_DURING] * used_ns).sum(axis=1) / used_ns.sum(axis=1)
+    return found[:, DURING], before, np.stack([has_before, is_good[:, DURING]], axis=1)
+
+
+def _is_credible(found: Floats, counts: Counts) -> Flags:
+    """Windows that are not much faster than most shutters and than the other side of their own shutter.
+
+    Code that samples do not find near the places may pass them. The program itself is hardly so much faster
+    than alone, unless a phase is, on both sides. Jobs that take turns on processors come as far as alone in
+    some windows, and nowhere in others, so the median of those before shutters is no measure.
+    """
+    found = np.nan_to_num(found)
+    alone = found[:, DURING][counts.is_near[:, DURING] & ~counts.is_crowded]
+    alone = alone[alone > 0]
+    if len(alone) < MIN_STRATUM:
+        return np.ones(found.shape, bool)
+    other_side = np.where(IS_DURING, np.median(found[:, ~IS_DURING], axis=1)[:, None], found[:, [DURING]])
+    return found <= MAX_PACE * np.maximum(other_side, np.median(alone))
+
 
 # The pace in co-run from all of the time between shutters, where MPI calls tell it.
 #
 # Places are counted in windows only. Where jobs take turns on processors, how far the program comes in a
-# window
-# varies by factors. What MPI calls move varies with it, and is known for all the time.
-
+# window varies by factors. What MPI calls move varies with it, and is known for all the time.
 
 MIN_CORUN_SHUTTERS = 8
 """Shutters of a stratum with known bytes, below which nothing is changed."""
@@ -50,7 +532,7 @@ def steadied(found: Paces) -> Paces:
     return replace(found, before=before)
 
 
-def _steadied(found: Paces) -> Array:
+def _steadied(found: Paces) -> Floats:
     is_known = found.moved_s[:, _SINCE] > 0
     is_used = found.is_good.all(axis=1) & ~found.crowded
     n = int(is_used.sum())
@@ -91,7 +573,6 @@ MIN_CERTAIN = 0.4
 """Part of the job's time that is left at least if such strata are left out."""
 MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
-Array = NDArray[np.float64]
 
 
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
@@ -172,7 +653,7 @@ def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     return weight * float(logs.mean()) / within, float(np.sqrt(1 - weight)) * prior
 
 
-def _by_instant(values: Array, instant: NDArray[np.intp]) -> Array:
+def _by_instant(values: Floats, instant: NDArray[np.intp]) -> Floats:
     """Sums of the rows of shutters that nodes have in common."""
     number = np.unique(instant, return_inverse=True)[1].ravel()
     sums = np.zeros((int(number.max()) + 1, *values.shape[1:]))
@@ -212,7 +693,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     return 1 / mean, _standard_error(error, found.instant[used]) / mean, measured_frac
 
 
-def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, Array, Array, Array]:
+def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
@@ -222,27 +703,27 @@ def _work(found: Paces, used: NDArray[np.bool_], member: Array) -> tuple[Array, 
     return usual, usual_error, done, done_error
 
 
-def _stratum_errors(error: Array, member: Array) -> Array:
+def _stratum_errors(error: Floats, member: Floats) -> Floats:
     """Standard error of each stratum from what each shutter adds, larger where it has few."""
     n = np.maximum(member.sum(axis=0), 2.0)
     few = np.array([t_quantile(one - 1) for one in n]) / t_quantile(1e6)
     return np.sqrt(error**2 @ member * n / (n - 1)) * few
 
 
-def _weights(weight: Array, is_good: NDArray[np.bool_], member: Array) -> Array:
+def _weights(weight: Floats, is_good: NDArray[np.bool_], member: Floats) -> Floats:
     """Weights of good windows only; of all windows in strata without a good one."""
     good = np.where(is_good, weight, 0.0)
     return np.where(member @ (good @ member) > 0, good, weight)
 
 
-def _means(values: Array, weight: Array, member: Array) -> tuple[Array, Array]:
+def _means(values: Floats, weight: Floats, member: Floats) -> tuple[Floats, Floats]:
     """Weighted mean of each stratum (column of `member`); what each value adds to the error of that mean."""
     total = np.maximum(weight @ member, np.finfo(float).tiny)
-    mean: Array = (values * weight) @ member / total
+    mean: Floats = (values * weight) @ member / total
     return mean, (values - member @ mean) * weight / (member @ total)
 
 
-def _standard_error(error: Array, instant: NDArray[np.intp]) -> float:
+def _standard_error(error: Floats, instant: NDArray[np.intp]) -> float:
     """Of the sum of the errors, from the differences between shutters that follow each other.
 
     Shutters are taken at even distances. So a slow change of the program makes no error of the mean, but it

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table, valid_shutters
+from mpicoloc.core.profile import Estimate, Floats, Table, valid_shutters
 
 MIN_SHUTTERS = 8
 """Blocks below which there is no estimate."""
@@ -20,13 +19,11 @@ MAX_END_RATIO = 2.7
 UNMODIFIED = "ipc-unfiltered"
 EVENTS = ("instructions", "cycles")
 
-Array = NDArray[np.float64]
-
 
 WINDOWS = ("before", "during", "after")
 
 
-def blocks(shutters: Table, *, outside: bool = False) -> Array:
+def blocks(shutters: Table, *, outside: bool = False) -> Floats:
     """IPC before, during and after each valid shutter with cycles, shape (n_blocks, 3).
 
     With `outside`, the IPC outside MPI calls.
@@ -37,7 +34,7 @@ def blocks(shutters: Table, *, outside: bool = False) -> Array:
     return ipc[(ipc > 0).all(axis=1)]
 
 
-def work(shutters: Table) -> Array:
+def work(shutters: Table) -> Floats:
     """Instructions outside MPI before, during and after each valid shutter with known counts."""
     valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
@@ -45,7 +42,7 @@ def work(shutters: Table) -> Array:
     return outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
 
 
-def _counts(shutters: Table, what: str) -> Array:
+def _counts(shutters: Table, what: str) -> Floats:
     return np.stack([shutters[f"{when}_{what}"].astype(float) for when in WINDOWS], axis=1)
 
 
@@ -75,7 +72,7 @@ def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
     return [estimate for estimate in results if estimate is not None]
 
 
-def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | None:
+def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | None:
     """Slowdown as the ratio of instructions outside MPI, in a shutter and in windows as long beside it.
 
     Parameters
@@ -104,7 +101,7 @@ def progress(instructions: Array, *, rng: np.random.Generator) -> Estimate | Non
     return _ratio(instructions, "ipc-progress", rng)
 
 
-def _differ(before: Array, after: Array) -> bool:
+def _differ(before: Floats, after: Floats) -> bool:
     """Whether the windows after shutters have other counts on average than those before."""
     n = len(before)
     if n < MIN_SHUTTERS:
@@ -113,7 +110,7 @@ def _differ(before: Array, after: Array) -> bool:
     return bool(abs(apart.mean()) > MAX_ENDS_APART * apart.std(ddof=1) / np.sqrt(n))
 
 
-def unfiltered(ipc: Array, *, rng: np.random.Generator, method: str = UNMODIFIED) -> Estimate | None:
+def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIED) -> Estimate | None:
     """Slowdown as the ratio of mean IPC, solo against co-run.
 
     Parameters
@@ -137,7 +134,7 @@ def unfiltered(ipc: Array, *, rng: np.random.Generator, method: str = UNMODIFIED
     return _ratio(ipc, method, rng)
 
 
-def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
+def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
     """Slowdown from the blocks that do not cross a phase boundary.
 
     Parameters and result as of `unfiltered`; `delta` is the largest difference of IPC before and after.
@@ -150,13 +147,13 @@ def filtered(ipc: Array, *, delta: float = DELTA, rng: np.random.Generator) -> E
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 
 
-def passes(ipc: Array, delta: float = DELTA) -> NDArray[np.bool_]:
+def passes(ipc: Floats, delta: float = DELTA) -> NDArray[np.bool_]:
     """Whether each block passes the filter of Algorithm 4, line 3."""
     before, during, after = ipc[:, 0], ipc[:, 1], ipc[:, 2]
     return (np.abs(before - after) < delta) & (before < during) & (after < during)
 
 
-def _ratio(ipc: Array, method: str, rng: np.random.Generator) -> Estimate | None:
+def _ratio(ipc: Floats, method: str, rng: np.random.Generator) -> Estimate | None:
     n = len(ipc)
     corun, solo = (ipc[:, 0] + ipc[:, 2]) / 2, ipc[:, 1]
     if n < MIN_SHUTTERS or not corun.any() or not solo.any():

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import Table
+from mpicoloc.core.profile import Estimate, Table
 
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""

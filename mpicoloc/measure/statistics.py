@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate, Floats
 
 CONFIDENCE = 0.95
 Values = Sequence[float | Estimate | None]
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def compare_all(
     return [list(of_group) for of_group in zip(*rows, strict=True)] if rows else [[] for _ in others]
 
 
-def holm(p_values: Sequence[float]) -> tuple[Array, Array]:
+def holm(p_values: Sequence[float]) -> tuple[Floats, Floats]:
     """Adjusted p-values, and the part of error that Holm's procedure leaves each test.
 
     Shapes: result (n,). Result: a test rejects if its adjusted p-value is below 1 - `CONFIDENCE`: where its
@@ -178,18 +176,18 @@ def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Compariso
     return row, welch(*map(np.log, groups)) if min(sizes) > 1 else _by_intervals(before, after)
 
 
-def _numbers(values: Values) -> Array:
+def _numbers(values: Values) -> Floats:
     known = [value.value if isinstance(value, Estimate) else value for value in values if value is not None]
     return np.array(known, dtype=float)
 
 
-def _mean(values: Array) -> float | None:
+def _mean(values: Floats) -> float | None:
     if not len(values):
         return None
     return float(np.exp(np.log(values).mean()) if (values > 0).all() else values.mean())
 
 
-def welch(before: Array, after: Array) -> Difference:
+def welch(before: Floats, after: Floats) -> Difference:
     """Of the means; degrees of freedom by Welch and Satterthwaite."""
     parts = np.array([group.var(ddof=1) / len(group) for group in (before, after)])
     squares = float((parts**2 / (np.array([len(before), len(after)]) - 1)).sum())

@@ -13,20 +13,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core import progress
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Job, NetworkLevel, Profile
-from mpicoloc.core.topology import Hosts, Placement, Topology
-from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages, Traffic, TrafficSum
+from mpicoloc.core.network import (
+    Hosts,
+    Placement,
+    Rounds,
+    TimedCalls,
+    TimedMessages,
+    Topology,
+    Traffic,
+    TrafficSum,
+)
+from mpicoloc.core.profile import Estimate, Job, NetworkLevel, Profile
 from mpicoloc.errors import UsageError
-from mpicoloc.network import routing as network_routing
-from mpicoloc.network import sharing as network_sharing
-from mpicoloc.network import utilisation
+from mpicoloc.network import routing as network_routing, utilisation
 from mpicoloc.network.routing import LinkLoads
-from mpicoloc.network.sharing import CommonLink, Sharing
 from mpicoloc.network.topology import placements
 from mpicoloc.network.topology.fabric import Fabric, placement_of
 from mpicoloc.network.traffic.job_traffic import JobTraffic, hostnames, job_traffic
-from mpicoloc.network.utilisation import Windows, windows
+from mpicoloc.network.utilisation import CommonLink, Sharing, Windows, windows
 
 AS_RUN = "run"
 """Name of the placement where the job ran."""
@@ -179,14 +183,14 @@ def shared_links(cases: Sequence[Case]) -> Shared:
     durations = [case.duration_s for case in cases if case.duration_s is not None]
     senders = [case.senders for case in cases if case.senders is not None]
     slowdowns = (
-        network_sharing.mutual_slowdown(
+        utilisation.mutual_slowdown(
             cases[0].topology, loads, durations, senders if len(senders) == len(cases) else None
         )
         if len(durations) == len(cases)
         else None
     )
-    counts = network_sharing.shared_links(loads)
-    links = {(i, j): network_sharing.common_links(loads[i], loads[j]) for i, j in counts.pairs()}
+    counts = utilisation.shared_links(loads)
+    links = {(i, j): utilisation.common_links(loads[i], loads[j]) for i, j in counts.pairs()}
     return Shared(counts, links, slowdowns)
 
 
@@ -264,7 +268,7 @@ def _case(
         assumes_up_links=network.assumes_up_links,
         dropped_bytes=traffic.dropped_bytes,
         partial=job.profile.partial,
-        senders=network_sharing.sending_hosts(*messages) if with_senders else None,
+        senders=utilisation.sending_hosts(*messages) if with_senders else None,
     )
 
 

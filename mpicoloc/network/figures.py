@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import printable
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.core.units import amount
-from mpicoloc.network import sharing as network_sharing
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
+from mpicoloc.network.utilisation import most_sharing_jobs
 from mpicoloc.show.blocks import short
 from mpicoloc.show.figures import Bars, Figure, Row, plot
 
@@ -261,9 +261,7 @@ def _links(known: Sequence[Labelled]) -> Figure:
 
 def _most_sharing(known: Sequence[Labelled]) -> Figure:
     apart = _first_of(known, lambda one: (one.job, one.placement))
-    most = {
-        id(one): network_sharing.most_sharing_jobs(one.case.topology, one.case.placement) for one in apart
-    }
+    most = {id(one): most_sharing_jobs(one.case.topology, one.case.placement) for one in apart}
     return _of_levels(
         "sharing-most",
         "Jobs that could share links",

@@ -12,16 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc import config
+from mpicoloc.core.network import Topology, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.topology import Topology
-from mpicoloc.core.traffic import Traffic
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
 from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.network.topology.infiniband import Wiring
-from mpicoloc.network.topology.xgft import shown
+from mpicoloc.network.topology.readers import Wiring
 from mpicoloc.trace import times
 
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
@@ -131,7 +129,7 @@ def _trees(args: argparse.Namespace, topology: Topology) -> list[Topology]:
     """The topology under each slimming, none of them too large."""
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
-        trees = [xgft.slimmed(topology, slimming) for slimming in slimmings] or [topology]
+        trees = [slimmed(topology, slimming) for slimming in slimmings] or [topology]
     except DataError as error:
         raise UsageError(f"--slimming {args.slimming}: {error}") from None
     for tree in trees:
@@ -155,7 +153,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 
 def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network of a notation or a file."""
-    text, source = (topology, "--topology") if xgft.is_notation(topology) else (_contents(topology), topology)
+    text, source = (topology, "--topology") if is_notation(topology) else (_contents(topology), topology)
     return readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
 
 
@@ -165,12 +163,12 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
     Raises `UsageError` if the topology is no output of ``ibnetdiscover``. Raises `DataError` if the tables
     are not those of this fabric.
     """
-    text = "" if xgft.is_notation(topology) else _contents(topology)
-    if not fabric.host_names or not infiniband.is_output(text):
+    text = "" if is_notation(topology) else _contents(topology)
+    if not fabric.host_names or not readers.is_ibnetdiscover(text):
         raise UsageError(
             f"--tables {tables} names ports of switches: give as --topology what ibnetdiscover printed"
         )
-    return parse(_contents(tables), tables, fabric, infiniband.wiring(text, topology))
+    return parse(_contents(tables), tables, fabric, readers.wiring(text, topology))
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:

@@ -1,4 +1,4 @@
-"""Routes through an XGFT, each of which is one number, its path (see `xgft`), and the loads of links."""
+"""Routes through an XGFT, each of which is one number, its path (`core.network`), and the loads of links."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.topology import Hosts, Topology
+from mpicoloc.core.network import Hosts, Topology, child_node, parent_node
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology.xgft import child, parent
 
 Paths = NDArray[np.int64]
 Route = Callable[[Topology, Hosts, Hosts], Paths]
@@ -236,9 +235,9 @@ def next_hop(topology: Topology, level: int, node: int, dst: int) -> tuple[int, 
     Hosts have level 0. A host is its own next hop.
     """
     if level == 0:
-        return (0, node) if node == dst else (1, parent(topology, 0, node, dst % topology.w[0]))
+        return (0, node) if node == dst else (1, parent_node(topology, 0, node, dst % topology.w[0]))
     port = int(forwarding_table(topology, level, node)[dst])
     n_down = topology.m[level - 1]
     if port < n_down:
-        return level - 1, child(topology, level, node, port)
-    return level + 1, parent(topology, level, node, port - n_down)
+        return level - 1, child_node(topology, level, node, port)
+    return level + 1, parent_node(topology, level, node, port - n_down)

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.markup import escape
 
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
-from mpicoloc.core.topology import Topology
 from mpicoloc.core.units import amount, link_rate, rate
-from mpicoloc.network import sharing as network_sharing
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
-from mpicoloc.network.topology import xgft
+from mpicoloc.network.utilisation import CommonLink, most_sharing_jobs
 from mpicoloc.show.listing import Listing
 from mpicoloc.show.table import Column, console, interval, listing
 
@@ -71,7 +71,7 @@ def _case_json(case: Case) -> dict[str, Any]:
             }
             for row in case.levels
         ],
-        "most_sharing_jobs": network_sharing.most_sharing_jobs(case.topology, case.placement).tolist(),
+        "most_sharing_jobs": most_sharing_jobs(case.topology, case.placement).tolist(),
         "windows": case.windows
         and {
             "window_s": case.windows.window_s,
@@ -156,7 +156,9 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]
-        ends = [xgft.name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))]
+        ends = [
+            network.node_name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))
+        ]
         return " to ".join(ends if link.way == "up" else ends[::-1])
 
     columns = [Column("jobs", lambda pair: ", ".join(cases[i].job.id for i in pair))]
@@ -169,7 +171,7 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
     return listing(columns, shared.links, "shared by")
 
 
-def _ends(tree: Topology, link: network_sharing.CommonLink) -> tuple[int, int]:
+def _ends(tree: Topology, link: CommonLink) -> tuple[int, int]:
     """Lower and upper node of a link."""
     below, above = tree.subtree_roots(link.level), tree.subtree_roots(link.level + 1)
     subtree, copy = divmod(link.link, above)

@@ -49,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print the levels of each case."""
-    from mpicoloc.network import files
-    from mpicoloc.network import terminal as report
+    from mpicoloc.network import files, terminal as report
     from mpicoloc.network.characterise import characterise
     from mpicoloc.profile import profiles
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.errors import DataError, EnvironmentFault
 
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.

@@ -20,9 +20,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from mpicoloc import messages
-from mpicoloc.core.features import is_interpreter, kind_of, program_name
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import text
+from mpicoloc.core.profile import Profile, text
+from mpicoloc.core.slowdown import is_interpreter, kind_of, program_name
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
 from mpicoloc.job import init_barrier, launcher, sweep, target
 from mpicoloc.pairing.campaign_file import Campaign, Experiment, Program

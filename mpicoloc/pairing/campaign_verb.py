@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc import config
-    from mpicoloc.pairing import campaign, campaign_file
-    from mpicoloc.pairing import terminal as report
+    from mpicoloc.pairing import campaign, campaign_file, terminal as report
 
     env = config.flags_to_env({"meter": args.meter})
     plan = campaign_file.read(args.file)

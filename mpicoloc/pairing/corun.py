@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 
 CONFIDENCE = 0.95
 LEAST_OVERLAP_FRAC = 0.5

@@ -14,13 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, Event
-from mpicoloc.core.features import JobFeatures, program_name
-from mpicoloc.core.machine import machine_of
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.run import Moments, Run, moments
-from mpicoloc.core.tables import PHASES, VERDICTS, Table, text
+from mpicoloc.core.profile import PHASES, VERDICTS, Floats, Ints, Profile, Table, text
+from mpicoloc.core.slowdown import JobFeatures, Moments, Run, machine_of, moments, program_name
 from mpicoloc.errors import DataError
 
 LEAST_RUNNING_FRAC = 0.05

@@ -9,11 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.slowdown import PairSlowdowns, together
+from mpicoloc.core.profile import Bools, Estimate, Floats, Ints
+from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, together
 from mpicoloc.pairing.scores import Band
 
 

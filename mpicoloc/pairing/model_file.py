@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpicoloc import messages
-from mpicoloc.bubble import curves_file
-from mpicoloc.bubble import model as stored
+from mpicoloc.bubble import curves_file, model as stored
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import METHOD
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import machine_from_values
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import arrays_file
 from mpicoloc.pairing.fitted import (

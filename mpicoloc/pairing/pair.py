@@ -103,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
     if args.watch:
         return _watch(args, rules)
     from mpicoloc.bubble.model import pairs_of_programs
-    from mpicoloc.pairing import model_file, policies, queue_files
-    from mpicoloc.pairing import terminal as report
+    from mpicoloc.pairing import model_file, policies, queue_files, terminal as report
 
     model = model_file.read(args.model) if args.model else None
     measured = pairs_of_programs(model_file.of_curves(args.curves)) if args.curves else {}

@@ -10,10 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.run import Run
-from mpicoloc.core.slowdown import LEAST_SLOWDOWN, PairSlowdowns
+from mpicoloc.core.profile import Estimate, Floats
+from mpicoloc.core.slowdown import LEAST_SLOWDOWN, PairSlowdowns, Run
 from mpicoloc.pairing import production
 from mpicoloc.pairing.production import beside
 

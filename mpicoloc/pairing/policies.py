@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats
+from mpicoloc.core.profile import Floats
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import blossom

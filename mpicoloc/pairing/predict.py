@@ -22,7 +22,7 @@ from mpicoloc import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.core.slowdown import JobFeatures
     from mpicoloc.pairing.model_file import StoredModel
 
 
@@ -70,7 +70,7 @@ def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
 
         known = queue_files.features(args.files, model)
         return [known[file] for file in args.files]
-    from mpicoloc.core.features import JobFeatures
+    from mpicoloc.core.slowdown import JobFeatures
 
     return [JobFeatures(name, name, 1.0, 1, 1) for name in args.files]
 

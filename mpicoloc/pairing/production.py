@@ -14,10 +14,8 @@ from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
 
 from mpicoloc.core import number_lists
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.run import Moments, Run
-from mpicoloc.core.training import Row, key_of
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, Moments, Row, Run, key_of
 from mpicoloc.pairing.features import job_features
 
 GAP_S = 86400.0
@@ -326,7 +324,7 @@ def _join(group: dict[int, list[Run]], one: Run, other: Run) -> None:
 def layout(run: Run, beside: Sequence[Run]) -> str:
     """Whether a run and the runs beside it had processors of their own, on the nodes of which both tell.
 
-    Result: one of `core.training.LAYOUTS`. Where both may run on the same processors, and these are enough
+    Result: one of `core.slowdown.LAYOUTS`. Where both may run on the same processors, and these are enough
     for both, it is not known: the system moves them as it likes.
     """
     found = {_on_node(run, other, name) for other in beside for name in run.cpus.keys() & other.cpus.keys()}

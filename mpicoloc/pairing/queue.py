@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats
+from mpicoloc.core.profile import Bools, Floats
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN
 from mpicoloc.errors import DataError
 

@@ -9,10 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.row_file import number_of, table_rows
-from mpicoloc.core.run import Run
-from mpicoloc.core.slowdown import PairSlowdowns
+from mpicoloc.core.slowdown import JobFeatures, PairSlowdowns, Run
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.model_file import StoredModel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Floats, Ints
+from mpicoloc.core.profile import Floats, Ints
 
 COVERAGE = 0.95
 _WIDER = np.linspace(1.0, 4.0, 31)

@@ -13,10 +13,10 @@ from rich.markup import escape
 
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures
+from mpicoloc.errors import printable
 from mpicoloc.pairing import policies
 from mpicoloc.pairing.policies import Plan
 from mpicoloc.pairing.scores import COVERAGE

@@ -1,7 +1,7 @@
 """Training sets from what lies on the disk: profiles of production, campaigns, and files of their own.
 
 A file has jobs, their features (NaN: not measured), and the rows of slowdowns: `numpy.load(path)` gives
-``names`` (n_features,), ``values`` (n_jobs, n_features), and the columns of `core.training.ROW_COLUMNS` as
+``names`` (n_features,), ``values`` (n_jobs, n_features), and the columns of `core.slowdown.ROW_COLUMNS` as
 ``rows.target``, ``rows.co_runner``, ``rows.slowdown``, ...
 """
 
@@ -16,11 +16,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mpicoloc import messages
-from mpicoloc.core import run as core_run
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine, machine_from_values
-from mpicoloc.core.run import Run
-from mpicoloc.core.training import ROW_COLUMNS, ROW_DTYPE, Row, TrainingSet, key_of, merged, training_set
+from mpicoloc.core.slowdown import (
+    ROW_COLUMNS,
+    ROW_DTYPE,
+    JobFeatures,
+    Machine,
+    Row,
+    Run,
+    TrainingSet,
+    key_of,
+    machine_from_values,
+    merged,
+    run_as_json,
+    run_from_json,
+    training_set,
+)
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.pairing import arrays_file, campaign
 from mpicoloc.pairing.corun import slowdowns
@@ -93,7 +103,7 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
         try:
             if isinstance(answer, MpicolocError):
                 raise answer
-            runs[path] = core_run.from_json(answer)
+            runs[path] = run_from_json(answer)
         except (MpicolocError, TypeError, KeyError, ValueError) as error:
             troubles.append(str(error))
     return {path: runs[path] for path in paths if path in runs}, troubles
@@ -101,7 +111,7 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
 
 def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
     """In a process of its own."""
-    told = core_run.as_json(run_of(hdf5.read(path, raw)))
+    told = run_as_json(run_of(hdf5.read(path, raw)))
     return told | {"owner": os.fstat(raw.fileno()).st_uid}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.core.progress import steps
 from mpicoloc.place.problem import Problem
 

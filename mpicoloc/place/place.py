@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.bubble.propagation import POLICY_NUMBERS
-from mpicoloc.core.arrays import Bools, Floats, Ints
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Bools, Estimate, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.place.anneal import Annealing, Replicas, SlotPlacement, anneal, best, cost_of
 from mpicoloc.place.problem import OBJECTIVES, Problem

@@ -10,10 +10,9 @@ import numpy as np
 
 from mpicoloc.bubble.model import BubbleModel, Rule, rule
 from mpicoloc.bubble.propagation import DEFAULT_POLICY, POLICY_NUMBERS, even_pressures
-from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.bubbles import MAX_LEVEL, JobRequest, PropagationMatrix
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import SlowdownModel, pair_slowdowns
+from mpicoloc.core.profile import Bools, Floats, Ints
+from mpicoloc.core.slowdown import JobFeatures, SlowdownModel, pair_slowdowns
 from mpicoloc.errors import DataError, UsageError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
+from mpicoloc.errors import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row
 from mpicoloc.show.table import Column, console, interval, listing

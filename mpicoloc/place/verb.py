@@ -146,7 +146,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
     from mpicoloc.job import launcher
-    from mpicoloc.replay.qos import opensm
+    from mpicoloc.replay.qos import policy
 
     jobs = placed.problem.jobs
     contents: dict[str, str] = {}
@@ -154,5 +154,5 @@ def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> 
         nodes = placed.nodes_of(i)
         slots = [placed.slot_of(i, node) for node in nodes]
         contents |= launcher.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
-    opensm.write_files(args.files, contents, "--files")
+    policy.write_files(args.files, contents, "--files")
     messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")

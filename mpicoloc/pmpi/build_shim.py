@@ -1,4 +1,4 @@
-"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, and of the keeper.
+"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, of the keeper, and of the Slurm plugin.
 
 Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The
 libraries are plain C without libpython and are not linked with any MPI. Standard library only.
@@ -23,12 +23,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.errors import EnvironmentFault
-from mpicoloc.pmpi import generate, generate_fortran
-from mpicoloc.pmpi.sources import BUBBLE, CALLS, KEEPER, SHIM, c_files
+from mpicoloc.pmpi import generate, generate_fortran, paths
 
-ABIS = ("mpich", "openmpi", "abi")
+# What of csrc/ each program is made of: a folder stands for all C files below it.
+SHIM = ("common", "guest")
+HOG = "bubble/hog"
+"""The memory hog without its program."""
+AGENT = ("agent", "common", "trace", HOG)
+"""The node agent with what it calls; knows no MPI."""
+KEEPER = (*AGENT, "keeper")
+BUBBLE = ("bubble",)
+"""The memory hog, by itself."""
+REPLAY = ("replay",)
+"""The packet simulator: neither MPI nor any of the others."""
+CONTRACT = "common/mpicoloc.h"
+CALLS = "guest/calls/calls.toml"
+
+
+def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
+    """C files of these folders of csrc/, sorted."""
+    return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))
+
 
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
@@ -82,7 +99,7 @@ def build_shim(
     """
     sources = Path(csrc) if csrc is not None else csrc_dir()
     abi = abi or abi_of(cc, include_dirs)
-    library = Path(out_dir) / f"libmpicoloc-{abi}.so"
+    library = Path(out_dir) / paths.shim_name(abi)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
         names = _generate(cc, include_dirs, abi, sources, generated)
@@ -133,7 +150,7 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     Capstone's library goes beside it, where the keeper looks for it. Without the wheel `capstone` the keeper
     decodes no instructions, so it cannot count loops.
     """
-    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-keeper"
+    sources, program = csrc_dir(), Path(out_dir) / paths.KEEPER
     capstone = find_capstone()
     flags = [*_CFLAGS, f"-I{sources}", *(capstone.flags if capstone else ())]
     libraries = ["-ldl", "-lm", "-lpthread"]
@@ -146,7 +163,7 @@ def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
 
 def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the memory hog; for `kept` see `build_shim`."""
-    sources, program = csrc_dir(), Path(out_dir) / "mpicoloc-bubble"
+    sources, program = csrc_dir(), Path(out_dir) / paths.BUBBLE
     compile_and_link(_default_cc(), [*_CFLAGS, f"-I{sources}"], c_files(sources, BUBBLE), program, [], kept)
     return program
 
@@ -316,6 +333,63 @@ def _compile(command: Sequence[str], name: str) -> None:
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or [""]
     return lines[0].strip()
+
+
+# Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which it preloads.
+#
+# Not part of the package's own build: it needs Slurm's headers, and a cluster has one plugin for all.
+
+
+PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
+_PLUGIN_PARTS = ("plugin.c", "environment.c", "notes.c")
+_PLUGIN_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared")
+
+
+def build_plugin(
+    folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """Compile both into the folder of the preloaded libraries, and note the interpreter beside them.
+
+    Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
+    fails.
+    """
+    csrc = csrc_dir()
+    sources = csrc / "spank"
+    header = Path(include or "/usr/include") / "slurm" / "spank.h"
+    if not header.exists():
+        raise EnvironmentFault(
+            f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
+        )
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    flags = [*_PLUGIN_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
+    to = Path(folder)
+    plugin, chooser = to / PLUGIN, to / CHOOSER
+    compile_and_link(compiler, flags, [sources / name for name in _PLUGIN_PARTS], plugin, ["-ldl"])
+    compile_and_link(compiler, flags, [sources / "choose.c"], chooser, ["-ldl"])
+    (to / paths.SIDECAR).write_text(python + "\n", encoding="utf-8")
+    return plugin, chooser
+
+
+def find_plugin() -> str | None:
+    """The plugin where `build` puts it; None if it was not built."""
+    for folder in (paths.cache_dir(), paths.lib_dir()):
+        if os.path.exists(os.path.join(folder, PLUGIN)):
+            return os.path.join(folder, PLUGIN)
+    return None
+
+
+def plugstack_line(words: str | None) -> str | None:
+    """The plugin's path and its options for plugstack.conf; None, with a note, if it was not built.
+
+    Raises `EnvironmentFault` if options are given for a plugin that was not built.
+    """
+    plugin = find_plugin()
+    if plugin is None and words is not None:
+        raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
+    if plugin is None:
+        messages.note("without the plugin: `mpicoloc slurm build` makes it")
+        return None
+    return " ".join([plugin, *(words or "").split()])
 
 
 if __name__ == "__main__":

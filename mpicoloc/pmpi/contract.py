@@ -7,16 +7,88 @@ header are attributes of this module (`contract.MC_RANK_FINALIZING`).
 
 from __future__ import annotations
 
+import errno
 import functools
 import glob
+import io
 import mmap
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.pmpi import shared_files
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+_AT_ONCE_BYTES = 16 * mmap.PAGESIZE
+
+
+def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
+    """Open a file, unbuffered, that another user may have put there; as `mc_shm_open` does.
+
+    Raises `OSError` as of `os.open`; also if it is no regular file, or another user's.
+    """
+    handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or (is_own and status.st_uid != os.geteuid()):
+        os.close(handle)
+        reason = "it is another user's" if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        raise PermissionError(errno.EPERM, reason, os.fspath(path))
+    mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb"}.get(flags & os.O_ACCMODE, "r+b")
+    return io.FileIO(handle, mode)
+
+
+def is_own_file(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a regular file of this user's."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
+    """The file's first bytes, or all, which may be changed; the file's holes stay unallocated too.
+
+    Of a job that runs, a segment of 8 MB of which most is empty: on a node of hundreds of ranks that counts.
+    """
+    handle = file.fileno()
+    size_bytes = os.fstat(handle).st_size
+    size_bytes = size_bytes if n_bytes is None else min(size_bytes, n_bytes)
+    memory = mmap.mmap(-1, max(size_bytes, 1), flags=mmap.MAP_PRIVATE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    view = memoryview(memory)
+    for begin, end in _extents(handle, size_bytes):
+        for at in range(begin, end, _AT_ONCE_BYTES):
+            content = os.pread(handle, min(_AT_ONCE_BYTES, end - at), at)
+            _put(view[at:], content)
+    return view[:size_bytes]
+
+
+def _extents(handle: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where the file has data; all of it where the file system does not tell."""
+    end = 0
+    while end < size_bytes:
+        try:
+            begin = os.lseek(handle, end, os.SEEK_DATA)
+        except OSError:  # none from here on
+            return
+        end = min(os.lseek(handle, begin, os.SEEK_HOLE), size_bytes)
+        yield begin, end
+
+
+def _put(view: memoryview, content: bytes) -> None:
+    if content == bytes(len(content)):
+        return
+    for at in range(0, len(content), mmap.PAGESIZE):
+        page = content[at : at + mmap.PAGESIZE]
+        if page != bytes(len(page)):
+            view[at : at + len(page)] = page
+
 
 try:
     from mpicoloc._contract import ffi, lib  # type: ignore[import-not-found, unused-ignore]
@@ -25,8 +97,6 @@ except ImportError as error:  # pragma: no cover - a broken installation
         f"mpicoloc._contract cannot be loaded ({error}): install mpicoloc again"
     ) from error
 
-if TYPE_CHECKING:
-    import numpy as np
 
 _STRUCT_OF_SUFFIX = {".seg": "mc_segment", ".node": "mc_node", ".board": "mc_board"}
 
@@ -143,7 +213,7 @@ def segment_paths(key: str) -> list[str]:
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]
-        if rank.isdecimal() and shared_files.is_own_file(path):
+        if rank.isdecimal() and is_own_file(path):
             found[path] = int(rank)
     return sorted(found, key=found.__getitem__)
 
@@ -179,7 +249,7 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
     Result: one record of the file's struct. Raises `DataError` if the file is not one of ours, or of another
     version.
     """
-    with shared_files.open_shared(path, is_own=False) as file:
+    with open_shared(path, is_own=False) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return _record(path, mapped)
 
@@ -193,7 +263,7 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
     Raises `DataError` if the file is not one of ours, or of another version. Raises `OSError` if it cannot be
     read, or is another user's.
     """
-    with shared_files.open_shared(path, is_own=not os.fspath(path).endswith(".board")) as file:
+    with open_shared(path, is_own=not os.fspath(path).endswith(".board")) as file:
         return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
 
 
@@ -210,11 +280,11 @@ def read_segment(
     import numpy as np
 
     n_bytes = None if has_events else ffi.sizeof("mc_segment")
-    with shared_files.open_shared(path) as file:
-        content = shared_files.copy_sparse(file, n_bytes)
+    with open_shared(path) as file:
+        content = copy_sparse(file, n_bytes)
         segment = _record(path, content)
         if segment["state"] in (lib.MC_RANK_INIT, lib.MC_RANK_RUNNING):
-            earlier, content = segment, shared_files.copy_sparse(file, n_bytes)
+            earlier, content = segment, copy_sparse(file, n_bytes)
             segment = _record(path, content)
             _drop_rows_born_after(earlier, segment)
     lib.mc_segment_settle(ffi.cast("mc_segment *", ffi.from_buffer(content)))
@@ -307,7 +377,7 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
 def _mapped(path: str) -> mmap.mmap | None:
     """The file, to be written to; None: there is none, or an empty one."""
     try:
-        with shared_files.open_shared(path, os.O_RDWR) as file:
+        with open_shared(path, os.O_RDWR) as file:
             return mmap.mmap(file.fileno(), 0)
     except (OSError, ValueError):
         return None

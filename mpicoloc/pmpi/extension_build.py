@@ -19,7 +19,7 @@ from pathlib import Path
 import cffi
 
 from mpicoloc import config
-from mpicoloc.pmpi.sources import AGENT, CONTRACT, REPLAY, c_files
+from mpicoloc.pmpi.build_shim import AGENT, CONTRACT, REPLAY, c_files
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"

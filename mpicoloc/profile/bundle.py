@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import (
+    COLUMNS,
+    Estimate,
     Interference,
     Job,
     MeterResult,
@@ -27,8 +28,9 @@ from mpicoloc.core.profile import (
     NetworkLevel,
     Price,
     Profile,
+    Table,
+    dtype,
 )
-from mpicoloc.core.tables import COLUMNS, Table, dtype
 
 T = TypeVar("T")
 _SIZE_BYTES = 8

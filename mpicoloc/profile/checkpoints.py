@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
-from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.pmpi import contract
 from mpicoloc.profile.bundle import NodePart, pack_part
 from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Nobody reads what it says now: the profile will tell.
         with (
             contextlib.suppress(OSError),
-            shared_files.open_shared(trouble, os.O_WRONLY | os.O_CREAT) as file,
+            contract.open_shared(trouble, os.O_WRONLY | os.O_CREAT) as file,
         ):
             file.truncate()
             file.write((reason or str(error)).encode(errors="replace"))

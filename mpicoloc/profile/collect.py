@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core import number_lists
-from mpicoloc.core.tables import COUNT_WINDOWS, Table, dtype, printable, table, text
-from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pmpi import contract, elf, paths, shared_files
-from mpicoloc.profile import machine, rank_table
+from mpicoloc.core.profile import COUNT_WINDOWS, Table, dtype, table, text
+from mpicoloc.errors import DataError, UsageError, printable
+from mpicoloc.pmpi import contract, elf, paths
+from mpicoloc.profile import machine
 from mpicoloc.profile.bundle import NodePart
 
 _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
@@ -329,7 +329,7 @@ def collect(key: str, has_events: bool = True) -> NodePart:
         return np.array([names.get(i, f"call {i}").encode() for i in known.tolist()], np.bytes_)[at]
 
     tables = {
-        "ranks": rank_table.ranks([rank.segment for rank in ranks], node),
+        "ranks": machine.ranks([rank.segment for rank in ranks], node),
         "nodes": nodes(contract.text(first["hostname"]), node, _cpus(ranks)),
         "modules": table("modules", {"path": modules, "build_id": list(map(_build_id, modules))}),
         "call_sites": _call_sites(lanes, called, {rank.rank: rank.modules for rank in ranks}),
@@ -371,7 +371,7 @@ def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]
 
 def _trouble(key: str) -> Iterator[str]:
     path = contract.shm_path(key, CHECKPOINT_TROUBLE)
-    with contextlib.suppress(OSError), shared_files.open_shared(path) as file:
+    with contextlib.suppress(OSError), contract.open_shared(path) as file:
         reason = printable(text(file.read(_MAX_REASON_BYTES)))
         yield f"a checkpoint could not be written: {reason}"
 

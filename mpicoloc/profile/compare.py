@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from mpicoloc import messages
 from mpicoloc.cli.memory import bounded
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import UsageError, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,8 +92,6 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    from mpicoloc.core.tables import printable
-
     if args.files or args.against:
         raise UsageError("--group names all runs: no other profiles beside it")
     found: dict[str, Sequence[str]] = {}
@@ -123,7 +121,5 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def _title(files: Sequence[str]) -> str:
-    from mpicoloc.core.tables import printable
-
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return printable(files[0]) + more

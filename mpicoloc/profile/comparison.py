@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from mpicoloc import messages
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import program_name
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.progress import steps
-from mpicoloc.core.tables import printable
+from mpicoloc.core.slowdown import program_name
 from mpicoloc.core.units import amount, seconds
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, UsageError, printable
 from mpicoloc.measure.statistics import Comparison, compare_all
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.show.table import Column, console, listing

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.bubble import shutters as bubbled_shutters
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.network import Placement, Topology
+from mpicoloc.core.profile import VERDICTS, Profile, text
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.tables import VERDICTS, printable, text
-from mpicoloc.core.topology import Placement, Topology
 from mpicoloc.core.units import amount
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.job_scaling import split_wall
+from mpicoloc.measure.estimate import split_wall
 from mpicoloc.network import utilisation
 from mpicoloc.network.traffic.job_traffic import CallRows
 from mpicoloc.network.utilisation import spread, windows

@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import NetworkLevel, Profile
-from mpicoloc.core.tables import COLUMNS, PHASES, VERDICTS, Table, printable, text
+from mpicoloc.core.profile import COLUMNS, PHASES, VERDICTS, NetworkLevel, Profile, Table, text
 from mpicoloc.core.units import counted
-from mpicoloc.errors import DataError
+from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
 from mpicoloc.profile.symbolize import Place, offset_in, resolve
-from mpicoloc.trace import clock_correction, reader, sums
+from mpicoloc.trace import reader, sums
 from mpicoloc.trace.reader import Trace
 
 
@@ -216,7 +215,7 @@ class Frames:
         DataError
             If the profile has no such trace beside it.
         """
-        return clock_correction.aligned(reader.read(self._path, self.profile))
+        return reader.aligned(reader.read(self._path, self.profile))
 
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:

@@ -17,9 +17,8 @@ import pandas as pd
 
 from mpicoloc.core.profile import SCHEMA_VERSION, Profile
 from mpicoloc.core.progress import steps
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.profiles import Answer, parallel_map

@@ -13,8 +13,8 @@ from markupsafe import Markup
 import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import seconds
+from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners

@@ -11,11 +11,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from mpicoloc.core.profile import OnDemand, Profile
+from mpicoloc.core.profile import OnDemand, Profile, Table, dtype
 from mpicoloc.core.progress import stage
-from mpicoloc.core.tables import Table, dtype
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError
-from mpicoloc.profile import bundle, hdf5, rows, sandbox
+from mpicoloc.profile import bundle, hdf5, sandbox
 from mpicoloc.profile.sandbox import Child, Pieces, run_in_child
 
 Answer = dict[str, Any] | MpicolocError
@@ -187,7 +186,7 @@ def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | 
 def _at_once(path: str, raw: BinaryIO) -> Pieces:
     """In a process of its own: the facts, and the tables that cost less than another process would."""
     with hdf5.opened(path, raw) as file:
-        small = [name for name in hdf5.TABLES if rows.n_bytes(file, name) <= AT_ONCE_BYTES]
+        small = [name for name in hdf5.TABLES if hdf5.n_bytes(file, name) <= AT_ONCE_BYTES]
     return bundle.pack_profile(hdf5.read(path, raw, small), {"tables": small})
 
 

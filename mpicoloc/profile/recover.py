@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy.random
 
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import COLUMNS
+from mpicoloc.core.profile import COLUMNS, Profile
 from mpicoloc.errors import MALFORMED, MpicolocError, Refused
 from mpicoloc.measure import count, ipc
-from mpicoloc.profile import bundle, checkpoints, rows
+from mpicoloc.profile import bundle, checkpoints, hdf5
 from mpicoloc.profile.bundle import NodePart, unpack_part
 from mpicoloc.profile.job_network import on_network
 from mpicoloc.profile.merge import merge
@@ -87,7 +86,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
         part = unpack_part(checkpoints.read(path, packed))
         for name, table in part.tables.items():
             for column in COLUMNS[name]:
-                rows.check(name, column, table[column.name])
+                hdf5.check(name, column, table[column.name])
         if not len(part.tables["ranks"]):
             raise ValueError("it has no ranks")
     except MpicolocError:

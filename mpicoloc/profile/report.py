@@ -35,8 +35,7 @@ def run(args: argparse.Namespace) -> int:
         out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
     if out is not None:
         outputs.check(out, [args.file])
-    from mpicoloc.profile import figures as profile_figures
-    from mpicoloc.profile import profiles
+    from mpicoloc.profile import figures as profile_figures, profiles
     from mpicoloc.show.figures import Figure
 
     profile = profiles.read(args.file)

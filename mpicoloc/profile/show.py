@@ -18,7 +18,7 @@ from typing import Any
 from mpicoloc import messages
 from mpicoloc.cli import numbers
 from mpicoloc.cli.memory import bounded
-from mpicoloc.errors import MpicolocError
+from mpicoloc.errors import MpicolocError, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print all that can be read; the exit code is that of the first profile that cannot."""
-    from mpicoloc.core.tables import printable
-
     code, summaries, is_one = 0, [], len(args.files) == 1
     for file in args.files:
         try:

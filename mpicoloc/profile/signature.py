@@ -22,10 +22,9 @@ import h5py
 import numpy as np
 
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable, text
-from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.profile import bundle, hdf5, rows
+from mpicoloc.core.profile import Profile, text
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError, printable
+from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.sandbox import run_in_child
 
 # The content of an HDF5 file as one stream of bytes, whatever its layout on disk.
@@ -401,7 +400,7 @@ def facts(path: str | os.PathLike[str]) -> Signature | None:
 def _facts(file: h5py.File) -> Signature | None:
     if GROUP not in file:
         return None
-    attributes = rows.own(file, GROUP).attrs
+    attributes = hdf5.own(file, GROUP).attrs
     words = (text(attributes.get(name, "")) for name in ("algorithm", "key_id", "code"))
     algorithm, named, code = map(printable, words)
     when_s = float(attributes.get("signed_unix_s", 0.0))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mpicoloc.bubble import shutters
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import text
+from mpicoloc.core.profile import Estimate, Profile, text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import Table, text
+from mpicoloc.core.profile import Profile, Table, text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.pmpi import elf
 

@@ -17,11 +17,10 @@ from rich.text import Text
 from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.number_lists import parse_cpus
-from mpicoloc.core.profile import Job, Profile
-from mpicoloc.core.tables import Table, printable, text
+from mpicoloc.core.profile import Estimate, Job, Profile, Table, text
 from mpicoloc.core.units import amount, counted, seconds
+from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners

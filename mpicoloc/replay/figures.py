@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.tables import printable
+from mpicoloc.core.profile import Array
+from mpicoloc.errors import printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show.blocks import of_ranks, short

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import counted, seconds
+from mpicoloc.errors import printable
 from mpicoloc.replay import experiment
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show import outputs

@@ -11,17 +11,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.cli import numbers
-from mpicoloc.core.topology import Placement
+from mpicoloc.core.network import Placement, slimmed
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
 from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.network.topology.xgft import slimmed
-from mpicoloc.replay import experiment, fabrics, native, timeline
+from mpicoloc.replay import experiment, native, timeline
 from mpicoloc.replay.experiment import Experiment, PlacedJob
-from mpicoloc.replay.fabrics import Hardware
-from mpicoloc.replay.network import NO_LIMIT, Lanes, SimulatedNetwork, equal_lanes
+from mpicoloc.replay.network import (
+    NO_LIMIT,
+    Hardware,
+    Lanes,
+    SimulatedNetwork,
+    equal_lanes,
+    of_fabric,
+    with_next_nodes,
+)
 from mpicoloc.replay.programs import patterns, sources
 from mpicoloc.replay.programs.builder import RankPrograms
 from mpicoloc.replay.programs.sources import Choices, Source
@@ -324,13 +330,13 @@ def _settings(args: argparse.Namespace) -> Settings:
 def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> SimulatedNetwork:
     """The network as the simulator takes it."""
     if args.tables is None:
-        return fabrics.of_fabric(fabric, args.routing, hardware, _failed(args.failed, fabric))
+        return of_fabric(fabric, args.routing, hardware, _failed(args.failed, fabric))
     is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
     for flag, value in is_changed.items():
         if value:
             raise UsageError(f"--{flag} changes the routes, which --tables tells: leave one of both out")
     next_nodes = files.next_nodes_of(args.tables, args.topology, fabric)
-    return fabrics.with_next_nodes(fabrics.of_fabric(fabric, args.routing, hardware), next_nodes)
+    return with_next_nodes(of_fabric(fabric, args.routing, hardware), next_nodes)
 
 
 def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:

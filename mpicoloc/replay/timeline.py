@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
-from mpicoloc.core.tables import COLUMNS, table
+from mpicoloc.core.profile import COLUMNS, Array, Interference, Job, MpiSummary, Profile, table
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.replay.native import ABSOLUTE, OP, Operation

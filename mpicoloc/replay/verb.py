@@ -21,23 +21,352 @@ section 3.2), from the trace and the program's curve on one node.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import importlib
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
 from mpicoloc.bubble import propagation_verb
 from mpicoloc.cli import drawn, numbers
 from mpicoloc.cli.memory import bounded
 from mpicoloc.errors import UsageError
-from mpicoloc.job.sweep import check_single
-from mpicoloc.replay import flags, sweep
+from mpicoloc.job import sweep
+from mpicoloc.network.flags import add_links, add_ranks_per_host, add_topology
 
 if TYPE_CHECKING:
     from mpicoloc.replay.experiment import Experiment, PlacedJob
+    from mpicoloc.replay.programs.sources import Choices, Source
+
+
+_MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
+_MAX_TIMES = (1 << 31) - 1
+"""What a loop of the simulator counts to."""
+_MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
+_LANES = numbers.several(numbers.whole(0, 255))
+
+
+def _latency_s(text: str) -> float:
+    """A number of seconds up to 1."""
+    latency_s = numbers.seconds(text)
+    if latency_s > 1:
+        raise argparse.ArgumentTypeError(f"must be at most 1 s, got {text}")
+    return latency_s
+
+
+def _speedup(text: str) -> float:
+    speedup = numbers.positive(text)
+    if speedup < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, the rate of a link, got {text}")
+    return speedup
+
+
+def add_job_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of jobs and their placements."""
+    add = parser.add_argument
+    add(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="profile of a job that was run with --trace all; or a SimGrid trace (folder, or list of files), "
+        "an OTF2 archive, or a GOAL text",
+    )
+    add(
+        "--pattern",
+        metavar="NAME",
+        help="in place of profiles: incast (all to host 0), shift:K, alltoall, uniform:LOAD or halo",
+    )
+    add(
+        "--hosts",
+        type=numbers.whole(most=_MAX_RANKS),
+        metavar="N",
+        help="hosts that take part in the pattern",
+    )
+    add(
+        "--bytes",
+        type=numbers.size(1, _MAX_MESSAGE_BYTES),
+        metavar="BYTES",
+        help="of each message of the pattern",
+    )
+    add(
+        "--times",
+        type=numbers.whole(most=_MAX_TIMES),
+        metavar="N",
+        help="how often the pattern is repeated (1; uniform: messages of a host, 100)",
+    )
+    add(
+        "--placement",
+        metavar="F8|RF|run|FILE",
+        action="append",
+        help="k hosts on each first-level switch; at random; where the job ran, by its nodes' names; a file "
+        "with the host of each rank. Once, or once for each job (run if the topology has names, else F with "
+        "all hosts of a switch)",
+    )
+    add_ranks_per_host(parser)
+    _add_tuning(parser)
+
+
+def _add_tuning(parser: argparse.ArgumentParser) -> None:
+    """Flags that change what a trace says."""
+    add = parser.add_argument
+    add(
+        "--cpu-speed",
+        type=numbers.positive,
+        metavar="X",
+        help="computation is X times as fast as recorded (1)",
+    )
+    add(
+        "--wall-time",
+        action="store_true",
+        help="computation of a profile as long as recorded, also where ranks waited for a processor: for "
+        "programs that sleep or wait for files",
+    )
+    add(
+        "--flops",
+        type=numbers.positive,
+        metavar="F",
+        help="flops a second of the processors of a SimGrid trace (1e9)",
+    )
+    add(
+        "--algorithm",
+        metavar="NAME=A",
+        action="append",
+        default=[],
+        help="algorithm of a collective, as allreduce=doubling or bcast=openmpi-6 (the recorded library's)",
+    )
+    add(
+        "--stretch",
+        metavar="J:X",
+        action="append",
+        help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
+    )
+    add(
+        "--allow-unmatched",
+        action="store_true",
+        help="leave out messages of a profile or OTF2 archive that lack their send or receive, and "
+        "persistent collectives and those of neighbours that the profile does not tell",
+    )
+
+
+def add_network_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of topology, links, switches and messages."""
+    _add_routes(parser)
+    _add_hardware(parser)
+    _add_lanes(parser)
+    parser.add_argument(
+        "--random-state",
+        type=numbers.whole(0),
+        metavar="N",
+        default=0,
+        help="of random routes, placements and patterns (0)",
+    )
+
+
+def _add_routes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_topology(parser, is_required=False)  # --sweep topology names several
+    add("--slimming", type=numbers.count, metavar="S", help="links up from each switch, not the topology's")
+    add_links(parser)
+    add(
+        "--routing",
+        metavar="NAME",
+        default="d-mod-k",
+        help="d-mod-k, s-mod-k, random (each packet), random-flow (each pair of hosts) or adaptive (d-mod-k)",
+    )
+    add(
+        "--tables",
+        metavar="FILE",
+        help="not --routing: forwarding tables of opensm, as dump_fts prints, of a topology by ibnetdiscover",
+    )
+    add("--failed", metavar="LEVEL:LINK,..", help="links that carry nothing, by their numbers on each level")
+
+
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    mtu = numbers.size(1, _MAX_MTU_BYTES)
+    add("--mtu", type=mtu, metavar="BYTES", default=2048, help="bytes of a packet (2048)")
+    add(
+        "--eager",
+        type=numbers.size(most=_MAX_EAGER_BYTES),
+        metavar="BYTES",
+        default=16384,
+        help="longer messages wait for their receive (16384)",
+    )
+    add(
+        "--mpi-latency-s",
+        type=_latency_s,
+        metavar="S",
+        default=1e-6,
+        help="from a send to the adapter (1e-6)",
+    )
+    add(
+        "--cable-latency-s",
+        type=numbers.several(_latency_s),
+        metavar="S",
+        default=(25e-9,),
+        help="of each link, or of each level with commas, hosts' links first (25e-9)",
+    )
+    add("--switch-latency-s", type=_latency_s, metavar="S", default=100e-9, help="of each switch (100e-9)")
+    add(
+        "--input-speedup",
+        type=_speedup,
+        metavar="X",
+        default=math.inf,
+        help="input ports of switches are X times as fast as links (inf)",
+    )
+    add(
+        "--flit",
+        type=mtu,
+        metavar="BYTES",
+        default=256,
+        help="of a packet that a switch waits for before it sends it on; --mtu: store and forward (256)",
+    )
+    add(
+        "--buffer",
+        type=numbers.size(most=_MAX_BUFFER_BYTES),
+        metavar="BYTES",
+        default=65536,
+        help="of each port, at each end, all lanes (65536)",
+    )
+    add("--voq", action="store_true", help="packets wait for their own output only, not in one queue a lane")
+    add("--local-rate", metavar="RATE", default="40Gbit/s", help="between ranks of one host (40Gbit/s)")
+
+
+def _add_lanes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--lanes",
+        type=numbers.whole(most=16),
+        metavar="N",
+        help="virtual lanes of each link (one for each lane that is named, else 1)",
+    )
+    add(
+        "--weights",
+        type=numbers.several(numbers.whole(1, 255)),
+        metavar="W,W,..",
+        default=(),
+        help="packets that each lane may send in its turn (1 each)",
+    )
+    add("--weight-unit", metavar="UNIT", default="packets", help="packets, or 64: weights count 64 bytes")
+    add("--lane", type=_LANES, metavar="L,L,..", default=(), help="lane of each job (0)")
+    add("--high", type=_LANES, metavar="L,L,..", default=(), help="lanes of high priority")
+    add(
+        "--high-limit",
+        type=numbers.whole(0, 255),
+        metavar="N",
+        help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
+    )
+
+
+JOBS = "jobs"
+"""What `--sweep` calls the profiles."""
+_ONE_RUN = ("perfetto", "paraver", "window_s", "against")
+"""Flags of a single replay."""
+_OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "wall_s")
+"""Keys of a row that are one number or word."""
+_N_TRACES = 8
+"""Traces that a process keeps for the next rows."""
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    from mpicoloc.replay import report
+
+    formats = drawn.formats_of(args)
+    rows, code = sweep.run(
+        args, "replay", _ONE_RUN, lambda: _cases(args), row, _write_rows, report.show_sweep
+    )
+    if rows and args.figures is not None:
+        from mpicoloc.replay import figures as pictures
+
+        drawn.write([pictures.slowdowns(rows)], args.figures, formats)
+    return code
+
+
+def _write_rows(rows: Sequence[dict[str, Any]], folder: str) -> None:
+    """A table with a row for each job: the swept flags, its keys, and `_OF_ROW`."""
+    records = [
+        {**row["settings"], **job, **{name: row[name] for name in _OF_ROW}}
+        for row in rows
+        for job in row["jobs"]
+    ]
+    sweep.replace_table(records, folder)
+
+
+def _cases(args: argparse.Namespace) -> list[sweep.Case]:
+    """Every combination of the values, as arguments of a replay of its own."""
+    from mpicoloc.replay import scene
+
+    actions = _actions()
+    valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
+    axes = sweep.axes(args, valued, {JOBS: "files"})
+    # Jobs that stay the same for long are read once.
+    axes = {flag: axes[flag] for flag in sorted(axes, key=(JOBS, "placement", *axes).index)}
+    digests: dict[str, str] = {}
+    cases = []
+    for settings, own in sweep.variants(args, axes, actions):
+        own.figures = None
+        if JOBS in settings:
+            own.files = settings[JOBS].split(",")
+        cases.append(sweep.Case(settings, _key(own, actions, digests), own))
+    sweep.check_each(cases, bounded(scene.check), "random_state")
+    return cases
+
+
+def _actions() -> sweep.Actions:
+    """Flags of jobs and network, by name."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_job_flags(parser)
+    add_network_flags(parser)
+    return sweep.flags_of(parser)
+
+
+def _key(args: argparse.Namespace, actions: sweep.Actions, digests: dict[str, str]) -> str:
+    """Of all that a row depends on: flags, files, and the simulator's version."""
+    flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
+    paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
+    of_files = [_digest(path, digests, is_trace=path in args.files) for path in paths]
+    names = [os.path.basename(path) for path in args.files]
+    return sweep.key(flags, args.no_base, names, of_files)
+
+
+def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
+    """Of the contents of a file, or of a trace of several files; the word itself if it is no path."""
+    from mpicoloc.replay.programs import sources
+
+    if path is None or not os.path.exists(path):
+        return str(path)
+    key = f"{path} as a trace" if is_trace else path
+    if key not in known:
+        known[key] = sweep.digest_of(sources.files_of(path) if is_trace else [path])
+    return known[key]
+
+
+@bounded
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    from mpicoloc.replay import report, scene
+
+    staged = scene.scene_of(args, _read)
+    experiment, wall_s = scene.simulate(args, staged)
+    return {"notes": staged.notes, **report.as_json(experiment, wall_s)}
+
+
+@functools.lru_cache(maxsize=_N_TRACES)
+def _read(path: str, choices: Choices) -> Source:
+    """As `sources.read`; a process reads the traces of the rows before, and places them, only once."""
+    import numpy as np
+
+    from mpicoloc.replay.programs import sources
+
+    source = sources.read(path, choices)
+    placed = functools.lru_cache(maxsize=1)(lambda hosts: source.programs(np.array(hosts, np.int64)))
+    return dataclasses.replace(source, programs=lambda hosts: placed(tuple(hosts.tolist())))
 
 
 def read(path: str) -> tuple[list[tuple[str, int]], float]:
@@ -76,8 +405,8 @@ def _words(jobs: Sequence[tuple[str, int]]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    flags.add_job_flags(parser)
-    flags.add_network_flags(parser)
+    add_job_flags(parser)
+    add_network_flags(parser)
     parser.add_argument(
         "--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet"
     )
@@ -96,7 +425,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of --json under another policy, for E(P): how much less is lost",
     )
-    sweep.add_arguments(parser)
+    sweep.add_arguments(
+        parser,
+        "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
+        "combination. jobs one.h5,two.h5 names profiles, none leaves the flag out. Rows are noted in --out, "
+        "and what is noted is not run again. On all cores, or by the ranks of mpirun",
+    )
     propagation_verb.add_replay_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -107,8 +441,8 @@ def run(args: argparse.Namespace) -> int:
         return propagation_verb.run_replay(args)
     propagation_verb.refuse_matrix_flags(args)
     if args.sweep is not None:
-        return sweep.run(args)
-    check_single(args)
+        return run_sweep(args)
+    sweep.check_single(args)
     return _run_one(args)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable, text
+from mpicoloc.core.profile import Array, Profile, text
+from mpicoloc.errors import printable
 
 MOST = 512
 """Ranks, or nodes, that are shown one by one."""

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 import numpy as np
 from rich.console import Console
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.tables import printable, text
+from mpicoloc.core.profile import Estimate, text
+from mpicoloc.errors import printable
 
 if TYPE_CHECKING:
     from mpicoloc.show.listing import Listing

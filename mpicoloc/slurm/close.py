@@ -20,8 +20,7 @@ from typing import Any
 
 from mpicoloc import messages
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import printable
-from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, UsageError
+from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, UsageError, printable
 from mpicoloc.job import init_barrier, leftovers
 from mpicoloc.pmpi import contract, elf
 from mpicoloc.profile import hdf5, profiles, signature

@@ -15,19 +15,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mpicoloc import messages
-from mpicoloc.bill import charges as bill_charges
-from mpicoloc.bill import ledger as bill_ledger
+from mpicoloc.bill import charges as bill_charges, ledger as bill_ledger
 from mpicoloc.bill.charges import JobCharge, is_paid, is_same_run, is_within
 from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Stamp, Standing, is_name
 from mpicoloc.bill.ledger_actions import ledger_of
 from mpicoloc.bill.price import Tariff, bill, slowdown_of_run
 from mpicoloc.core import units
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.batch_system import SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.progress import steps
-from mpicoloc.core.step_record import SCRIPTS, StepRecord, step_record_of
-from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused
+from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused, printable
 from mpicoloc.profile import signature
 from mpicoloc.slurm import records
 from mpicoloc.slurm.records import SKEW_S, Sealed

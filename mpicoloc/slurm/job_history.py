@@ -16,12 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mpicoloc.core.batch_system import BatchJob
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures, program_name
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import Run
-from mpicoloc.core.tables import printable
-from mpicoloc.errors import DataError
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, Machine, Run, program_name
+from mpicoloc.errors import DataError, printable
 from mpicoloc.pairing import pair_history, production
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.training_sets import read_runs

@@ -27,11 +27,18 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from mpicoloc.core.batch_system import ALLOCATION, SCRIPTS, StepRecord, step_record_of
 from mpicoloc.core.plain_values import dataclass_from
-from mpicoloc.core.step_record import ALLOCATION, SCRIPTS, StepRecord, step_record_of
-from mpicoloc.core.tables import printable
 from mpicoloc.core.units import slurm_seconds
-from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocError, Refused, UsageError
+from mpicoloc.errors import (
+    MALFORMED,
+    DataError,
+    EnvironmentFault,
+    MpicolocError,
+    Refused,
+    UsageError,
+    printable,
+)
 from mpicoloc.profile import signature
 from mpicoloc.profile.signature import ALGORITHM, Key, key_id, mac
 from mpicoloc.slurm import client

@@ -24,10 +24,9 @@ import numpy as np
 
 from mpicoloc import messages
 from mpicoloc.core import slowdown
-from mpicoloc.core.arrays import Floats
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
+from mpicoloc.core.profile import Estimate, Floats
+from mpicoloc.core.slowdown import JobFeatures
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, pair_history, policies, sharing_plan
 from mpicoloc.pairing.policies import Rules

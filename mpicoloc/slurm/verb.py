@@ -139,14 +139,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
-    from mpicoloc.pmpi import build_spank
+    from mpicoloc.pmpi import build_shim
 
     _warn_if_closed()
     plan = slurm_cluster.start(
         args.name,
         args.nodes,
         args.cpus,
-        build_spank.plugstack_line(args.plugstack),
+        build_shim.plugstack_line(args.plugstack),
         is_guarded=args.guard,
         memory_mib=args.memory_mib,
     )
@@ -173,10 +173,10 @@ def _env(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from mpicoloc.pmpi import build_spank, paths
+    from mpicoloc.pmpi import build_shim, paths
 
     folder = paths.writable_lib_dir()
-    plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    plugin, _ = build_shim.build_plugin(folder, sys.executable, args.include)
     _warn_if_closed(str(plugin))
     print(f"optional {plugin}")
     return 0

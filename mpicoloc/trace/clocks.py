@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array, Ints
+from mpicoloc.core.profile import Array, Ints
 
 DRIFT = 2e-4
 """Two clocks of computers run apart by less than this, s per s."""

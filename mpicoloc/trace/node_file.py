@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core import progress
-from mpicoloc.core.tables import text
+from mpicoloc.core.profile import text
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.pmpi import elf
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.tables import Table
+from mpicoloc.core.profile import Array, Table
 
 _WORD_BYTES = 8
 _OF_CALLS = ("n", "n_timed", "sent_bytes", "recv_bytes", "time_ns")

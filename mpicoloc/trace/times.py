@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from mpicoloc.core.network import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.profile import Profile
-from mpicoloc.core.traffic import Rounds, TimedCalls, TimedMessages
 from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import job_traffic
@@ -88,9 +88,9 @@ def all_calls(
 
 def _all_events(file: str, profile: Profile) -> Trace:
     # Imported here: pandas takes long, and most profiles have no such trace.
-    from mpicoloc.trace import clock_correction, reader
+    from mpicoloc.trace import reader
 
-    return clock_correction.aligned(reader.read(file, profile))
+    return reader.aligned(reader.read(file, profile))
 
 
 def has_all_calls(file: str) -> bool:

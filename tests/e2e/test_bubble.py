@@ -16,7 +16,7 @@ import pytest
 
 from mpicoloc.bubble.shutters import why_none
 from mpicoloc.cli import main
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc", "bubble"]
 LIMIT_S = 120

@@ -12,9 +12,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.job import init_barrier
-from mpicoloc.pairing import campaign as campaign_folder
-from mpicoloc.pairing import campaign as pair_runner
-from mpicoloc.pairing import campaign_file
+from mpicoloc.pairing import campaign as campaign_folder, campaign as pair_runner, campaign_file
 from mpicoloc.pairing.campaign_file import Experiment, Program
 from mpicoloc.pmpi import contract
 

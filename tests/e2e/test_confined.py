@@ -14,7 +14,7 @@ import jobs
 import pytest
 
 from mpicoloc.bubble.shutters import why_none
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 
 CPUSETS, CPU = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup/cpu")
 SHARES = 50_000

@@ -6,7 +6,7 @@ import jobs
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import text
+from mpicoloc.core.profile import text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(jobs.LIMIT_S + 20)]
 N_PAGES = 6000

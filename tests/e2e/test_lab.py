@@ -17,10 +17,9 @@ import processes
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.topology import Placement
+from mpicoloc.core.network import Placement, node_name, parse_xgft
 from mpicoloc.lab import actions, agent, control
 from mpicoloc.network import routing, utilisation
-from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.profile import hdf5
 
@@ -104,7 +103,7 @@ def traces(name):
 
 
 def test_every_hop_is_the_route_s(name):
-    tree = xgft.parse("XGFT(3;2,2,2;2,2,1)", 1.0)
+    tree = parse_xgft("XGFT(3;2,2,2;2,2,1)", 1.0)
     lab("up", "--name", name, "--topology", tree)
     others = [f"h{host}" for host in range(1, tree.n_hosts)]
     said = lab("exec", "--name", name, "h0", sys.executable, EXAMPLE / "route.py", *others)
@@ -112,7 +111,7 @@ def test_every_hop_is_the_route_s(name):
         hops = [(0, 0)]
         while hops[-1] != (0, host):
             hops.append(routing.next_hop(tree, *hops[-1], host))
-        assert line.split() == [xgft.name(*hop) for hop in hops[1:]]
+        assert line.split() == [node_name(*hop) for hop in hops[1:]]
     links = measured(name, lambda: lab("exec", "--name", name, "h0", sys.executable, "-c", PING))
     there, back = np.array([0, 7]), np.array([7, 0])
     expected = routing.link_loads(tree, there, back, np.ones(2))
@@ -160,7 +159,7 @@ def assert_agree(links, empty, expected):
 
 def test_links_count_the_bytes_of_messages(shared, traffic, tmp_path):
     """Point-to-point and collectives, as the profile tells them."""
-    tree, placement = xgft.parse("XGFT(2;4,2;1,2)", 1.0), Placement([0, 4, 5])
+    tree, placement = parse_xgft("XGFT(2;4,2;1,2)", 1.0), Placement([0, 4, 5])
     here = {"cwd": tmp_path, "env": {**os.environ, "MPICOLOC_OUT": str(tmp_path / "job.h5")}}
     job = ["run", "--name", shared, "--hosts", "0,4,5"]
     empty = measured(shared, lambda: lab(*job, traffic, "empty", **here))

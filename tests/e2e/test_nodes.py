@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.bubble import calibrate
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 
 pytestmark = [
     pytest.mark.e2e,

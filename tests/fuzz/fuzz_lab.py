@@ -12,7 +12,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 
 import objects  # noqa: E402
 
-from mpicoloc.pmpi import build_shim, sources  # noqa: E402
+from mpicoloc.pmpi import build_shim  # noqa: E402
 
 _RECORDER = (*objects.COMMON, *objects.RECORDER)
 LINKED = {
@@ -21,7 +21,7 @@ LINKED = {
     "keeper": (objects.KEEPER, "keeper/keeper.c"),
     "text": (_RECORDER, "common/options.c", "common/proc.c", "guest/rank_segment.c", "guest/start_keeper.c"),
     "object": ((),),
-    "relocate": (sources.c_files(objects.CSRC, ("agent/relocation",)),),
+    "relocate": (build_shim.c_files(objects.CSRC, ("agent/relocation",)),),
     "spank": ((),),
     "regions": (_RECORDER, "guest/regions.c"),
 }

@@ -31,8 +31,7 @@ import sample  # noqa: E402
 import traces  # noqa: E402
 
 from mpicoloc.cli.main import main as mpicoloc  # noqa: E402
-from mpicoloc.core.profile import Network, NetworkLevel  # noqa: E402
-from mpicoloc.core.tables import table  # noqa: E402
+from mpicoloc.core.profile import Network, NetworkLevel, table  # noqa: E402
 from mpicoloc.profile import hdf5, sandbox  # noqa: E402
 from mpicoloc.trace import node_file  # noqa: E402
 

@@ -13,8 +13,8 @@ import pytest
 import traces
 
 from mpicoloc.errors import DataError
-from mpicoloc.profile import frames, hdf5, profiles, rows, sandbox
-from mpicoloc.trace import clock_correction, node_file, reader
+from mpicoloc.profile import frames, hdf5, profiles, sandbox
+from mpicoloc.trace import node_file, reader
 
 N_FILES = 40
 
@@ -78,7 +78,7 @@ def test_nothing_of_another_file_is_opened(folder, target, way):
 
 def test_tables_are_bounded_all_together(folder, monkeypatch):
     sizes = [table.nbytes for table in profiles.read("sound.h5").tables.values()]
-    monkeypatch.setattr(rows, "MAX_BYTES", max(sizes))
+    monkeypatch.setattr(hdf5, "MAX_BYTES", max(sizes))
     with pytest.raises(DataError, match=r"its tables have .* more than any profile"):
         profiles.read("sound.h5")
 
@@ -155,7 +155,7 @@ def test_no_more_of_a_trace_is_kept_than_is_stated(folder, monkeypatch):
 def test_clocks_of_more_messages_than_fit_are_left_as_they_are(folder, monkeypatch):
     before = frames.open_profile("traced.h5").trace
     assert before.alignment is not None
-    monkeypatch.setattr(clock_correction, "MAX_MESSAGES", 0)
+    monkeypatch.setattr(reader, "MAX_MESSAGES", 0)
     found = frames.open_profile("traced.h5").trace
     assert found.alignment is None and "not corrected" in found.notes[-1]
 

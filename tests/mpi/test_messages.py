@@ -13,9 +13,8 @@ import once
 import pytest
 import shimlab
 
-from mpicoloc.lab import agent, control, server
-from mpicoloc.lab import plan as plan_of_lab
-from mpicoloc.network.traffic import intercommunicator
+from mpicoloc.lab import agent, control, plan as plan_of_lab, server
+from mpicoloc.network.traffic import collective
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.network.traffic.mpich import MPICH
@@ -142,8 +141,8 @@ def halves(call, library, algorithms):
             continue
         counts = None if call.counts is None else uneven(len(own), call.n_items)
         mine = replace(call, n_ranks=len(own), counts=counts)
-        side = intercommunicator.IntercommSide(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
-        for pair, numbers in pairs(intercommunicator.traffic(side, library, algorithms)).items():
+        side = collective.IntercommSide(mine, own, other, call.n_ranks, np.arange(call.n_ranks))
+        for pair, numbers in pairs(collective.traffic(side, library, algorithms)).items():
             found[pair] = tuple(np.add(numbers, found.get(pair, (0, 0))).tolist())
     return found
 
@@ -151,9 +150,7 @@ def halves(call, library, algorithms):
 def expected(name, how, call):
     library = LIBRARIES[name]()
     if how == "between":
-        return halves(
-            call, library, {"openmpi": intercommunicator.OPEN_MPI, "mpich": intercommunicator.MPICH}[name]
-        )
+        return halves(call, library, {"openmpi": collective.OPEN_MPI, "mpich": collective.MPICH}[name])
     return pairs(library.messages(call).traffic() * (2 if how == "persistent" else 1))
 
 

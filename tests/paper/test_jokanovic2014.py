@@ -5,10 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mpicoloc.core.topology import Placement
-from mpicoloc.core.traffic import TimedMessages
-from mpicoloc.network import sharing, utilisation
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.core.network import Placement, TimedMessages, parse_xgft, slimmed
+from mpicoloc.network import utilisation
+from mpicoloc.network.topology import placements
 
 GBIT_BPS = 1e9 / 8
 LINK_BPS = 10 * GBIT_BPS  # Table 3.1
@@ -16,7 +15,7 @@ SLIMMINGS = (1, 2, 4, 8, 16)
 
 
 def tree(slimming):
-    return xgft.slimmed(xgft.parse("XGFT(3;16,16,8;1,16,16)", LINK_BPS), slimming)
+    return slimmed(parse_xgft("XGFT(3;16,16,8;1,16,16)", LINK_BPS), slimming)
 
 
 def test_equation_2_1_mean_of_the_bytes_in_transit():
@@ -106,27 +105,31 @@ def test_equations_4_1_and_4_2_agree_on_equal_fragments():
     topology = tree(4)
     for per_switch in (1, 2, 4, 8, 16):
         placement = placements.regular(topology, 32 * per_switch, per_switch)
-        bound = sharing.most_sharing_jobs(topology, placement)
+        bound = utilisation.most_sharing_jobs(topology, placement)
         n_hosts = placement.n_ranks
-        assert bound[1] == sharing.most_sharing_jobs_of_fragments(n_hosts, per_switch, topology.m[:1])
-        assert bound[2] == sharing.most_sharing_jobs_of_fragments(n_hosts, n_hosts // 2, topology.m[:2])
+        assert bound[1] == utilisation.most_sharing_jobs_of_fragments(n_hosts, per_switch, topology.m[:1])
+        assert bound[2] == utilisation.most_sharing_jobs_of_fragments(n_hosts, n_hosts // 2, topology.m[:2])
         assert bound[1] == 32 * 16 - n_hosts, "populated switches x m - N"
 
 
 def test_a_job_shares_no_link_of_a_level_that_it_never_uses():
     """The equations are for levels that it uses."""
     topology = tree(4)
-    assert sharing.most_sharing_jobs(topology, placements.regular(topology, 64, 4)).tolist() == [0, 192, 0]
-    assert sharing.most_sharing_jobs(topology, placements.regular(topology, 8, 8)).tolist() == [0, 0, 0]
+    assert utilisation.most_sharing_jobs(topology, placements.regular(topology, 64, 4)).tolist() == [
+        0,
+        192,
+        0,
+    ]
+    assert utilisation.most_sharing_jobs(topology, placements.regular(topology, 8, 8)).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("n_hosts", [2, 3, 8])
 def test_equations_4_3_and_4_4_worst_cases_of_one_host_in_each_subtree(n_hosts):
     topology, m = tree(4), 16
     one_per_switch = Placement(np.arange(n_hosts) * m)
-    assert sharing.most_sharing_jobs(topology, one_per_switch)[1] == n_hosts * (m - 1)
+    assert utilisation.most_sharing_jobs(topology, one_per_switch)[1] == n_hosts * (m - 1)
     one_per_subtree = Placement(np.arange(n_hosts) * m**2)
-    assert sharing.most_sharing_jobs(topology, one_per_subtree)[2] == n_hosts * (m**2 - 1)
+    assert utilisation.most_sharing_jobs(topology, one_per_subtree)[2] == n_hosts * (m**2 - 1)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_equations_4_3_and_4_4_worst_cases_of_one_host_in_each_subtree(n_hosts):
     ids=["left", "right"],
 )
 def test_figure_4_6_worst_cases_in_a_small_tree(hosts, bounds, per_link):
-    topology = xgft.parse("XGFT(3;2,2,2;1,1,1)", LINK_BPS)
+    topology = parse_xgft("XGFT(3;2,2,2;1,1,1)", LINK_BPS)
     placement = Placement(np.array(hosts))
-    assert tuple(sharing.most_sharing_jobs(topology, placement)[1:]) == bounds
-    assert tuple(sharing.most_sharing_jobs_per_link(topology, placement)[1:]) == per_link
+    assert tuple(utilisation.most_sharing_jobs(topology, placement)[1:]) == bounds
+    assert tuple(utilisation.most_sharing_jobs_per_link(topology, placement)[1:]) == per_link

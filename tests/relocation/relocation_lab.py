@@ -16,10 +16,10 @@ import cffi
 import elf_functions
 import objects
 
-from mpicoloc.pmpi import build_shim, sources
+from mpicoloc.pmpi import build_shim
 
 HERE = Path(__file__).resolve().parent
-COUNT = tuple(sources.c_files(objects.CSRC, ("agent/relocation",)))
+COUNT = tuple(build_shim.c_files(objects.CSRC, ("agent/relocation",)))
 OPTIMISED = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
 CANNOT = 77
 
@@ -37,7 +37,7 @@ def build(
     for alias in ("libcapstone.so", "libcapstone.so.5"):
         if not (folder / alias).exists():
             shutil.copyfile(wheel.library, folder / alias)
-    count = sources.c_files(csrc, ("agent/relocation",))
+    count = build_shim.c_files(csrc, ("agent/relocation",))
     words = (*flags, *wheel.flags, f"-I{HERE}", f"-I{csrc}")
     link = (str(folder / "libcapstone.so.5"), "-Wl,-rpath,$ORIGIN", "-ldl")
     return objects.program(folder / name, [*count, *files], words, folder / "objects", link=link)

@@ -15,7 +15,7 @@ from slurm_jobs import Cluster, is_possible, jobs
 from mpicoloc.lab import slurm_cluster, slurm_server
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
-from mpicoloc.pmpi import build_spank, paths
+from mpicoloc.pmpi import build_shim, paths
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import client, service
 
@@ -36,7 +36,7 @@ def lab():
     """The cluster, with heat2d of both MPI families in its folder."""
     if not is_possible():
         pytest.skip("no Slurm here, or not root")
-    plugin, _ = build_spank.build(paths.lib_dir(), sys.executable)
+    plugin, _ = build_shim.build_plugin(paths.lib_dir(), sys.executable)
     name = f"test-{os.getpid()}"
     plan = slurm_cluster.start(name, 4, spank=str(plugin))
     assert plan.folder == f"{slurm_server.ROOT}/{name}"

@@ -16,7 +16,7 @@ from slurm_jobs import LIMIT_S, is_possible
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
 from mpicoloc.lab import slurm_cluster, slurm_server
-from mpicoloc.pmpi import build_spank
+from mpicoloc.pmpi import build_shim
 from mpicoloc.profile import hdf5, signature
 
 pytestmark = [
@@ -54,7 +54,7 @@ def cluster_of(lab, place):
     name = f"users-{os.getpid()}"
     words = f"default=on out={place}/out/%j.%s.h5 key_file={lab.key} spool={place}/spool"
     up = [sys.executable, "-m", "mpicoloc", "slurm", "up", "--name", name, "--nodes", "1"]
-    assert build_spank.find()
+    assert build_shim.find_plugin()
     try:
         command = [*jobs._reach(), *up, "--plugstack", words]
         subprocess.run(command, check=True, capture_output=True, timeout=60)

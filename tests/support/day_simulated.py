@@ -14,7 +14,7 @@ from mpicoloc.batch import allocation, engine, machine, order
 from mpicoloc.batch.job_log import NO_JOB, JobLog, workload
 from mpicoloc.batch.shared_simulation import Join, SharedSimulation, Slowdowns
 from mpicoloc.batch.sharing_rules import Joining
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 
 def alone_s(jobs):

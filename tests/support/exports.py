@@ -3,8 +3,7 @@
 import numpy as np
 import traces
 
-from mpicoloc.core.profile import Job
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Job, table
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.merge import complete

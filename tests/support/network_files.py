@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import sample
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.profile import hdf5
 
 SLURM = "SwitchName=a Nodes=n[0-3]\nSwitchName=b Nodes=n[4-7]\nSwitchName=top Switches=a,b\n"

@@ -2,7 +2,7 @@
 
 import sample
 
-from mpicoloc.core.tables import COLUMNS, table
+from mpicoloc.core.profile import COLUMNS, table
 from mpicoloc.profile.bundle import NodePart, pack_part
 
 START_S = 1.7e9

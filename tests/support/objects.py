@@ -13,17 +13,17 @@ from pathlib import Path
 import once
 
 from mpicoloc import config
-from mpicoloc.pmpi import sources
+from mpicoloc.pmpi import build_shim
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 LIMIT_S = 300
-AGENT = tuple(sources.c_files(CSRC, sources.AGENT))
-KEEPER = tuple(sources.c_files(CSRC, sources.KEEPER))
+AGENT = tuple(build_shim.c_files(CSRC, build_shim.AGENT))
+KEEPER = tuple(build_shim.c_files(CSRC, build_shim.KEEPER))
 RECORDER = tuple(sorted(path for name in ("guest", "guest/count") for path in (CSRC / name).glob("*.c")))
 """What records in a rank, without what knows MPI; to be linked with `COMMON`."""
 GATELESS = tuple(path for path in RECORDER if path.name != "gate.c")
 """For programs that bring a gate of their own, which does nothing."""
-COMMON = tuple(sources.c_files(CSRC, ("common",)))
+COMMON = tuple(build_shim.c_files(CSRC, ("common",)))
 FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror")
 SANITIZED = (*FLAGS, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 """Objects are shared only by programs with the same flags."""

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay import fabrics, native
+from mpicoloc.replay import native, network
 from mpicoloc.replay.qos.policy import Demands
 from mpicoloc.replay.simulate import Job, Settings
 
@@ -53,8 +53,8 @@ def tree(m, w, bps=BPS, **more):
     """A simulated fat-tree; `more` are fields of `fabrics.Hardware`, or routing and failed links."""
     others = {name: more.pop(name) for name in ("routing", "failed") if name in more}
     rates = (bps,) * len(m) if isinstance(bps, float) else bps
-    return fabrics.of_fabric(
-        Fabric(Topology(m, w, rates)), hardware=fabrics.Hardware(**more), **{"routing": "d-mod-k", **others}
+    return network.of_fabric(
+        Fabric(Topology(m, w, rates)), hardware=network.Hardware(**more), **{"routing": "d-mod-k", **others}
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from renewal import simulate
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Interference, Job, MpiSummary, Profile
-from mpicoloc.core.tables import Table, table
+from mpicoloc.core.profile import Estimate, Interference, Job, MpiSummary, Profile, Table, table
 from mpicoloc.profile.merge import complete
 
 S = 10**9

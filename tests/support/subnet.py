@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicoloc.network.topology import infiniband
+from mpicoloc.network.topology import readers
 
 SIMULATED = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"), None)
 PROGRAMS = {
@@ -32,7 +32,7 @@ class Subnet:
         # The socket is an abstract one of this name: nothing stays of it.
         name = uuid.uuid4().hex[:12]
         self.environ = os.environ | {"IBSIM_SOCKNAME": name, "OSM_TMP_DIR": ".", "OSM_CACHE_DIR": "."}
-        (folder / "net").write_text(infiniband.write(topology))
+        (folder / "net").write_text(readers.ibnetdiscover_text(topology))
         said = folder / "ibsim.out"
         with said.open("w") as output:
             self.simulator = subprocess.Popen(

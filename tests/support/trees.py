@@ -1,9 +1,8 @@
 """Fat-trees for tests of the network."""
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from mpicoloc.pmpi import sources
+from mpicoloc.pmpi import build_shim
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 N_FILES_MAX = 20
@@ -70,5 +70,5 @@ def test_no_folder_is_too_large():
 
 
 def test_the_preloaded_library_holds_no_code_of_another_process():
-    folders = {path.relative_to(CSRC).parts[0] for path in sources.c_files(CSRC, sources.SHIM)}
+    folders = {path.relative_to(CSRC).parts[0] for path in build_shim.c_files(CSRC, build_shim.SHIM)}
     assert folders == {"common", "guest"}

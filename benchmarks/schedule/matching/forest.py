@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import pair_slowdowns
+from mpicoloc.core.slowdown import JobFeatures, pair_slowdowns
 from mpicoloc.pairing import scores
 from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.fitted import FittedModel

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.topology import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products
+from mpicoloc.core.network import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products, shown
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology.xgft import shown
 
 Port = tuple[str, float | None]
 """Node at the other end of a link, and the link's bytes/s in each direction where it is known."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
+from mpicoloc.core.network import shown
 from mpicoloc.errors import DataError
-from mpicoloc.network.topology.xgft import shown
 
 # Why no library: python-hostlist has another licence; ClusterShell reads the site's configuration, and has no
 # limit of names.

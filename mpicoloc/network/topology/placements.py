@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpicoloc.core.topology import Hosts, Placement, Topology
+from mpicoloc.core.network import Hosts, Placement, Topology, shown
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand
-from mpicoloc.network.topology.xgft import shown
 
 _FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpicoloc.core.arrays import Array, Ints
+from mpicoloc.core.profile import Array, Ints
 from mpicoloc.network.traffic.collective import (
     Algorithm,
     Collective,
@@ -588,7 +588,7 @@ def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 @algorithm
 def alltoall_pairs(call: Collective, v: Array, p: int) -> Rounds:
-    """A message of each rank's part to each other; `mpicoloc.core.traffic.Exchange` is the lazy form."""
+    """A message of each rank's part to each other; `mpicoloc.core.network.Exchange` is the lazy form."""
     for step in range(1, p):
         yield v, (v + step) % p, call.parts
 

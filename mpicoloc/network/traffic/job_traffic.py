@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import N_SIZE_CLASSES, Table, text
-from mpicoloc.core.traffic import (
+from mpicoloc.core.network import (
     Exchange,
     Floats,
     Rounds,
@@ -24,8 +21,9 @@ from mpicoloc.core.traffic import (
     TrafficSum,
     total,
 )
+from mpicoloc.core.profile import N_SIZE_CLASSES, Array, Profile, Table, text
 from mpicoloc.errors import DataError
-from mpicoloc.network.traffic import intercommunicator, libnbc
+from mpicoloc.network.traffic import collective, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI, OpenMPI5
@@ -147,7 +145,7 @@ def _add(
 ) -> bool:
     """Add similar calls; those with messages between all pairs to `exchanges`. Returns False if unknown."""
     known = [members.get(group) for group in (calls.group, calls.to_group) if group]
-    if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in libnbc.ALGORITHMS:
+    if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in openmpi.NONBLOCKING:
         return False
     ranks = [group for group in known if group is not None]
     call = _on_ranks(calls.call, ranks[0], nodes)
@@ -173,11 +171,11 @@ def _add_intercomm_side(
     traffic_sum: _TrafficAccumulator,
 ) -> bool:
     """Add one group's side of calls between two groups."""
-    algorithms = intercommunicator.OPEN_MPI if isinstance(library, OpenMPI) else intercommunicator.MPICH
+    algorithms = collective.OPEN_MPI if isinstance(library, OpenMPI) else collective.MPICH
     if len(ranks[0]) * len(ranks[1]) > _MAX_ROWS or call.name not in algorithms:
         return False
-    side = intercommunicator.IntercommSide(call, ranks[0], ranks[1], traffic_sum.n_ranks, nodes)
-    traffic_sum.add(_scaled(intercommunicator.traffic(side, library, algorithms), call, calls))
+    side = collective.IntercommSide(call, ranks[0], ranks[1], traffic_sum.n_ranks, nodes)
+    traffic_sum.add(_scaled(collective.traffic(side, library, algorithms), call, calls))
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import algorithms
 from mpicoloc.network.traffic.algorithms import down, up

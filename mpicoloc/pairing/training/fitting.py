@@ -18,9 +18,9 @@ import sklearn
 from sklearn.model_selection import ParameterSampler
 from threadpoolctl import threadpool_limits
 
-from mpicoloc.core.arrays import Bools, Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.core.progress import steps
-from mpicoloc.core.training import TrainingSet
+from mpicoloc.core.slowdown import TrainingSet
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.fitted import FittedModel, Preparation, matrix, prepare

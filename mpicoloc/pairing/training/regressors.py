@@ -20,7 +20,7 @@ from sklearn.linear_model import ElasticNet, PoissonRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.svm import SVR
 
-from mpicoloc.core.arrays import Floats
+from mpicoloc.core.profile import Floats
 from mpicoloc.pairing.fitted import (
     ACTIVATIONS,
     LEAF,

@@ -15,14 +15,13 @@ import numpy as np
 import otf2
 from otf2.enums import CollectiveOp, GroupType, Paradigm
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.algorithms import alltoall_pairs
 from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.replay.programs import recorded
-from mpicoloc.replay.programs.builder import Program, RankPrograms, of_each
-from mpicoloc.replay.programs.collectives import blocks
+from mpicoloc.replay.programs.builder import Program, RankPrograms, blocks, of_each
 from mpicoloc.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
 from mpicoloc.replay.programs.recorded_collectives import NAME, is_blocking
 from mpicoloc.replay.programs.sources import RECORDED, Choices, Source, check_matched, foreign, library_of

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Array, Profile
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic import job_traffic
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.profile.frames import Frames, open_profile
-from mpicoloc.replay.programs import recorded, recorded_neighbours
-from mpicoloc.replay.programs.builder import RankPrograms, of_each
-from mpicoloc.replay.programs.collectives import Chosen
+from mpicoloc.replay.programs import recorded, recorded_collectives
+from mpicoloc.replay.programs.builder import Chosen, RankPrograms, of_each
 from mpicoloc.replay.programs.recorded import (
     LEAST_DELAY_FRAC,
     Deeds,
@@ -245,15 +243,17 @@ def _collectives(
 def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
     """Collectives of neighbours, or the note that they are left out."""
     names = job.recording.names
-    is_neighbours = np.array([recorded_neighbours.NAME.fullmatch(name) is not None for name in names], bool)
+    is_neighbours = np.array(
+        [recorded_collectives.NEIGHBOUR_NAME.fullmatch(name) is not None for name in names], bool
+    )
     own = _collective_calls(job, is_neighbours)
     rank = next((rank for rank, calls in enumerate(own) if len(calls.function)), None)
     if rank is None:
         return [], []
-    others = [name for name in names if recorded_neighbours.SHARES_PARTS.fullmatch(name)]
+    others = [name for name in names if recorded_collectives.SHARES_PARTS.fullmatch(name)]
     if not others:
         try:
-            return recorded_neighbours.placed(own, job.profile.tables["parts"]), []
+            return recorded_collectives.placed(own, job.profile.tables["parts"]), []
         except DataError as error:
             if not job.choices.is_unmatched_left_out:
                 raise DataError(f"{job.path}: {error}, or leave them out by --allow-unmatched") from None

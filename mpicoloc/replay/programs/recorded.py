@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import steps
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder

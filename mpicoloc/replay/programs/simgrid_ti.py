@@ -16,8 +16,7 @@ import numpy as np
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.collective import Collective, Library, Messages, pairwise
 from mpicoloc.replay.native import ANY
-from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
-from mpicoloc.replay.programs.collectives import blocks
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, blocks, of_each
 
 _TYPE_BYTES = (8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8)
 """Bytes of SimGrid's datatypes by their numbers: MPI_DOUBLE, MPI_INT, MPI_CHAR ..."""

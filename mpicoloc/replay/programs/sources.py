@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from mpicoloc.core.arrays import Array
+from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.traffic.collective import Library
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.replay.programs import goal, simgrid_ti
-from mpicoloc.replay.programs.builder import RankPrograms
-from mpicoloc.replay.programs.collectives import Chosen
+from mpicoloc.replay.programs.builder import Chosen, RankPrograms
 
 _LIST = "trace.txt"
 """File of a SimGrid trace that names the files of all ranks."""
@@ -34,7 +33,7 @@ class Choices:
     cpu_speed : float
         Its processors' speed, in those of the recorded run.
     algorithms : tuple of (str, str)
-        Collectives, and their algorithms that the library would not choose, see `collectives.algorithms`.
+        Collectives, and their algorithms that the library would not choose, see `builder.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool

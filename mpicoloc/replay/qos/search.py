@@ -1,7 +1,8 @@
-"""Weights by trial: replay jobs under many, and find those with which they lose least time together."""
+"""Lanes and weights by what jobs do together, or by trial: those with which replays lose least time."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +11,26 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
+from mpicoloc import messages
 from mpicoloc.core import progress
+from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network import files
+from mpicoloc.network.characterise import Case, JobInput, NetworkInput, characterise
+from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.network import Lanes, SimulatedNetwork
-from mpicoloc.replay.qos.policy import MAX_WEIGHT, Demands, Policy, n_rows_needed
+from mpicoloc.replay.network import Lanes, SimulatedNetwork, of_fabric
+from mpicoloc.replay.programs import profile_programs
+from mpicoloc.replay.programs.sources import Choices
+from mpicoloc.replay.qos.policy import (
+    MAX_WEIGHT,
+    Demands,
+    Policy,
+    Ports,
+    choose_policy,
+    demands_of,
+    n_rows_needed,
+)
 from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
@@ -213,7 +229,7 @@ def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
     return tuple(job.end_s for job in simulate(network, simulated_jobs, replays.settings).jobs)
 
 
-def alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
+def times_alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
     """Time of each job without the others, on its own lane: T_alone.
 
     Raises `DataError` if a job takes no time, so that nothing can be told of what others cost it.
@@ -240,3 +256,71 @@ def search(replays: Replays, alone_s: Sequence[float], todo: Sequence[Trial], go
         steps = progress.steps(todo, "trying weights", unit="trials")
         sharing = [times for _, times in zip(steps, running, strict=True)]
     return search_result(todo, alone_s, sharing, goal)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A policy, and what it was chosen by."""
+
+    cases: Sequence[Case]
+    demands: Demands
+    policy: Policy
+
+
+def ports(args: argparse.Namespace) -> Ports:
+    """What the ports can do. Raises `UsageError` if no port of InfiniBand can."""
+    return Ports(args.lanes, args.mtu, args.rows)
+
+
+def jobs_of(
+    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
+) -> list[JobInput]:
+    """The jobs, each in its place."""
+    jobs = [files.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
+    if any(len(job.placements) > 1 for job in jobs):
+        raise UsageError("--placement must be one for each profile: a job runs in one place")
+    return jobs
+
+
+def choose(
+    args: argparse.Namespace, network: NetworkInput, jobs: Sequence[JobInput], is_quiet: bool = False
+) -> Chosen:
+    """The policy by what the jobs do to the network together, with what the flags say otherwise."""
+    characterised = characterise(jobs, network)
+    for note in () if is_quiet else characterised.notes:
+        messages.note(note)
+    demands = demands_of(characterised.cases, characterised.shared)
+    policy = choose_policy(demands, ports(args), args.assign, args.weights, args.keep_lane_0)
+    policy = replace(policy, high_lanes=args.high or (), high_limit=args.high_limit)
+    return Chosen(characterised.cases, demands, policy)
+
+
+def searched(
+    args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: Chosen
+) -> tuple[Chosen, SearchResult]:
+    """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
+    todo = trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
+    replays = _replays(args, network.fabric, chosen)
+    alone_s = times_alone_s(replays, chosen.policy)
+    if args.duration_s is None:
+        timed = zip(jobs_of(args, network, read), alone_s, strict=True)
+        jobs = [replace(job, duration_s=time_s) for job, time_s in timed]
+        chosen = choose(args, network, jobs, is_quiet=True)
+        todo = trials(chosen.demands, chosen.policy, args.max_weight)
+    tried = search(replays, alone_s, todo, args.goal)
+    return replace(chosen, policy=tried.best.trial.policy), tried
+
+
+def _replays(args: argparse.Namespace, fabric: Fabric, chosen: Chosen) -> Replays:
+    """The jobs as the simulator takes them, on the hosts where they were characterised."""
+    choices = Choices(args.cpu_speed, is_unmatched_left_out=args.allow_unmatched)
+    jobs = []
+    for case in chosen.cases:
+        made = profile_programs.read(case.file, choices).programs(case.placement.hosts)
+        for note in made.notes:
+            messages.note(note)
+        jobs.append(PlacedJob(made, case.placement.hosts))
+    # Characterised random routes belong to pairs of hosts.
+    routing = "random-flow" if args.routing.startswith("random") else args.routing
+    settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
+    return Replays(of_fabric(fabric, routing), tuple(jobs), args.buffer, settings)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.tables import printable
+from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
 from mpicoloc.replay.network import NO_LIMIT
-from mpicoloc.replay.qos.opensm import VARIABLES, job_environment, pkey
-from mpicoloc.replay.qos.policy import Demands, Policy
+from mpicoloc.replay.qos.policy import VARIABLES, Demands, Policy, job_environment, pkey
 from mpicoloc.replay.qos.search import SearchResult, Tried
 from mpicoloc.replay.report import signed
 from mpicoloc.show.figures import Figure, Row, plot

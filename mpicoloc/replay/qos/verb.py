@@ -112,19 +112,18 @@ def run(args: argparse.Namespace) -> int:
     """Print lanes and weights, and write configuration."""
     from mpicoloc.network.files import network_of
     from mpicoloc.profile import profiles
-    from mpicoloc.replay.qos import choice
-    from mpicoloc.replay.qos import terminal as report
+    from mpicoloc.replay.qos import search, terminal as report
 
     formats = _check(args)
-    choice.ports(args)
+    search.ports(args)
     network = network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
-    chosen = choice.choose(args, network, choice.jobs_of(args, network, read))
+    chosen = search.choose(args, network, search.jobs_of(args, network, read))
     files = _files(args, chosen.policy, read)  # refuses before a long search
     tried = None
     if args.search:
-        chosen, tried = choice.searched(args, network, read, chosen)
+        chosen, tried = search.searched(args, network, read, chosen)
         files = _files(args, chosen.policy, read)
     result = (chosen.cases, chosen.demands, chosen.policy, tried)
     if args.json:
@@ -156,21 +155,21 @@ def _files(
     args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]
 ) -> dict[str, Mapping[str, str]]:
     """The files that each of the flags asks for."""
-    from mpicoloc.replay.qos import opensm
+    from mpicoloc.replay.qos.policy import configuration, level_files
 
     files: dict[str, Mapping[str, str]] = {}
     if args.opensm is not None:
-        files["opensm"] = opensm.configuration(policy)
+        files["opensm"] = configuration(policy)
     if args.slurm is not None:
-        files["slurm"] = opensm.level_files([profile.job for _, profile in read], policy.lane_of_job)
+        files["slurm"] = level_files([profile.job for _, profile in read], policy.lane_of_job)
     return files
 
 
 def _write(args: argparse.Namespace, files: Mapping[str, Mapping[str, str]]) -> None:
-    from mpicoloc.replay.qos import opensm
+    from mpicoloc.replay.qos.policy import write_files
 
     for flag, contents in files.items():
         folder = getattr(args, flag)
-        opensm.write_files(folder, contents, f"--{flag}")
+        write_files(folder, contents, f"--{flag}")
         what = " and ".join(contents) if flag == "opensm" else f"variables of {counted(len(contents), 'job')}"
         messages.note(f"{what} in {folder}")

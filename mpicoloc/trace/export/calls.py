@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from mpicoloc.core.arrays import Array, Bools, Ints
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.network import Floats
+from mpicoloc.core.profile import Array, Bools, Ints, Profile, Table, text
 from mpicoloc.core.progress import stage
-from mpicoloc.core.tables import Table, text
-from mpicoloc.core.traffic import Floats
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.job_traffic import node_offsets_s, rank_offsets_s
 from mpicoloc.trace.reader import MAX_RANKS, MESSAGES, Trace

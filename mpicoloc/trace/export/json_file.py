@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import COLUMNS, Table, text
+from mpicoloc.core.profile import COLUMNS, Profile, Table, text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.summary import summary
 from mpicoloc.show import outputs

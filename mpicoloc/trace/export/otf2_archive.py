@@ -11,7 +11,7 @@ from typing import Any
 import otf2
 from otf2.enums import GroupType, Paradigm, RegionRole, Type
 
-from mpicoloc.core.tables import text
+from mpicoloc.core.profile import text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls

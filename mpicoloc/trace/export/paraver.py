@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mpicoloc.core.tables import VERDICTS, printable, text
-from mpicoloc.errors import EnvironmentFault
+from mpicoloc.core.profile import VERDICTS, text
+from mpicoloc.errors import EnvironmentFault, printable
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs
 from mpicoloc.trace.export import calls

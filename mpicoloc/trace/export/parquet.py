@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mpicoloc.core.profile import COLUMNS, Column, Table, text
 from mpicoloc.core.progress import stage
-from mpicoloc.core.tables import COLUMNS, Column, Table, text
 from mpicoloc.errors import DataError
 from mpicoloc.profile.frames import Frames
 from mpicoloc.show import outputs

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from mpicoloc.core.tables import VERDICTS, text
+from mpicoloc.core.profile import VERDICTS, text
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.summary import summary
 from mpicoloc.show import outputs

@@ -13,7 +13,7 @@ import jobs
 import processes
 import pytest
 
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 

@@ -8,8 +8,9 @@ import pytest
 from subnet import NEEDED
 
 from mpicoloc.cli.main import main
+from mpicoloc.core.network import node_name, parse_xgft
 from mpicoloc.network import files, routing
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), NEEDED]
 TREE = "XGFT(3;4,4,4;1,2,2)"
@@ -34,7 +35,7 @@ def test_a_fabric_that_a_subnet_manager_routes_is_read_back_as_the_same_xgft(sub
     assert str(topology) == TREE
     assert topology.capacity_bps == (1e9,) * 3, "4xSDR carries 8 Gbit/s"
     for level, names in enumerate((fabric.host_names, *fabric.switch_names)):
-        assert names == tuple(xgft.name(level, number) for number in range(topology.n_nodes(level)))
+        assert names == tuple(node_name(level, number) for number in range(topology.n_nodes(level)))
 
 
 @pytest.mark.parametrize("engine", ["ftree", "updn"])
@@ -61,7 +62,7 @@ def test_routes_of_a_subnet_manager_are_as_long_and_as_balanced_as_ours(subnet, 
 def test_a_route_traced_through_the_fabric_passes_our_switches(subnet):
     """From h5 to its neighbour h6, and to h20 and h63 through the level above and the roots."""
     subnet.route("ftree")
-    topology = xgft.parse(TREE, 1e9)
+    topology = parse_xgft(TREE, 1e9)
     lids = dict(re.findall(r'"(h\d+)" lid (\d+) ', subnet.tool("ibnetdiscover")))
     for dst in (6, 20, 63):
         text = subnet.tool("ibtracert", lids["h5"], lids[f"h{dst}"])
@@ -69,7 +70,7 @@ def test_a_route_traced_through_the_fabric_passes_our_switches(subnet):
         node, ours = (0, 5), []
         while node != (0, dst):
             node = routing.next_hop(topology, *node, dst)
-            ours.append(xgft.name(*node))
+            ours.append(node_name(*node))
         assert [name.split("-")[0][:2] for name in passed] == [name.split("-")[0][:2] for name in ours]
         assert passed[0] == ours[0] and passed[-2:] == ours[-2:], "the same first and last switch"
 
@@ -91,7 +92,7 @@ def test_packets_go_as_a_subnet_manager_routes_them(subnet, tmp_path, capsys, ta
     assert theirs["n_packet_hops"] == ours["n_packet_hops"]
     fabric = readers.read((tmp_path / "net.txt").read_text(), "net", 7.0)
     next_nodes = files.parse(
-        text, "tables", fabric, infiniband.wiring((tmp_path / "net.txt").read_text(), "net")
+        text, "tables", fabric, readers.wiring((tmp_path / "net.txt").read_text(), "net")
     )
     first_above = fabric.topology.n_hosts + fabric.topology.n_nodes(1)
     assert len(np.unique(next_nodes[0][next_nodes[0] >= first_above])) == fabric.topology.w[1]

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from pages import LAB, ROOT, Shell, blocks, is_there, keys, marked, missing
 
-from mpicoloc.core.profile import Job
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Job, table
 from mpicoloc.errors import MpicolocError
 from mpicoloc.lab import control, slurm_cluster
 from mpicoloc.profile import hdf5

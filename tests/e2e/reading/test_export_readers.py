@@ -17,7 +17,7 @@ import pytest
 from exported import N_RANKS, N_ROUNDS, export
 
 import mpicoloc
-from mpicoloc.core.tables import COLUMNS
+from mpicoloc.core.profile import COLUMNS
 
 pytestmark = pytest.mark.e2e
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "read" / "export" / "perfetto.md"

@@ -21,7 +21,7 @@ import terminal
 from mpicoloc.cli.main import main
 from mpicoloc.job import wrap
 from mpicoloc.pmpi import paths
-from mpicoloc.profile import collect, profiles, rank_table
+from mpicoloc.profile import collect, machine, profiles
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 NAME = b"</title><script>top.hacked=1</script>'\";DROP TABLE x;--\x1b[2J\x1b]0;t\x07\r\n\xe2\x80\xae\xff\xfe"
@@ -99,7 +99,7 @@ def test_a_process_of_any_name_is_known():
         child.stdout.readline()
         name, parent, ticks = wrap._stat(child.pid)
         assert (os.fsencode(name), parent) == (b"\xff) S 1", os.getpid())
-        assert rank_table.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
+        assert machine.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
         assert collect.shim_of(child.pid, "MPICH").endswith(".so")
         child.stdin.close()
 

@@ -13,7 +13,7 @@ import program_runner
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import frozen
+from mpicoloc.core.profile import frozen
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.profile import hdf5, profiles
 from mpicoloc.replay.programs import profile_programs

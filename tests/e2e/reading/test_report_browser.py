@@ -8,8 +8,7 @@ import browser
 import pytest
 import sample
 
-from mpicoloc.core.profile import Network, NetworkLevel
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Network, NetworkLevel, table
 from mpicoloc.profile import figures, page
 
 pytestmark = [

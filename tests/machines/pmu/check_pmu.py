@@ -28,7 +28,7 @@ sys.path.append(str(HERE.parents[1] / "unit" / "c"))
 import c_tests  # noqa: E402
 import test_tally_c  # noqa: E402
 
-from mpicoloc.core.tables import valid_shutters  # noqa: E402
+from mpicoloc.core.profile import valid_shutters  # noqa: E402
 from mpicoloc.pmpi import build_shim  # noqa: E402
 from mpicoloc.profile import assemble, collect, hdf5  # noqa: E402
 

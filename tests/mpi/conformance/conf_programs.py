@@ -8,12 +8,12 @@ from pathlib import Path
 
 import conf_translate
 
-from mpicoloc.pmpi import build_shim, generate, sources
+from mpicoloc.pmpi import build_shim, generate
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[2] / "csrc"
 LIMIT_S = 300
-CALLS = generate.load_calls(CSRC / sources.CALLS)
+CALLS = generate.load_calls(CSRC / build_shim.CALLS)
 C_VARIABLES = """
 static int rank, size, next, prev, i, n, tries, which, flag, high;
 static const int no = 0, yes = 1;

@@ -6,10 +6,8 @@ import numpy as np
 
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.training import Row, training_set
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, Machine, Row, training_set
 
 CAPACITY = 1.0
 MACHINE = Machine("a processor", 8, 2.0**35)

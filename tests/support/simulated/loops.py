@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
+from mpicoloc.core.profile import BEFORE_WINDOWS, COUNT_WINDOWS, table
 
 APART_S, SAMPLE_S = 0.012, 0.0005
 

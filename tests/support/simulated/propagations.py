@@ -64,10 +64,10 @@ computes, as in a sweep without overlap. "messages": little computation between 
 
 def replayed_job(kind, n_nodes=8):
     """A program on the hosts of a fat-tree: network and placed job."""
-    from mpicoloc.core.topology import Topology
+    from mpicoloc.core.network import Topology
     from mpicoloc.network.topology.fabric import Fabric
     from mpicoloc.replay.experiment import PlacedJob
-    from mpicoloc.replay.fabrics import of_fabric
+    from mpicoloc.replay.network import of_fabric
     from mpicoloc.replay.programs.builder import of_each
 
     network = of_fabric(Fabric(Topology((4, 4), (1, 4), (1e9, 1e9))), "d-mod-k")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpicoloc.core.tables import Table, table
+from mpicoloc.core.profile import Table, table
 
 N_GROUPS = 16
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch.allocation import ALLOCATIONS
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.view import FREE
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 TREE = Topology((6, 4, 3), (1, 4, 4), (1e9,) * 3)
 

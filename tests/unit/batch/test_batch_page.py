@@ -14,7 +14,7 @@ from mpicoloc.batch.job_log import workload
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.shared_simulation import Slowdowns
 from mpicoloc.bill.price import tariff
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import UsageError
 
 

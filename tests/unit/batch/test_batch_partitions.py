@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_batch_simulation import MACHINE, Watch, log_of, tree
 
 from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order, partitions

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
 from mpicoloc.batch.links import SharedLinks
+from mpicoloc.core.network import parse_xgft
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network.topology import xgft
 
 
 def tree(notation):
-    topology = xgft.parse(notation, 1e9)
+    topology = parse_xgft(notation, 1e9)
     return machine.of_hosts(topology, np.arange(topology.n_hosts))
 
 

@@ -9,8 +9,8 @@ import pytest
 import sample
 
 from mpicoloc.cli import main
-from mpicoloc.core.features import program_name
 from mpicoloc.core.profile import Network, NetworkLevel
+from mpicoloc.core.slowdown import program_name
 from mpicoloc.profile import hdf5
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "batch"

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch.links import LinkRows, job_delays
-from mpicoloc.core.topology import Placement, Topology
-from mpicoloc.network import sharing, utilisation
+from mpicoloc.core.network import Placement, Topology
+from mpicoloc.network import utilisation
 from mpicoloc.network.routing import LinkLoads
 
 TREE = Topology((3, 2, 2), (1, 2, 1), (1.0, 1.0, 1.0))
@@ -58,7 +57,7 @@ def test_they_are_the_slowdowns_of_jobs_that_load_all_their_links_alike(hosts, c
     ]
     senders = [uniform_loads(own, lambda level, number: number.astype(float)) for own in jobs]
     # Slower by others on its nodes, a job takes that much longer without those on its links.
-    expected = [one.value for one in sharing.mutual_slowdown(TREE, loads, pace, senders)] * pace
+    expected = [one.value for one in utilisation.mutual_slowdown(TREE, loads, pace, senders)] * pace
     job, n_users, part, n_hosts = rows_of(jobs, busy)
     there, place = np.unique(job, return_inverse=True)
     found = pace.copy()

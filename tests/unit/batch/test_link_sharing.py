@@ -4,19 +4,17 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_batch_simulation import log_of
 
-from mpicoloc.batch import allocation, draws, engine, job_log, order
-from mpicoloc.batch import machine as batch_machine
+from mpicoloc.batch import allocation, draws, engine, job_log, machine as batch_machine, order
 from mpicoloc.batch.links import LinkSharing
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.batch.view import Allocation
-from mpicoloc.core.topology import Topology
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError
-from mpicoloc.network.topology import xgft
 
 MACHINE = batch_machine.of_hosts(Topology((4, 4), (1, 2), (1e9, 1e9)), np.arange(16))
 
@@ -143,7 +141,7 @@ def test_who_waits_is_promised_the_later_ends(n_nodes, chosen):
 JOBS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 12)), min_size=1, max_size=20
 )
-DEEP = batch_machine.of_hosts(xgft.parse("XGFT(3;3,2,2;1,1,1)", 1e9), np.arange(12))
+DEEP = batch_machine.of_hosts(network.parse_xgft("XGFT(3;3,2,2;1,1,1)", 1e9), np.arange(12))
 PARTS = st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=2, max_size=2)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
-from mpicoloc.network.topology import xgft
+from mpicoloc.core.network import parse_xgft
 
 HERE = Path(__file__).resolve().parent
 SACCT = HERE.parents[2] / "examples" / "batch" / "lab.sacct"
@@ -41,7 +41,7 @@ def test_both_files_tell_the_same_jobs():
 @pytest.mark.parametrize("path", [SACCT, JOBCOMP], ids=["sacct", "jobcomp"])
 def test_jobs_wait_in_simulation_about_as_long_as_slurm_let_them(path):
     """Slurm's backfill gives each job a reservation, and its daemons take about a second for each job."""
-    topology = xgft.parse("XGFT(2;4,4;1,1)", 1e9)
+    topology = parse_xgft("XGFT(2;4,4;1,1)", 1e9)
     lab = machine.of_hosts(topology, np.arange(16))
     work = job_log.workload(read(path), 1, 16)
     done = engine.simulate(work, lab, order.named("conservative"), allocation.named("best-fit"))

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch import allocation, engine, metrics, order, shared_simulation, sharing_figures
 from mpicoloc.batch.job_log import JobLog, workload
 from mpicoloc.batch.machine import of_hosts
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
 from mpicoloc.batch.sharing_rules import Joining
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 FOUR_NODES = of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4))
 BLIND, MODEL = Joining(is_blind=True), Joining(is_blind=False)

@@ -4,12 +4,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pages import ROOT
 
 from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
 

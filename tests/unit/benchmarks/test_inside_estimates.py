@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from simulated_deployment import Meetings, Programs, deploy, deploy_learning, draw
 
 from mpicoloc.errors import DataError, UsageError

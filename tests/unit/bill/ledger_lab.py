@@ -10,9 +10,7 @@ import numpy as np
 
 from mpicoloc.bill.ledger import Charge, Ledger, Stamp
 from mpicoloc.bill.ledger_actions import audit
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Job, Profile
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Estimate, Job, Profile, table
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.merge import complete
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledger_lab import write
 
-from mpicoloc.core.step_record import StepRecord
+from mpicoloc.core.batch_system import StepRecord
 from mpicoloc.profile import signature
 from mpicoloc.slurm import records
 

@@ -6,12 +6,10 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from ledger_lab import STAMP, SU, assert_right, balances, charge
 
-from mpicoloc.bill import ledger as posts
-from mpicoloc.bill import ledger as spool
+from mpicoloc.bill import ledger as posts, ledger as spool
 from mpicoloc.bill.db import CHARGES, GRANTS
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.bill.ledger_actions import audit

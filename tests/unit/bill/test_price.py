@@ -1,11 +1,10 @@
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from mpicoloc import config
 from mpicoloc.bill.price import Tariff, bill, price, slowdown_of_run, tariff
 from mpicoloc.bill.pricings import PRICINGS, fair_rate, register, runtime_rate
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError, UsageError
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import spool_lab
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 from ledger_lab import SU, assert_right
 from spool_lab import RECORD
 

@@ -3,13 +3,11 @@
 import contention
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.bubble.model import BubbleModel, monotone
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.machine import Machine
+from mpicoloc.core.slowdown import JobFeatures, Machine
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file
 

@@ -9,8 +9,7 @@ import pytest
 import sample
 from loops import Program, simulate
 
-from mpicoloc.bubble import curves_file
-from mpicoloc.bubble import shutters as bubbled_shutters
+from mpicoloc.bubble import curves_file, shutters as bubbled_shutters
 from mpicoloc.bubble.shutters import (
     MIN_PROBES,
     MIN_SOLO,
@@ -23,9 +22,9 @@ from mpicoloc.bubble.shutters import (
 )
 from mpicoloc.cli import main
 from mpicoloc.core.bubbles import SensitivityCurve, pressure_score
-from mpicoloc.core.tables import COUNT_WINDOWS, VERDICTS, table
+from mpicoloc.core.profile import COUNT_WINDOWS, VERDICTS, table
 from mpicoloc.measure import count
-from mpicoloc.measure.count_paces import paces
+from mpicoloc.measure.count import paces
 from mpicoloc.pairing.features import job_features
 from mpicoloc.profile import figures, hdf5
 from mpicoloc.profile.history import history, records

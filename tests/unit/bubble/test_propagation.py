@@ -3,17 +3,16 @@
 import numpy as np
 import propagations
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.bubble import propagation
 from mpicoloc.bubble.propagation_runs import replayed_profile, replayed_uneven
 from mpicoloc.core.bubbles import POLICIES, PropagationMatrix, SensitivityCurve
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay.experiment import PlacedJob
-from mpicoloc.replay.fabrics import of_fabric
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs.builder import ProgramBuilder, of_each
 
 LEVELS = np.arange(9.0)

@@ -10,11 +10,11 @@ import objects
 import once
 import pytest
 
-from mpicoloc.pmpi import sources
+from mpicoloc.pmpi import build_shim
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (*objects.COMMON, *objects.GATELESS)
-CSRC_REPLAY = tuple(sources.c_files(objects.CSRC, sources.REPLAY))
+CSRC_REPLAY = tuple(build_shim.c_files(objects.CSRC, build_shim.REPLAY))
 # Processor time stands for instructions and cycles.
 TASK_CLOCK = ("-DMC_PERF_EVENTS=" + ", ".join(["{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK}"] * 2),)
 CANNOT = 77

@@ -12,11 +12,11 @@ import pytest
 from c_tests import build, run
 
 from mpicoloc.bubble import calibrate
-from mpicoloc.pmpi import sources
+from mpicoloc.pmpi import build_shim
 
 CANNOT = 77
 """Exit code where others have the processors."""
-LIBRARY = tuple(sources.c_files(objects.CSRC, (sources.HOG,)))
+LIBRARY = tuple(build_shim.c_files(objects.CSRC, (build_shim.HOG,)))
 
 
 def test_the_bubble_keeps_its_limits_and_ends_when_told(tmp_path_factory, tmp_path, monkeypatch):
@@ -57,7 +57,7 @@ def hog_program(folder, statements):
     """A program with the memory hog's library, which runs these statements."""
     source, program = folder / "program.c", folder / "program"
     source.write_text(f'#include "bubble/bubble.h"\n#include <stdio.h>\nint main(void) {{ {statements} }}\n')
-    hog = sources.c_files(objects.CSRC, (sources.HOG,))
+    hog = build_shim.c_files(objects.CSRC, (build_shim.HOG,))
     command = ["cc", *objects.FLAGS, f"-I{objects.CSRC}", source, *hog, "-o", program]
     subprocess.run(command, check=True, timeout=60)
     return program

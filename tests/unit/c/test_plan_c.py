@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import objects
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 MS, S = 10**6, 10**9
 MAX_MS, DUTY = 100, 0.02

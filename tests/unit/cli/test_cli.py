@@ -208,8 +208,7 @@ def test_options_end_where_the_application_begins():
 
 
 def test_trace_takes_a_number_and_the_word_all():
-    from mpicoloc.job import flags as job_flags
-    from mpicoloc.job import run
+    from mpicoloc.job import flags as job_flags, run
 
     for words in (["--trace", "all"], ["--trace=all"]):
         assert job_flags.split_own([*words, "-n", "2", "all", "all"], ["-n"]) == len(words) + 2

@@ -7,8 +7,7 @@ import pytest
 import terminal
 
 from mpicoloc import config
-from mpicoloc.cli import completion
-from mpicoloc.cli import main as cli
+from mpicoloc.cli import completion, main as cli
 from mpicoloc.trace.export import verb
 
 BASH = """

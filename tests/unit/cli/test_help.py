@@ -5,8 +5,7 @@ import shlex
 
 import pytest
 
-from mpicoloc.cli import helping
-from mpicoloc.cli import main as cli
+from mpicoloc.cli import helping, main as cli
 
 
 def commands():

@@ -12,7 +12,7 @@ import terminal
 from rich.console import Console
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.job import live
 from mpicoloc.job.live import Counts, LiveJob
 from mpicoloc.profile import hdf5

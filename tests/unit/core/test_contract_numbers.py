@@ -3,12 +3,12 @@
 import pytest
 
 from mpicoloc import config
-from mpicoloc.core import tables
+from mpicoloc.core import profile
 from mpicoloc.pmpi import contract
 
 
 @pytest.mark.parametrize(
-    ("prefix", "names"), [("MC_PHASE_", tables.PHASES), ("MC_VERDICT_", tables.VERDICTS)]
+    ("prefix", "names"), [("MC_PHASE_", profile.PHASES), ("MC_VERDICT_", profile.VERDICTS)]
 )
 def test_names_stand_in_the_order_of_the_contracts_numbers(prefix, names):
     numbers = {name: getattr(contract.lib, name) for name in dir(contract.lib) if name.startswith(prefix)}
@@ -18,9 +18,9 @@ def test_names_stand_in_the_order_of_the_contracts_numbers(prefix, names):
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        ("MC_UNIT_SITE", tables.UNIT_SITE),
-        ("MC_N_GROUPS", tables.N_SHUTTER_GROUPS),
-        ("MC_ONE_SIDED", tables.N_SIZE_CLASSES),
+        ("MC_UNIT_SITE", profile.UNIT_SITE),
+        ("MC_N_GROUPS", profile.N_SHUTTER_GROUPS),
+        ("MC_ONE_SIDED", profile.N_SIZE_CLASSES),
     ],
 )
 def test_numbers_are_those_of_the_contract(name, number):
@@ -28,7 +28,7 @@ def test_numbers_are_those_of_the_contract(name, number):
 
 
 def test_every_counter_is_a_column_of_ranks_with_its_unit():
-    units = {column.name: column.unit for column in tables.COLUMNS["ranks"]}
+    units = {column.name: column.unit for column in profile.COLUMNS["ranks"]}
     assert {counter.name: counter.unit for counter in contract.counters()}.items() <= units.items()
 
 
@@ -43,7 +43,7 @@ def test_every_counter_is_a_column_of_ranks_with_its_unit():
 def test_texts_of_the_contract_fit_into_their_columns(length, texts):
     for text in texts:
         table, name = text.split(".")
-        assert tables.dtype(table)[name].itemsize >= getattr(contract, length)
+        assert profile.dtype(table)[name].itemsize >= getattr(contract, length)
 
 
 def test_meters_are_those_of_the_contract():

@@ -1,8 +1,7 @@
 """Lists of processors, as Linux writes them."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.core.number_lists import MAX_CPUS, format_cpus, parse_cpus
 

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import sample
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import Profile
-from mpicoloc.core.tables import COLUMNS, dtype, table
+from mpicoloc.core.profile import COLUMNS, Estimate, Profile, dtype, table
 from mpicoloc.errors import DataError
 
 

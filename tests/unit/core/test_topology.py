@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from trees import QUICK, topologies
 
-from mpicoloc.core.topology import Placement, Topology, prefix_products
+from mpicoloc.core.network import Placement, Topology, prefix_products
 from mpicoloc.errors import DataError
 
 

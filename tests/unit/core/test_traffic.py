@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum, total
+from mpicoloc.core.network import Exchange, Traffic, TrafficSum, total
 from mpicoloc.errors import DataError
 
 N = 7

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpicoloc import config
-from mpicoloc.core import tables
+from mpicoloc.core import profile
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 600
@@ -64,7 +64,7 @@ def test_every_verb_has_its_help(generated):
 
 
 def test_every_column_is_in_the_reference(generated):
-    for name, columns in tables.COLUMNS.items():
+    for name, columns in profile.COLUMNS.items():
         assert f"### /{name}\n" in generated["profile"]
         for column in columns:
             assert column.meaning.replace("|", "\\|") in generated["profile"]

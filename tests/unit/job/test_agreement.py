@@ -1,8 +1,7 @@
 """What the coordinators of several nodes agree on follows from what they all know."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.job import agreement
 from mpicoloc.job.agreement import Agreement, Offer, apart_ns, bubble_of_all, plan, verdict_of_all

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.job import live
 from mpicoloc.job.live import Counts, LiveJob
 from mpicoloc.pmpi import contract

@@ -11,10 +11,11 @@ import threading
 import pytest
 
 from mpicoloc.cli.main import main
+from mpicoloc.core import network
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.lab import actions, agent, control, plan, server
 from mpicoloc.network import routing
-from mpicoloc.network.topology import readers, xgft
+from mpicoloc.network.topology import readers
 
 TREE = plan.topology("XGFT(2;4,2;1,2)", "1Gbit")
 TREES = ["XGFT(1;3;1)", "XGFT(2;4,2;1,2)", "XGFT(2;2,3;2,2)", "XGFT(3;2,2,2;1,2,1)"]
@@ -35,7 +36,9 @@ def test_every_port_is_cabled_once_and_leads_where_the_routes_say(notation):
         for host in range(tree.n_hosts):
             if (level, number) != (0, host):
                 hop = routing.next_hop(tree, level, number, host)
-                assert peer[xgft.name(level, number), port[plan.address(0, host)]] == xgft.name(*hop)
+                assert peer[
+                    network.node_name(level, number), port[plan.address(0, host)]
+                ] == network.node_name(*hop)
 
 
 def test_nodes_have_addresses_of_their_own():
@@ -50,7 +53,7 @@ def test_network_reads_the_topology_of_a_lab():
     tree = plan.topology("XGFT(2;4,2;1,2)", "1Gbit,2.5Gbit")
     fabric = readers.read(plan.yaml(tree), "lab.yaml", 1.0)
     assert fabric.topology == tree
-    assert fabric.host_names == tuple(xgft.name(0, host) for host in range(8))
+    assert fabric.host_names == tuple(network.node_name(0, host) for host in range(8))
 
 
 def test_rates_are_per_level():

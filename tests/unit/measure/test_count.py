@@ -5,19 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from loops import Program, simulate
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.profile import MeterResult
-from mpicoloc.core.tables import BEFORE_WINDOWS, COUNT_WINDOWS, table
+from mpicoloc.core.profile import BEFORE_WINDOWS, COUNT_WINDOWS, Estimate, MeterResult, table
 from mpicoloc.measure import count
 from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.count_paces import instants, steadiest
-from mpicoloc.measure.estimate import interference
-from mpicoloc.measure.meter_choice import MUCH_WIDER, choose, counting_frac
+from mpicoloc.measure.count import instants, steadiest
+from mpicoloc.measure.estimate import MUCH_WIDER, choose, counting_frac, interference
 from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.merge import complete
 from mpicoloc.profile.summary import summary

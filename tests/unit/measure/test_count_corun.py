@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from loops import Program, simulate
 
-from mpicoloc.core.tables import BEFORE_WINDOWS
+from mpicoloc.core.profile import BEFORE_WINDOWS
 from mpicoloc.measure import count
-from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, steadied
-from mpicoloc.measure.count_paces import crowded, paces
+from mpicoloc.measure.count import MIN_CORUN_SHUTTERS, crowded, paces, steadied
 
 ALWAYS = 2.0
 SINCE = 3

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import COUNT_WINDOWS, table
-from mpicoloc.measure.count_paces import far_with_passes, near_frac
+from mpicoloc.core.profile import COUNT_WINDOWS, table
+from mpicoloc.measure.count import far_with_passes, near_frac
 
 N_SHUTTERS, N_PLACES, LENGTH_NS = 30, 20, 2e7
 

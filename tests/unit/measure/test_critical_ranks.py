@@ -5,7 +5,7 @@ import pytest
 import sample
 from renewal import simulate
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.merge import complete
 

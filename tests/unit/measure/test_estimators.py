@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 import sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from renewal import simulate
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.measure import ipc
 from mpicoloc.measure.burst import MIN_CYCLES, MIN_SHUTTERS, PhaseSlowdown, matched
 from mpicoloc.measure.estimate import interference

@@ -12,7 +12,7 @@ from network_files import profile
 from pages import documented, keys
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.profile import hdf5
 from mpicoloc.trace import node_file
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from replays import tree
 
+from mpicoloc.core.network import node_name, parse_xgft
 from mpicoloc.errors import DataError
 from mpicoloc.network import files, routing
-from mpicoloc.network.topology import infiniband, readers, xgft
-from mpicoloc.replay import fabrics
+from mpicoloc.network.topology import readers
+from mpicoloc.replay.network import with_next_nodes
 
-TOPOLOGY = xgft.parse("XGFT(2;4,2;1,2)", 1e9)
-DISCOVERED = infiniband.write(TOPOLOGY)
+TOPOLOGY = parse_xgft("XGFT(2;4,2;1,2)", 1e9)
+DISCOVERED = readers.ibnetdiscover_text(TOPOLOGY)
 FABRIC = readers.read(DISCOVERED, "net", 1e9)
 
 
@@ -21,7 +22,7 @@ def dumped(mark=":"):
     lines = []
     for level in (1, 2):
         for switch in range(TOPOLOGY.n_nodes(level)):
-            name = xgft.name(level, switch)
+            name = node_name(level, switch)
             lines.append(
                 f"Unicast lids [0x0-0xc] of switch Lid {20 + switch} guid 0x0000000000200000 ({name}):"
             )
@@ -35,7 +36,7 @@ def dumped(mark=":"):
 
 
 def parse(text):
-    return files.parse(text, "tables", FABRIC, infiniband.wiring(DISCOVERED, "net"))
+    return files.parse(text, "tables", FABRIC, readers.wiring(DISCOVERED, "net"))
 
 
 @pytest.mark.parametrize("mark", [":", "#"])
@@ -46,7 +47,7 @@ def test_tables_of_d_mod_k_are_its_routes(mark):
     from mpicoloc.replay.simulate import simulate
 
     network = tree(TOPOLOGY.m, TOPOLOGY.w)
-    fixed = fabrics.with_next_nodes(network, parse(dumped(mark)))
+    fixed = with_next_nodes(network, parse(dumped(mark)))
     assert fixed.has_tables and not network.has_tables
     for src in range(8):
         for dst in set(range(8)) - {src}:
@@ -87,7 +88,7 @@ def test_tables_that_send_packets_round_and_round_are_told():
     table = parse(dumped())
     table[2:, 0] = 8 + 1  # both switches of level 2 send what is for host 0 to the other switch below
     with pytest.raises(DataError, match="to h0 never arrive"):
-        fabrics.with_next_nodes(network, table)
+        with_next_nodes(network, table)
 
 
 def test_hosts_of_one_description_are_told_apart_by_the_guids_of_their_ports():
@@ -96,6 +97,6 @@ def test_hosts_of_one_description_are_told_apart_by_the_guids_of_their_ports():
 
     text = re.sub(r'(?m)^(Ca\t.*"h(\d+)")\n\[(\d+)\]', described, DISCOVERED)
     assert text.count("node HCA-1") == TOPOLOGY.n_hosts
-    fabric, wiring = readers.read(text, "net", 1e9), infiniband.wiring(text, "net")
+    fabric, wiring = readers.read(text, "net", 1e9), readers.wiring(text, "net")
     tables = re.sub(r"'h\d+'", "'node HCA-1'", dumped())
     assert np.array_equal(files.parse(tables, "tables", fabric, wiring), parse(dumped()))

@@ -1,8 +1,7 @@
 """Names of nodes folded into a hostlist are the same names when it is read."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.network.topology.hostlist import expand, fold
 

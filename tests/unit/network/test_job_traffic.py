@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import COLUMNS, table
-from mpicoloc.core.traffic import Exchange
+from mpicoloc.core.network import Exchange
+from mpicoloc.core.profile import COLUMNS, table
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic, library_of, members_of, point_to_point
 from mpicoloc.network.traffic.mpich import MPICH

@@ -1,8 +1,7 @@
 """Files of Open MPI's own monitoring."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.errors import DataError
 from mpicoloc.network import files

@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from trees import QUICK
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core import network
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, MpicolocError, UsageError
-from mpicoloc.network.topology import infiniband, placements, readers, xgft
+from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import natural_key, placement_of, recognise
 from mpicoloc.network.topology.hostlist import expand
 
@@ -137,7 +137,7 @@ def test_what_a_real_fabric_has_besides():
 
 
 def test_parallel_links_are_one_that_carries_their_sum():
-    text = infiniband.write(xgft.parse("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
+    text = readers.ibnetdiscover_text(network.parse_xgft("XGFT(1;2;2)", 1e9)).replace("s1-1", "s1-0")
     records = text.split("\n\n")
     text = (
         "\n\n".join(records[:-1])
@@ -170,13 +170,13 @@ def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
 
 
 def test_lines_that_options_of_ibnetdiscover_print_are_left_out():
-    text = infiniband.write(xgft.parse("XGFT(2;2,2;1,1)", 1e9))
+    text = readers.ibnetdiscover_text(network.parse_xgft("XGFT(2;2,2;1,1)", 1e9))
     aside = (
         'DR path slid 0; dlid 0; 0,1 -> new Switch {0000000000200000} portnum 0 lid 0-0 ""\n\n'
         "Non-Chassis Nodes\n\nChassis 1 (guid 0x2c9)\n\nibwarn: [7] mad_rpc: timeout\n\n"
         "src/query_smp.c:195; umad (DR path slid 0; dlid 0; 0,1) bad status 110; Connection timed out\n\n"
     )
-    assert infiniband.parse(aside + text, "net") == infiniband.parse(text, "net")
+    assert readers.parse_ibnetdiscover(aside + text, "net") == readers.parse_ibnetdiscover(text, "net")
 
 
 def test_a_truncated_ibnetdiscover_file_is_refused():
@@ -287,7 +287,7 @@ def test_any_text_is_a_topology_or_refused_in_one_line(text):
     for read in (
         lambda: readers.read(text, "f", 1e9),
         lambda: readers.parse(text, "f"),
-        lambda: infiniband.parse(text, "f"),
+        lambda: readers.parse_ibnetdiscover(text, "f"),
         lambda: expand(text, "f"),
         lambda: readers.rate_bps(text),
     ):

@@ -1,23 +1,23 @@
 """Trees in graphs: an XGFT is recognised with the same numbers, and nothing else is taken for one."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from trees import QUICK, topologies
 
+from mpicoloc.core.network import link_ends, node_name, parse_xgft
 from mpicoloc.errors import DataError, MpicolocError
-from mpicoloc.network.topology import infiniband, readers, xgft
+from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import Graph, recognise
 
 
 def names(topology, level):
-    return tuple(xgft.name(level, number) for number in range(topology.n_nodes(level)))
+    return tuple(node_name(level, number) for number in range(topology.n_nodes(level)))
 
 
 @QUICK
 @given(topologies())
 def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology):
-    fabric = recognise(infiniband.parse(infiniband.write(topology), "net"), 1e9)
+    fabric = recognise(readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net"), 1e9)
     assert fabric.topology == topology
     assert fabric.host_names == names(topology, 0)
     assert fabric.switch_names == tuple(names(topology, level) for level in range(1, topology.height + 1))
@@ -26,7 +26,7 @@ def test_an_xgft_written_for_ibsim_is_recognised_with_the_same_numbers(topology)
 @QUICK
 @given(topologies(), st.randoms(use_true_random=False))
 def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, random):
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     nodes = list(graph.ports)
     random.shuffle(nodes)
     other = dict(zip(graph.ports, nodes, strict=True))  # new identity of each node
@@ -42,15 +42,15 @@ def test_an_xgft_is_recognised_whatever_the_order_of_nodes_and_ports(topology, r
 @given(topologies(), st.data())
 def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, data):
     """Swapping the lower ends of two links of one level keeps all degrees."""
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     level = data.draw(st.integers(0, topology.height - 1))
-    links = sorted(zip(*map(list, xgft.link_ends(topology, level)), strict=True))
+    links = sorted(zip(*map(list, link_ends(topology, level)), strict=True))
     one, two = data.draw(st.sampled_from(links)), data.draw(st.sampled_from(links))
     if len({one, two, (one[0], two[1]), (two[0], one[1])}) < 4 or (one[0], two[1]) in links:
         return
     ports = {node: list(row) for node, row in graph.ports.items()}
     for low, old, new in ((one[0], one[1], two[1]), (two[0], two[1], one[1])):
-        low, old, new = xgft.name(level, low), xgft.name(level + 1, old), xgft.name(level + 1, new)
+        low, old, new = node_name(level, low), node_name(level + 1, old), node_name(level + 1, new)
         ports[low][[end for end, _ in ports[low]].index(old)] = (new, None)
         ports[old].remove((low, None))
         ports[new].append((low, None))
@@ -62,9 +62,9 @@ def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, da
 
 
 def test_crossed_links_between_subtrees_are_no_xgft():
-    topology = xgft.parse("XGFT(3;2,2,2;1,2,2)", 1e9)
-    text = infiniband.write(topology)
-    graph = infiniband.parse(text, "net")
+    topology = parse_xgft("XGFT(3;2,2,2;1,2,2)", 1e9)
+    text = readers.ibnetdiscover_text(topology)
+    graph = readers.parse_ibnetdiscover(text, "net")
     ports = {node: list(row) for node, row in graph.ports.items()}
 
     def move(low, old, new):
@@ -130,11 +130,11 @@ def test_any_graph_is_an_xgft_or_refused(graph, rates):
 @settings(QUICK, max_examples=300)
 @given(topologies(max_count=3), st.data())
 def test_a_tree_without_some_links_is_an_xgft_or_refused(topology, data):
-    graph = infiniband.parse(infiniband.write(topology), "net")
+    graph = readers.parse_ibnetdiscover(readers.ibnetdiscover_text(topology), "net")
     links = [
-        (xgft.name(level, int(lower)), xgft.name(level + 1, int(upper)))
+        (node_name(level, int(lower)), node_name(level + 1, int(upper)))
         for level in range(topology.height)
-        for lower, upper in zip(*xgft.link_ends(topology, level), strict=True)
+        for lower, upper in zip(*link_ends(topology, level), strict=True)
     ]
     cut = data.draw(st.sets(st.sampled_from(links), max_size=3))
     ports = {

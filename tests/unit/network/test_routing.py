@@ -2,14 +2,24 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from trees import QUICK, topologies
 
-from mpicoloc.core.topology import Placement, Topology
+from mpicoloc.core.network import (
+    Placement,
+    Topology,
+    check_placement,
+    child_node,
+    climb,
+    link_ends,
+    link_ports,
+    node_name,
+    parent_node,
+    parse_xgft,
+    slimmed,
+)
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.network import routing
-from mpicoloc.network.topology import xgft
 
 SMALL = Topology((4, 2, 3), (1, 2, 2), (1e9,) * 3)
 ROUTES = ["d-mod-k", "s-mod-k", "random:7"]
@@ -35,11 +45,11 @@ def up_ports(topology, route, src, dst):
 @given(topologies())
 def test_links_join_the_nodes_that_ports_lead_to(topology):
     for level in range(topology.height):
-        lower, upper = xgft.link_ends(topology, level)
-        up_port, down_port = xgft.link_ports(topology, level)
+        lower, upper = link_ends(topology, level)
+        up_port, down_port = link_ports(topology, level)
         for link in range(topology.n_links(level)):
-            assert xgft.parent(topology, level, lower[link], up_port[link]) == upper[link]
-            assert xgft.child(topology, level + 1, upper[link], down_port[link]) == lower[link]
+            assert parent_node(topology, level, lower[link], up_port[link]) == upper[link]
+            assert child_node(topology, level + 1, upper[link], down_port[link]) == lower[link]
         assert len(set(zip(lower, up_port, strict=True))) == topology.n_links(level)
         assert len(set(zip(upper, down_port, strict=True))) == topology.n_links(level)
         assert max(lower) == topology.n_nodes(level) - 1 and max(upper) == topology.n_nodes(level + 1) - 1
@@ -53,24 +63,24 @@ def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
     n_bytes = np.arange(len(src)) % 7 + 1
     loads = routing.link_loads(topology, src, dst, n_bytes, route)
     ports = up_ports(topology, route, src, dst)
-    heights = xgft.climb(topology, src, dst)
+    heights = climb(topology, src, dst)
     up = [{} for _ in range(topology.height)]
     down = [{} for _ in range(topology.height)]
     for i, weight in enumerate(n_bytes):
         node = src[i]
         for level in range(heights[i]):
-            above = xgft.parent(topology, level, node, ports[level, i])
+            above = parent_node(topology, level, node, ports[level, i])
             up[level][node, above] = up[level].get((node, above), 0) + weight
             node = above
         for level in reversed(range(heights[i])):
-            below = xgft.child(
+            below = child_node(
                 topology, level + 1, node, dst[i] // topology.subtree_hosts(level) % topology.m[level]
             )
             down[level][below, node] = down[level].get((below, node), 0) + weight
             node = below
         assert node == dst[i]
     for level in range(topology.height):
-        ends = zip(*map(np.ndarray.tolist, xgft.link_ends(topology, level)), strict=True)
+        ends = zip(*map(np.ndarray.tolist, link_ends(topology, level)), strict=True)
         for link, end in enumerate(ends):
             assert loads.up[level][link] == up[level].get(end, 0)
             assert loads.down[level][link] == down[level].get(end, 0)
@@ -82,7 +92,7 @@ def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
 def test_forwarding_tables_lead_every_message_along_its_d_mod_k_route(topology):
     src, dst = all_pairs(topology)
     ports = up_ports(topology, routing.d_mod_k, src, dst)
-    heights = xgft.climb(topology, src, dst)
+    heights = climb(topology, src, dst)
     for i in range(0, len(src), 1 + len(src) // 50):
         node, passed = (0, int(src[i])), []
         while node != (0, dst[i]) and len(passed) <= 2 * topology.height:
@@ -91,7 +101,7 @@ def test_forwarding_tables_lead_every_message_along_its_d_mod_k_route(topology):
         assert node == (0, dst[i]) and len(passed) == 2 * heights[i]
         for level in range(heights[i]):
             assert (
-                xgft.parent(topology, level, passed[level][1], ports[level, i])
+                parent_node(topology, level, passed[level][1], ports[level, i])
                 == [*passed, node][level + 1][1]
             )
 
@@ -125,8 +135,8 @@ def test_random_routes_are_told_by_seed_and_pair_alone_and_spread():
 @QUICK
 @given(topologies())
 def test_the_notation_is_read_as_it_is_written(topology):
-    assert xgft.parse(str(topology), 1e9) == topology
-    assert xgft.parse(f"  {str(topology).lower().replace(',', ' , ')} ", [1e9] * topology.height) == topology
+    assert parse_xgft(str(topology), 1e9) == topology
+    assert parse_xgft(f"  {str(topology).lower().replace(',', ' , ')} ", [1e9] * topology.height) == topology
 
 
 @pytest.mark.parametrize(
@@ -144,7 +154,7 @@ def test_the_notation_is_read_as_it_is_written(topology):
 )
 def test_a_wrong_notation_is_told_with_the_remedy(text, words):
     with pytest.raises(UsageError) as caught:
-        xgft.parse(text, 1e9)
+        parse_xgft(text, 1e9)
     assert words in str(caught.value) and str(caught.value).isprintable()
 
 
@@ -152,14 +162,14 @@ def test_a_wrong_notation_is_told_with_the_remedy(text, words):
 @given(st.text() | st.from_regex(r"XGFT\([0-9, -]*;[0-9, -]*;[0-9, -]*\)", fullmatch=True))
 def test_any_text_is_a_topology_or_refused(text):
     try:
-        assert xgft.parse(xgft.parse(text, 1e9).__str__(), 1e9).n_hosts >= 1
+        assert parse_xgft(parse_xgft(text, 1e9).__str__(), 1e9).n_hosts >= 1
     except MpicolocError as error:
         assert str(error).isprintable()
 
 
 def test_slimming_and_unknown_hosts():
-    assert str(xgft.slimmed(xgft.parse("XGFT(3;16,16,8;1,16,16)", 1e9), 4)) == "XGFT(3;16,16,8;1,4,4)"
-    xgft.check_placement(SMALL, Placement([0, 23]))
+    assert str(slimmed(parse_xgft("XGFT(3;16,16,8;1,16,16)", 1e9), 4)) == "XGFT(3;16,16,8;1,4,4)"
+    check_placement(SMALL, Placement([0, 23]))
     with pytest.raises(DataError, match="rank 1 is on host 24, but XGFT"):
-        xgft.check_placement(SMALL, Placement([0, 24]))
-    assert xgft.name(0, 3) == "h3" and xgft.name(2, 1) == "s2-1"
+        check_placement(SMALL, Placement([0, 24]))
+    assert node_name(0, 3) == "h3" and node_name(2, 1) == "s2-1"

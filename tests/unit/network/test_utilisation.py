@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from trees import QUICK, topologies
 
+from mpicoloc.core.network import Exchange, Placement, Traffic, TrafficSum, check_placement, parse_xgft
 from mpicoloc.core.profile import NetworkLevel
-from mpicoloc.core.topology import Placement
-from mpicoloc.core.traffic import Exchange, Traffic, TrafficSum
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.network import routing, sharing, utilisation
-from mpicoloc.network.topology import placements, xgft
+from mpicoloc.network import routing, utilisation
+from mpicoloc.network.topology import placements
 
-TREE = xgft.parse("XGFT(2;4,2;1,2)", [1e9, 2e9])
+TREE = parse_xgft("XGFT(2;4,2;1,2)", [1e9, 2e9])
 
 
 @st.composite
@@ -79,7 +77,7 @@ def test_an_exchange_of_all_needs_no_pairs_in_memory(job, n_members):
 
 
 def test_an_all_to_all_of_100_000_ranks_is_told_without_its_pairs():
-    topology = xgft.parse("XGFT(3;48,48,48;1,24,24)", 1e9)
+    topology = parse_xgft("XGFT(3;48,48,48;1,24,24)", 1e9)
     n = 100_000
     placement, everybody = placements.regular(topology, n, 48), Exchange(n, np.arange(n), 8.0)
     sent = utilisation.level_bytes(topology, placement, everybody)
@@ -146,7 +144,7 @@ def test_placements_have_as_many_on_each_switch_and_host_as_asked(topology, n_ra
             placements.scattered(topology, n_ranks, np.random.default_rng(seed), per_host) for _ in range(2)
         )
         assert one == two and len(one.distinct_hosts()) == needed
-        xgft.check_placement(topology, one)
+        check_placement(topology, one)
     else:
         with pytest.raises(DataError, match="--ranks-per-host"):
             placements.scattered(topology, n_ranks, rng, per_host)
@@ -186,35 +184,35 @@ def loads_of(src, dst, n_bytes):
 def test_jobs_share_the_links_that_both_load():
     """Jobs 0 and 1 go up by the same link to even hosts; job 2 to an odd one; job 3 stays below."""
     jobs = [loads_of(0, 4, 10), loads_of(1, 6, 10), loads_of(2, 5, 10), loads_of(3, 1, 10)]
-    found = sharing.shared_links(jobs)
+    found = utilisation.shared_links(jobs)
     assert found.n_jobs().tolist() == [[0, 0, 0, 0], [1, 1, 0, 0]]
     assert found.n_links[1, 0, 1] == 2, "one up, one down"
     assert found.n_links[0].diagonal().tolist() == [2, 2, 2, 2]
     assert found.pairs() == [(0, 1)]
-    links = sharing.common_links(jobs[0], jobs[1])
+    links = utilisation.common_links(jobs[0], jobs[1])
     assert {(link.level, link.link, link.way) for link in links} == {(1, 0, "up"), (1, 2, "down")}
     assert [link.n_bytes for link in links] == [(10, 10), (10, 10)]
-    assert sharing.common_links(jobs[0], jobs[2]) == []
+    assert utilisation.common_links(jobs[0], jobs[2]) == []
 
 
 def test_mutual_slowdown_lies_between_never_and_always_at_once():
     """Each keeps a level-1 link of 2e9 bytes/s busy for half and a quarter of its time."""
     jobs = [loads_of(0, 4, 1e9), loads_of(1, 6, 5e8)]
-    found = sharing.mutual_slowdown(xgft.parse("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
+    found = utilisation.mutual_slowdown(parse_xgft("XGFT(2;4,2;1,2)", 2e9), jobs, [1.0, 1.0])
     busy = [0.5, 0.25]
     for i, one in enumerate(found):
         assert one.low == 1 and one.high == pytest.approx(1.25, abs=1e-4)
         other_sends = 1 - (1 - busy[1 - i]) / found[1 - i].value
         assert one.value == pytest.approx(1 - busy[i] + busy[i] / (1 - other_sends / 2), abs=1e-4)
-    alone = sharing.mutual_slowdown(TREE, [loads_of(0, 4, 1e9), loads_of(2, 5, 1e9)], [1.0, 1.0])
+    alone = utilisation.mutual_slowdown(TREE, [loads_of(0, 4, 1e9), loads_of(2, 5, 1e9)], [1.0, 1.0])
     assert [estimate.high for estimate in alone] == [1, 1]
     with pytest.raises(DataError, match="above 0 s, got 0"):
-        sharing.mutual_slowdown(TREE, jobs, [1.0, 0.0])
+        utilisation.mutual_slowdown(TREE, jobs, [1.0, 0.0])
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3, 4])
 def test_jobs_that_never_rest_share_a_link_by_their_hosts(n_jobs):
-    tree = xgft.parse("XGFT(2;10,2;1,1)", 1e9)
+    tree = parse_xgft("XGFT(2;10,2;1,1)", 1e9)
     hosts = [np.arange(first, first + 1 + i) for i, first in enumerate([0, 1, 3, 6][:n_jobs])]
     jobs, senders = [], []
     for own in hosts:
@@ -222,25 +220,25 @@ def test_jobs_that_never_rest_share_a_link_by_their_hosts(n_jobs):
         n = len(own)
         traffic = Traffic.of(2 * n, np.arange(n), np.arange(n, 2 * n), 2e9 / n)
         jobs.append(utilisation.job_link_loads(tree, placement, traffic))
-        senders.append(sharing.sending_hosts(tree, placement, traffic))
-    found = sharing.mutual_slowdown(tree, jobs, [2.0] * n_jobs)
+        senders.append(utilisation.sending_hosts(tree, placement, traffic))
+    found = utilisation.mutual_slowdown(tree, jobs, [2.0] * n_jobs)
     assert [one.value for one in found] == pytest.approx([n_jobs] * n_jobs, rel=1e-3)
-    found = sharing.mutual_slowdown(tree, jobs, [2.0] * n_jobs, senders)
+    found = utilisation.mutual_slowdown(tree, jobs, [2.0] * n_jobs, senders)
     n_hosts = sum(map(len, hosts))
     assert [one.value for one in found] == pytest.approx([n_hosts / len(own) for own in hosts], rel=1e-3)
 
 
 def test_senders_of_a_link_are_hosts_that_send_much():
-    tree = xgft.parse("XGFT(2;4,3;1,2)", 1.0)
+    tree = parse_xgft("XGFT(2;4,3;1,2)", 1.0)
     placement = Placement([0, 1, 2, 4, 5, 9, 1])
     exchange = Exchange(7, np.arange(6), 5.0)
     for route in (routing.d_mod_k, routing.s_mod_k):
-        found = sharing.sending_hosts(tree, placement, exchange, route)
-        explicit = sharing.sending_hosts(tree, placement, exchange.traffic(), route)
+        found = utilisation.sending_hosts(tree, placement, exchange, route)
+        explicit = utilisation.sending_hosts(tree, placement, exchange.traffic(), route)
         for way in ("up", "down"):
             for one, other in zip(getattr(found, way), getattr(explicit, way), strict=True):
                 np.testing.assert_allclose(one, other)
     unequal = Traffic.of(7, [0, 1, 2, 6], [3, 3, 3, 3], [1e6, 1e6, 1, 1e6])
-    up = sharing.sending_hosts(tree, placement, unequal).up
+    up = utilisation.sending_hosts(tree, placement, unequal).up
     assert up[1][0] == pytest.approx((1 + 2) ** 2 / (1 + 4), abs=1e-4), "host 1 has two ranks"
     assert up[1].sum() == pytest.approx(up[1][0])

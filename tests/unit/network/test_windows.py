@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import table
-from mpicoloc.core.topology import Placement
-from mpicoloc.core.traffic import Exchange, TimedMessages, Traffic
+from mpicoloc.core import network
+from mpicoloc.core.network import Exchange, Placement, TimedMessages, Traffic
+from mpicoloc.core.profile import table
 from mpicoloc.errors import DataError
 from mpicoloc.network import utilisation
-from mpicoloc.network.topology import xgft
 from mpicoloc.network.traffic import job_traffic
 
-TREE = xgft.parse("XGFT(2;2,2;1,1)", 1e9)
+TREE = network.parse_xgft("XGFT(2;2,2;1,1)", 1e9)
 PLACEMENT = Placement([0, 1, 2, 3, 0])
 
 

@@ -1,8 +1,7 @@
 """Runs of jobs in production, as a scheduler's history has them."""
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import Run, moments
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, Run, moments
 
 MACHINE = Machine("EPYC", 64, 2.0**38)
 

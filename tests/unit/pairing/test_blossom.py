@@ -6,8 +6,7 @@ import sys
 import networkx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.pairing import blossom

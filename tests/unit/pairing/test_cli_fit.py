@@ -16,12 +16,9 @@ import pytest
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
 from mpicoloc.cli import main as cli
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.training import merged
-from mpicoloc.pairing import model_file, training_sets
-from mpicoloc.pairing import terminal as report
-from mpicoloc.pairing import terminal as report_model
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, merged
+from mpicoloc.pairing import model_file, terminal as report, terminal as report_model, training_sets
 from mpicoloc.pairing.corun import Slowdown
 from mpicoloc.pairing.features import run_of
 from mpicoloc.profile import hdf5

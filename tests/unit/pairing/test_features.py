@@ -7,10 +7,8 @@ import pytest
 import sample
 from sample import timed_profile
 
-from mpicoloc.core.features import program_name
-from mpicoloc.core.machine import Machine, machine_of
-from mpicoloc.core.profile import Interference, MpiSummary, Network, NetworkLevel, Profile
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Interference, MpiSummary, Network, NetworkLevel, Profile, table
+from mpicoloc.core.slowdown import Machine, machine_of, program_name
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES, job_features
 

@@ -12,10 +12,8 @@ pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
 from threadpoolctl import threadpool_limits
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.slowdown import pair_slowdowns
-from mpicoloc.core.training import Row, TrainingSet, merged, training_set
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, Row, TrainingSet, merged, pair_slowdowns, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.scores import band, cost, covering
@@ -30,8 +28,7 @@ from mpicoloc.pairing.training.fitting import (
     problem,
     tuned,
 )
-from mpicoloc.pairing.training.regressors import BASELINES, fit
-from mpicoloc.pairing.training.regressors import KINDS as KINDS_OF
+from mpicoloc.pairing.training.regressors import BASELINES, KINDS as KINDS_OF, fit
 
 KINDS = ("elastic net", "extra trees")
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from production_runs import run
 
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import PairSlowdowns
 from mpicoloc.pairing import pair_history
 

@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rank_files import KEY, S, write_rank
 from sample import timed_profile
 
 from mpicoloc import config
 from mpicoloc.cli.main import main
 from mpicoloc.core.counters import EVENTS
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import features
 from mpicoloc.pairing.features import FEATURES, job_features

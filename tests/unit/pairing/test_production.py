@@ -5,16 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from production_runs import MACHINE, run
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import as_json, from_json, moments
-from mpicoloc.core.training import key_of
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, as_json, from_json, key_of, moments
 from mpicoloc.errors import DataError
-from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
+from mpicoloc.measure.estimate import WallTimeSplit, job_slowdown
 from mpicoloc.pairing.production import layout, rows_of
 from mpicoloc.pairing.training_sets import from_production
 

@@ -5,9 +5,8 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.run import Run, moments
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import Machine, Run, moments
 from mpicoloc.pairing.training.fitting import fit_model
 from mpicoloc.pairing.training_sets import from_production
 

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told, two_by_two
 
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, Snapshot

@@ -9,14 +9,13 @@ import pytest
 
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import ProgramPressure, SensitivityCurve, pressure_score
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import MeasuredTable, PairSlowdowns, pair_slowdowns
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, MeasuredTable, PairSlowdowns, pair_slowdowns
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay.fabrics import of_fabric
-from mpicoloc.replay.model import ReplayedJobs
+from mpicoloc.replay.experiment import ReplayedJobs
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs import patterns
 
 

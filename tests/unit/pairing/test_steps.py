@@ -4,15 +4,11 @@ import dataclasses
 
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.core.batch_system import PENDING, BatchJob
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.profile import Interference, MpiSummary, Profile
-from mpicoloc.core.run import Run, moments
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Estimate, Interference, MpiSummary, Profile, table
+from mpicoloc.core.slowdown import Machine, Run, moments
 from mpicoloc.pairing import production
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import service

@@ -6,11 +6,10 @@ import itertools
 import numpy as np
 import pytest
 from contention import MACHINE, World
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.training import LAYOUTS, ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import LAYOUTS, ROW_COLUMNS, Row, TrainingSet, key_of, merged, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import training_sets
 

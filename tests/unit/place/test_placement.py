@@ -6,8 +6,7 @@ import numpy as np
 import placements
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mpicoloc.core.bubbles import JobRequest
 from mpicoloc.core.slowdown import measured_programs

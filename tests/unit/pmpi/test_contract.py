@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicoloc.errors import DataError
-from mpicoloc.pmpi import contract, shared_files
+from mpicoloc.pmpi import contract
 from mpicoloc.trace import node_file
 
 ffi = contract.ffi
@@ -105,7 +105,7 @@ def test_read_segment_settles_pending_cycles_on_its_copy(tmp_path):
 def test_a_row_is_read_only_if_its_key_was_there_in_an_earlier_copy(tmp_path, monkeypatch):
     lanes = np.zeros(contract.MC_N_LANES, contract.dtype("mc_lane"))
     path = tmp_path / "mpicoloc.k.0.seg"
-    copy = shared_files.copy_sparse
+    copy = contract.copy_sparse
 
     def copy_and_go_on(file, n_bytes):
         content = copy(file, n_bytes)
@@ -113,7 +113,7 @@ def test_a_row_is_read_only_if_its_key_was_there_in_an_earlier_copy(tmp_path, mo
         make_segment(path, lanes=lanes, state=state)
         return content
 
-    monkeypatch.setattr(shared_files, "copy_sparse", copy_and_go_on)
+    monkeypatch.setattr(contract, "copy_sparse", copy_and_go_on)
     for state in (contract.MC_RANK_RUNNING, contract.MC_RANK_FINALIZING):
         lanes[:] = 0
         lanes["head"]["n_owners"][0] = lanes["sites"]["key"][0, 5] = 1

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mpicoloc.pmpi import generate, generate_fortran, sources
+from mpicoloc.pmpi import build_shim, generate, generate_fortran
 
-CALLS = generate.load_calls(Path(__file__).resolve().parents[3] / "csrc" / sources.CALLS)
+CALLS = generate.load_calls(Path(__file__).resolve().parents[3] / "csrc" / build_shim.CALLS)
 
 HEADER = """
 typedef int MPI_Comm;

@@ -12,7 +12,7 @@ from rank_files import KEY, write_node, write_rank
 
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.job import check, init_barrier, live
-from mpicoloc.pmpi import contract, elf, shared_files
+from mpicoloc.pmpi import contract, elf
 from mpicoloc.profile import checkpoints
 from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
@@ -54,19 +54,19 @@ def test_only_a_regular_file_of_ones_own_is_opened(folder, put, flags):
     path = folder / "there"
     put(path)
     with pytest.raises(OSError):
-        shared_files.open_shared(path, flags)
-    assert not shared_files.is_own_file(path)
+        contract.open_shared(path, flags)
+    assert not contract.is_own_file(path)
 
 
 @as_root
 def test_a_board_may_be_anybodys(folder):
     foreign(folder / "there")
-    with shared_files.open_shared(folder / "there", is_own=False) as file:
+    with contract.open_shared(folder / "there", is_own=False) as file:
         assert file.read() == b"mine"
 
 
 def test_what_is_made_is_private(folder):
-    with shared_files.open_shared(folder / "new", os.O_WRONLY | os.O_CREAT) as file:
+    with contract.open_shared(folder / "new", os.O_WRONLY | os.O_CREAT) as file:
         file.write(b"text")
     assert (folder / "new").stat().st_mode & 0o777 == 0o600
 

@@ -6,7 +6,7 @@ import sample
 
 import mpicoloc
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5, summary
 

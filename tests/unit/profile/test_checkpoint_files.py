@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sample
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from node_parts import START_S, part
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import COLUMNS, table
+from mpicoloc.core.profile import COLUMNS, table
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.profile import bundle, checkpoints, hdf5, recover
 from mpicoloc.profile.bundle import NodePart, pack_part

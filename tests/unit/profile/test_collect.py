@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from rank_files import KEY, S, lane, write_node, write_rank
 
-from mpicoloc.core.tables import VERDICTS
+from mpicoloc.core.profile import VERDICTS
 from mpicoloc.errors import DataError
 from mpicoloc.pmpi import contract
-from mpicoloc.profile import assemble
-from mpicoloc.profile import collect as collect_module
+from mpicoloc.profile import assemble, collect as collect_module
 from mpicoloc.profile.bundle import pack_part, unpack_part
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
+from mpicoloc.core.profile import Estimate
 from mpicoloc.measure.statistics import compare, compare_all, holm
 from mpicoloc.profile import hdf5
 

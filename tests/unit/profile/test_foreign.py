@@ -10,11 +10,10 @@ import h5py
 import numpy as np
 import pytest
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import MALFORMED, DataError, Refused
 from mpicoloc.profile import bundle, hdf5, sandbox, signature
 

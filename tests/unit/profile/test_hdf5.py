@@ -13,10 +13,9 @@ import pytest
 import sample
 
 import mpicoloc
-from mpicoloc.core.tables import COLUMNS, ROWS, table
+from mpicoloc.core.profile import COLUMNS, ROWS, table
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import frames, hdf5, profiles
-from mpicoloc.profile import rows as profile_rows
 
 PROFILES = Path(__file__).parent / "old_profiles"
 
@@ -67,7 +66,7 @@ def test_a_table_is_stored_for_any_reader_in_chunks_of_the_size_that_was_measure
     hdf5.write(replace(profile, tables={**profile.tables, "shutters": many}), path)
     with h5py.File(path) as file:
         stored = file["shutters"]
-        assert stored.chunks == (profile_rows.CHUNK_BYTES // many.itemsize,)
+        assert stored.chunks == (hdf5.CHUNK_BYTES // many.itemsize,)
         assert file["ranks"].chunks is None and file["ranks"].compression is None
         how = stored.id.get_create_plist()
         numbers = {how.get_filter(i)[0] for i in range(how.get_nfilters())}

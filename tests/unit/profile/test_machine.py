@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.profile import machine
 
 

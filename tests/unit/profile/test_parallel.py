@@ -7,8 +7,7 @@ import time
 import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault
-from mpicoloc.profile import hdf5, sandbox
-from mpicoloc.profile import profiles as module
+from mpicoloc.profile import hdf5, profiles as module, sandbox
 
 LIMIT_S = 40
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)

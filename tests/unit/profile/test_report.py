@@ -15,13 +15,9 @@ from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure as Picture
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.profile import Network, NetworkLevel
-from mpicoloc.core.tables import COLUMNS, dtype, table
+from mpicoloc.core.profile import COLUMNS, Network, NetworkLevel, dtype, table
 from mpicoloc.errors import DataError
-from mpicoloc.profile import figures as messages
-from mpicoloc.profile import figures as mpi
-from mpicoloc.profile import figures as profile_figures
-from mpicoloc.profile import hdf5, page
+from mpicoloc.profile import figures as messages, figures as mpi, figures as profile_figures, hdf5, page
 from mpicoloc.show import blocks, drawing, figures, plots
 from mpicoloc.trace import node_file, times
 

@@ -8,7 +8,7 @@ import pytest
 import sample
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.core.units import amount, link_rate, rate, seconds
 from mpicoloc.profile import hdf5, terminal
 from mpicoloc.profile.merge import complete

@@ -10,8 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import sample
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5, sandbox, signature

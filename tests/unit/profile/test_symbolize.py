@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 import sample
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
-from mpicoloc.profile import symbolize
-from mpicoloc.profile import symbolize as profile_sites
+from mpicoloc.profile import symbolize, symbolize as profile_sites
 from mpicoloc.profile.frames import Frames
 from mpicoloc.profile.symbolize import Place, resolve
 

@@ -10,7 +10,7 @@ from pages import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
-from mpicoloc.replay import sweep
+from mpicoloc.replay import verb
 
 TREE = ("--topology", "XGFT(2;4,4;1,2)", "--link-rate", "8Gbit/s")
 LINK_BPS = 1e9
@@ -418,6 +418,6 @@ def test_switches_may_store_and_forward_and_cables_differ(capsys):
 def test_a_file_that_is_no_trace_is_one_file_to_a_sweep(tmp_path, text):
     path = tmp_path / "fabric.txt"
     path.write_text(text)
-    first = sweep._digest(str(path), {}, is_trace=False)
+    first = verb._digest(str(path), {}, is_trace=False)
     path.write_text(text + "more\n")
-    assert sweep._digest(str(path), {}, is_trace=False) != first
+    assert verb._digest(str(path), {}, is_trace=False) != first

@@ -3,8 +3,7 @@
 import numpy as np
 import program_runner
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mpicoloc.errors import UsageError
 from mpicoloc.replay.native import Operation

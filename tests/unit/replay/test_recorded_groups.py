@@ -6,7 +6,7 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.mpich import MPICH
-from mpicoloc.replay.programs import recorded_collectives, recorded_neighbours
+from mpicoloc.replay.programs import recorded_collectives
 from mpicoloc.replay.programs.builder import of_each
 from mpicoloc.replay.programs.recorded_collectives import CollectiveCalls, Instance, align
 
@@ -41,7 +41,7 @@ def messages(blocks_of_calls, n_ranks):
 def test_each_call_has_its_part_of_the_bytes_between_neighbours():
     """Of equal parts exactly; what is left is of the calls with parts of their own size."""
     sizes = (("alltoall", 100), ("alltoallv", 30), ("allgather", 8), ("alltoallv", 60))
-    found = recorded_neighbours.placed(*ring(5, *sizes))
+    found = recorded_collectives.placed(*ring(5, *sizes))
     assert [call.i_call.tolist() for call in found] == [[i] * 5 for i in range(4)]
     pairs = [(rank, (rank + step) % 5) for rank in range(5) for step in (1, -1)]
     assert messages(found, 5) == sorted((*pair, size) for pair in pairs for _, size in sizes)
@@ -50,7 +50,7 @@ def test_each_call_has_its_part_of_the_bytes_between_neighbours():
 def test_two_ranks_are_twice_neighbours():
     own, parts = ring(2, ("alltoall", 100))
     parts["n"], parts["bytes"] = 1, 100
-    assert messages(recorded_neighbours.placed(own, parts), 2) == [(0, 1, 100)] * 2 + [(1, 0, 100)] * 2
+    assert messages(recorded_collectives.placed(own, parts), 2) == [(0, 1, 100)] * 2 + [(1, 0, 100)] * 2
 
 
 def test_ranks_of_two_communicators_may_call_different_functions():
@@ -59,7 +59,7 @@ def test_ranks_of_two_communicators_may_call_different_functions():
     four, of_four = ring(4, ("alltoall", 30))
     for end in ("src", "dst"):
         of_four[end] += 3
-    found = recorded_neighbours.placed([*three, *four], np.concatenate([of_three, of_four]))
+    found = recorded_collectives.placed([*three, *four], np.concatenate([of_three, of_four]))
     pairs = [(rank, (rank + step) % 3, size) for rank in range(3) for step in (1, -1) for size in (100, 8)]
     pairs += [(3 + rank, 3 + (rank + step) % 4, 30) for rank in range(4) for step in (1, -1)]
     assert messages(found, 7) == sorted(pairs)
@@ -70,14 +70,14 @@ def test_ranks_whose_calls_differ_are_told():
     other = own[2]
     own[2] = CollectiveCalls(other.i_call, NAMES[:1] * 2, other.begin_ns, other.end_ns, other.n_bytes)
     with pytest.raises(DataError, match="call 1 of rank 2, MPI_Neighbor_alltoall"):
-        recorded_neighbours.placed(own, parts)
+        recorded_collectives.placed(own, parts)
 
 
 def test_other_neighbours_in_other_calls_are_told():
     own, parts = ring(4, ("alltoall", 100), ("alltoall", 100))
     parts["n"][0] = 1
     with pytest.raises(DataError, match=r"call 0 of rank 0, MPI_Neighbor_alltoall: .*other neighbours"):
-        recorded_neighbours.placed(own, parts)
+        recorded_collectives.placed(own, parts)
 
 
 def inter(*rows):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from replays import BPS, PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, recv, send, tree
 
-from mpicoloc.replay import fabrics
-from mpicoloc.replay.network import Lanes, equal_lanes
+from mpicoloc.replay.network import Lanes, crossbar, equal_lanes
 from mpicoloc.replay.simulate import simulate
 
 CABLE_PS, SWITCH_PS, FLIT_BYTES, FLIT_PS = 25_000, 100_000, 256, 204_800
@@ -66,7 +65,7 @@ def test_flows_share_a_link(k, is_voq):
 def test_incast(n_hosts):
     sends = [program(send(0, 5 * PACKET)) for _ in range(n_hosts - 1)]
     receives = program(*(recv(i) for i in range(1, n_hosts)))
-    network = fabrics.crossbar(n_hosts, BPS)
+    network = crossbar(n_hosts, BPS)
     found = ends_ps(network, [job([receives, *sends], range(n_hosts))])
     assert found == [path_ps(2) + 5 * (n_hosts - 1) * SLOT_PS]
 
@@ -84,7 +83,7 @@ def test_shift_alone_on_a_full_tree_is_as_on_a_crossbar_but_for_the_way():
     pairs = [flow(i, (i + 8) % 32, 6 * PACKET, f"f{i}") for i in range(32)]
     full = ends_ps(tree((8, 4), (1, 8)), pairs)
     assert {found - path_ps(4) for found in full} == {
-        found - path_ps(2) for found in ends_ps(fabrics.crossbar(32, BPS), pairs)
+        found - path_ps(2) for found in ends_ps(crossbar(32, BPS), pairs)
     }
 
 

@@ -11,7 +11,7 @@ from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.network.traffic.openmpi import OpenMPI
-from mpicoloc.replay.programs import collectives
+from mpicoloc.replay.programs import builder
 from mpicoloc.replay.programs.builder import of_each
 
 OF_MPICH = [(MPICH(), words.split(" ")[0], algorithm) for words, algorithm in mpich.ALGORITHMS.items()]
@@ -29,7 +29,7 @@ def call_of(name, p, n_items=40):
 
 
 def job_of(messages, p):
-    return of_each("job", collectives.blocks(messages, np.arange(p), 1))
+    return of_each("job", builder.blocks(messages, np.arange(p), 1))
 
 
 def pairs_of(messages):
@@ -60,7 +60,7 @@ def test_a_rank_of_a_tree_receives_before_it_sends():
 def test_members_of_a_part_of_the_job_keep_their_ranks():
     messages = MPICH().messages(Collective("allreduce", 3, 4, 8))
     members = np.array([9, 2, 5])
-    for rank, program in zip(members, collectives.blocks(messages, members, 4), strict=True):
+    for rank, program in zip(members, builder.blocks(messages, members, 4), strict=True):
         is_message = np.isin(program["kind"], [2, 3, 4, 5])
         assert set(program["peer"][is_message]) <= set(members) - {rank}
         assert set(program["comm"][is_message]) == {4}
@@ -68,7 +68,7 @@ def test_members_of_a_part_of_the_job_keep_their_ranks():
 
 def test_an_algorithm_can_be_chosen():
     call = Collective("allreduce", 8, 1, 8)
-    chosen = collectives.Chosen(MPICH(), {"allreduce": "openmpi-4"})
+    chosen = builder.Chosen(MPICH(), {"allreduce": "openmpi-4"})
     ring = openmpi.ALGORITHMS["allreduce"][4](call, MPICH())
     other = Collective("bcast", 8, 1)
     assert pairs_of(chosen.messages(call)) == pairs_of(ring)
@@ -79,4 +79,4 @@ def test_an_algorithm_can_be_chosen():
 @pytest.mark.parametrize("choice", [{"allreduce": "magic"}, {"sort": "ring"}])
 def test_an_unknown_algorithm_is_told_with_those_that_are_known(choice):
     with pytest.raises(UsageError, match=r"(algorithms of allreduce|collectives with algorithms) are "):
-        collectives.Chosen(MPICH(), choice)
+        builder.Chosen(MPICH(), choice)

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from replays import PLAIN, job, op, program, recv, send, tree
 
 from mpicoloc.replay.network import ROUTINGS, Lanes

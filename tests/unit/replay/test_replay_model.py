@@ -2,13 +2,12 @@
 
 import pytest
 
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import MeasuredTable
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
+from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.fabric import Fabric
-from mpicoloc.replay.fabrics import of_fabric
-from mpicoloc.replay.model import ReplayedJobs
+from mpicoloc.replay.experiment import ReplayedJobs
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 

@@ -7,10 +7,10 @@ import pytest
 from replays import PACKET, PLAIN, SLOT_PS, flow, job, op, program, ps, recv, send, tree
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.replay import fabrics, native
+from mpicoloc.replay.network import crossbar, native
 from mpicoloc.replay.simulate import Job, simulate
 
-FOUR = fabrics.crossbar(4, 1.25e9)
+FOUR = crossbar(4, 1.25e9)
 RENDEZVOUS = replace(PLAIN, eager_bytes=0)
 SLOW = op("COMPUTE", value=1_000_000)
 
@@ -97,7 +97,7 @@ def test_rendezvous_waits_for_the_receiver_and_eager_does_not():
 def test_peers_of_loops():
     """Every rank sends to every other in turn; nothing is left over, so all peers were right."""
     n = 8
-    network = fabrics.crossbar(n, 1.25e9)
+    network = crossbar(n, 1.25e9)
 
     def exchange(mode, back, **peer):
         ops = (op("LOOP", n=n - 1), op("IRECV", peer_mode=mode, request=0, **back),

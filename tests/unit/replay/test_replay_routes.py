@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from replays import BPS, PACKET, PLAIN, flow, job, op, program, tree
 
-from mpicoloc.core.topology import Topology
+from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
-from mpicoloc.replay import fabrics, native
-from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork
+from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, up_link, with_tables
 from mpicoloc.replay.simulate import Job, simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
@@ -31,7 +30,7 @@ def loads(run, topology):
     """Bytes up and down of each level's links."""
     total, up, down = run.sent_bytes.sum(axis=1), [], []
     for level in range(topology.height):
-        begin, n = fabrics.up_link(topology, level, 0), topology.n_links(level)
+        begin, n = up_link(topology, level, 0), topology.n_links(level)
         up.append(total[begin : begin + n])
         down.append(total[begin + n : begin + 2 * n])
     return up, down
@@ -205,7 +204,7 @@ def test_tables_in_a_circle_are_told():
     network = ring()
     lost = np.tile(np.arange(6, 9)[:, None], (1, 3))
     with pytest.raises(DataError, match="never arrive"):
-        simulate(fabrics.with_tables(network, lost), [flow(0, 1, 10)], PLAIN)
+        simulate(with_tables(network, lost), [flow(0, 1, 10)], PLAIN)
 
 
 def test_tables_of_a_subnet_manager_replace_the_routes():
@@ -217,7 +216,7 @@ def test_tables_of_a_subnet_manager_replace_the_routes():
         row[row < 0] = up[1] + 4 * switch  # all by the second way
     for root in range(4, 8):
         assert (table[root] >= 0).all()
-    run = simulate(fabrics.with_tables(network, table), [flow(0, 4, PACKET), flow(1, 6, PACKET)], PLAIN)
+    run = simulate(with_tables(network, table), [flow(0, 4, PACKET), flow(1, 6, PACKET)], PLAIN)
     assert up_links_of(run) == [0, 2 * PACKET, 0, 0]
 
 

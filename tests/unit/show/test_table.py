@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.plain_values import plain
+from mpicoloc.core.profile import Estimate
 from mpicoloc.show import table
 from mpicoloc.show.table import Column
 

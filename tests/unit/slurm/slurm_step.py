@@ -3,8 +3,7 @@
 import json
 from dataclasses import asdict
 
-from mpicoloc.slurm import client
-from mpicoloc.slurm import records as slurm_record
+from mpicoloc.slurm import client, records as slurm_record
 
 KEY = b"0123456789abcdef0123456789abcdef"
 JOB = {"JobID": "11", "UserID": "1000", "ArrayJobID": "11", "ArrayTaskID": "N/A", "RestartCnt": "0",

@@ -11,10 +11,8 @@ import sample
 from slurm_programs import answering
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.slowdown import MeasuredTable
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import Estimate, table
+from mpicoloc.core.slowdown import Machine, MeasuredTable
 from mpicoloc.pairing import model_file
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions

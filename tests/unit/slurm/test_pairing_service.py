@@ -11,9 +11,8 @@ from slurm_programs import answering
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, BatchQueue, Snapshot
-from mpicoloc.core.estimate import Estimate
-from mpicoloc.core.features import JobFeatures
-from mpicoloc.core.slowdown import MeasuredTable
+from mpicoloc.core.profile import Estimate
+from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.errors import UsageError
 from mpicoloc.lab import slurm_server
 from mpicoloc.pairing.policies import Rules

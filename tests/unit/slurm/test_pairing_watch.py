@@ -15,16 +15,15 @@ import sample
 from slurm_programs import UPDATE, answering
 
 from mpicoloc.cli import main
-from mpicoloc.core.machine import Machine
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
+from mpicoloc.core.slowdown import Machine
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pairing import model_file
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.pairing.training.fitting import fit_kind
 from mpicoloc.profile import hdf5
-from mpicoloc.slurm import client as slurm_command
-from mpicoloc.slurm import job_history, service
+from mpicoloc.slurm import client as slurm_command, job_history, service
 
 FAILS = 'echo "$@" >> {{0}}/said; {} || {{{{ echo "slurm_update error: {}" >&2; exit 1; }}}}'
 AWAY = FAILS.format("test $(wc -l < {0}/said) -ne 2", "Unable to contact slurm controller")

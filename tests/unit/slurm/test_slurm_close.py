@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sample import profile
 
 from mpicoloc.cli.main import main
-from mpicoloc.core import tables
+from mpicoloc.core.profile import dtype
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import hdf5, signature
 from mpicoloc.slurm import client, close
@@ -163,7 +162,7 @@ def test_a_file_that_is_too_large_is_not_even_read(job, monkeypatch):
 
 def test_what_unfolds_to_more_memory_than_there_is_is_not_signed(job, monkeypatch):
     large = profile()
-    events = np.zeros(4 << 20, tables.dtype("events"))
+    events = np.zeros(4 << 20, dtype("events"))
     large = replace(large, tables={**large.tables, "events": events}, job=replace(large.job, id="7"))
     hdf5.write(large, job / "out" / "7.1.h5")
     assert (job / "out" / "7.1.h5").stat().st_size < events.nbytes / 50

@@ -6,14 +6,12 @@ import stat
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from slurm_programs import stand_in
 from slurm_step import JOB, KEY, STEP, record, squeue, write_note
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.slurm import client, records
-from mpicoloc.slurm import records as slurm_record
+from mpicoloc.slurm import client, records, records as slurm_record
 from mpicoloc.slurm.client import Start
 from mpicoloc.slurm.records import StepNote
 

@@ -10,8 +10,7 @@ from slurm_step import KEY, record, squeue, squeue_script, write_note
 from mpicoloc.cli.main import main
 from mpicoloc.errors import Refused
 from mpicoloc.profile import signature
-from mpicoloc.slurm import client
-from mpicoloc.slurm import records as files
+from mpicoloc.slurm import client, records as files
 from mpicoloc.slurm.records import StepNote
 
 STEP = StepNote(11, "0", 1000, 2, 4, 1795377530.0, None)

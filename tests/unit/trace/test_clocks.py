@@ -11,7 +11,7 @@ import pytest
 from exports import ring_of
 
 from mpicoloc.profile.frames import open_profile
-from mpicoloc.trace import clock_correction
+from mpicoloc.trace import reader
 from mpicoloc.trace.clocks import Clock, align, in_order
 
 S = 10**9
@@ -112,7 +112,7 @@ def test_receives_may_be_missing():
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """A trace of two nodes of which one clock is 4 ms ahead, that counts as large."""
-    monkeypatch.setattr(clock_correction, "MIN_EVENTS", 100)
+    monkeypatch.setattr(reader, "MIN_EVENTS", 100)
     ring_of(tmp_path / "ring.h5", 4, 50, n_nodes=2, ahead_ns=4_000_000)
     return tmp_path / "ring.h5"
 
@@ -124,7 +124,7 @@ def kept():
 def test_the_second_time_no_message_is_read(path, monkeypatch):
     first = open_profile(path).trace
     assert first.alignment.n_before > 0 and first.alignment.n_after == 0 and len(kept()) == 1
-    monkeypatch.setattr(clock_correction, "_between_nodes", lambda trace: pytest.fail("read"))
+    monkeypatch.setattr(reader, "_between_nodes", lambda trace: pytest.fail("read"))
     again = open_profile(path).trace
     assert again.alignment == first.alignment and again.clocks == first.clocks
     assert again.frame().equals(first.frame())
@@ -135,7 +135,7 @@ def test_another_trace_has_clocks_of_its_own(path, tmp_path):
     (tmp_path / "other").mkdir()
     ring_of(tmp_path / "other" / "ring.h5", 4, 50, n_nodes=2, ahead_ns=5_000_000)
     assert open_profile(tmp_path / "other" / "ring.h5").trace.clocks != first.clocks and len(kept()) == 2
-    assert clock_correction.load(dataclasses.replace(first, clocks=first.clocks[::-1])) is None
+    assert reader.load(dataclasses.replace(first, clocks=first.clocks[::-1])) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"clocks": 1}', '{"clocks": [{"x": [1]}]}', "{" * 9999])
@@ -150,5 +150,5 @@ def test_no_place_and_a_small_trace_keep_nothing(path, tmp_path, monkeypatch):
     with monkeypatch.context() as place:
         place.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         assert open_profile(path).trace.alignment.n_after == 0
-    monkeypatch.setattr(clock_correction, "MIN_EVENTS", 10_000)
+    monkeypatch.setattr(reader, "MIN_EVENTS", 10_000)
     assert open_profile(path).trace.alignment.n_after == 0 and kept() == []

@@ -10,7 +10,7 @@ import pytest
 from exports import HOSTILE, job_of
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import COLUMNS
+from mpicoloc.core.profile import COLUMNS
 from mpicoloc.errors import printable
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.frames import open_profile

@@ -11,10 +11,10 @@ import sample
 import traces
 from traces import BARRIER, RECV, SEND, WAITALL
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.errors import DataError
 from mpicoloc.profile import frames, hdf5
-from mpicoloc.trace import clock_correction, node_file, reader
+from mpicoloc.trace import node_file, reader
 
 SENT, RECEIVED, MESSAGE = node_file.SENT, node_file.RECEIVED, node_file.MESSAGE
 LANE = 1 << node_file.LANE_SHIFT
@@ -249,5 +249,5 @@ def test_a_rank_with_a_hostile_number_costs_no_memory(tmp_path):
     for i, rank in enumerate((2**31 - 1, -(2**31))):
         events = traces.events(rank, [5], [1], [0], [2**31 - 1], SEND | SENT)
         write(tmp_path / "x.trace", traces.head(), events, name=f"{i}.mct")
-    found = clock_correction.aligned(reader.read_folder(tmp_path / "x.trace"))
+    found = reader.aligned(reader.read_folder(tmp_path / "x.trace"))
     assert len(found.frame()) == 2 and found.alignment.n_messages == 0

@@ -5,10 +5,9 @@ import sys
 
 import numpy as np
 import sample
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.profile import hdf5
 from mpicoloc.trace import sums
 

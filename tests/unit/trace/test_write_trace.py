@@ -11,11 +11,11 @@ import objects
 import once
 import pytest
 
-from mpicoloc.pmpi import contract, sources
+from mpicoloc.pmpi import build_shim, contract
 from mpicoloc.trace import node_file, reader
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCES = (*objects.COMMON, *objects.GATELESS, *sources.c_files(objects.CSRC, ("trace",)))
+SOURCES = (*objects.COMMON, *objects.GATELESS, *build_shim.c_files(objects.CSRC, ("trace",)))
 # Not the sanitizer of threads: rank and writer map the ring apart.
 N_THREADS, EVERY, CALL = 4, 10, 7
 

@@ -9,7 +9,7 @@ import pytest
 from pages import documented, keys
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.tables import table
+from mpicoloc.core.profile import table
 from mpicoloc.profile import hdf5
 
 FABRIC = ("--topology", "topology.conf", "--link-rate", "8kbit/s", "--up-links", "1,2")

@@ -4,14 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from replays import all_meet
 from trees import QUICK
 
 from mpicoloc.errors import UsageError
-from mpicoloc.replay.qos import policy as assignment
-from mpicoloc.replay.qos import policy as weights
+from mpicoloc.replay.qos import policy as assignment, policy as weights
 from mpicoloc.replay.qos.policy import Demands, Policy, Ports, assign_lanes, choose_policy
 
 

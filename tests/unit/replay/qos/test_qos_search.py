@@ -8,8 +8,8 @@ from replays import all_meet
 
 from mpicoloc.errors import UsageError
 from mpicoloc.network.topology import readers
-from mpicoloc.replay import fabrics
 from mpicoloc.replay.experiment import PlacedJob
+from mpicoloc.replay.network import of_fabric
 from mpicoloc.replay.programs import patterns
 from mpicoloc.replay.programs.builder import ProgramBuilder, shared
 from mpicoloc.replay.qos import search
@@ -102,12 +102,12 @@ def test_by_slowdown_a_short_job_counts_as_much_as_a_long_one():
 def replayed(jobs, demands):
     """What a search finds of jobs on a tree with one up-link."""
     fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
-    network, settings = fabrics.of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
+    network, settings = of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
     policy = choose_policy(demands, PORTS)
     todo = trials(demands, policy)
     replays = search.Replays(network, tuple(jobs), BUFFER, settings)
     sharing = [search.simulated_sharing_s(replays, trial.policy) for trial in todo]
-    return search_result(todo, search.alone_s(replays, policy), sharing)
+    return search_result(todo, search.times_alone_s(replays, policy), sharing)
 
 
 @pytest.fixture(scope="module")
@@ -170,4 +170,4 @@ def test_a_buffer_without_credits_is_refused():
     job = PlacedJob(patterns.shift(2, 100, 1), np.arange(2))
     policy = choose_policy(all_meet(0.1), PORTS)
     with pytest.raises(UsageError, match="buffer of lane 0 has 0 bytes"):
-        search.simulated_sharing_s(search.Replays(fabrics.of_fabric(fabric, "d-mod-k"), (job,), 0), policy)
+        search.simulated_sharing_s(search.Replays(of_fabric(fabric, "d-mod-k"), (job,), 0), policy)

@@ -1,0 +1,585 @@
+"""A fat-tree (XGFT): notation, placement of ranks, names of nodes, links and ports; and the traffic of a job.
+
+Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below one node of level l are ``M_l`` hosts, a *subtree*;
+above the same hosts stand ``W_l`` nodes of level l, its *copies*.
+
+* Host h is 0 .. n_hosts - 1; hosts of one first-level switch follow each other. Its subtree is ``h // M_l``.
+* Node x of level l is ``x = subtree * W_l + copy``, copy in 0 .. W_l - 1. A host is a subtree of one copy, 0.
+* Up-ports of a node of level l are 0 .. w_(l+1) - 1. Port q leads to copy ``copy + W_l * q`` above.
+* Down-ports of a node of level l + 1 are 0 .. m_(l+1) - 1. Port c leads to its child subtree c.
+* Link k of level l is ``k = subtree * W_(l+1) + upper copy``, where the subtree is the lower one. Its lower
+  end is copy ``upper copy % W_l``, and its up-port ``upper copy // W_l``.
+* In one row, a switch of level l has its down-ports first, 0 .. m_l - 1, then m_l .. m_l + w_(l+1) - 1 up.
+  InfiniBand counts them from 1.
+
+The copy that a message takes on the highest level fixes every switch below: on level l it passes copy
+``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mpicoloc.core.profile import Array, Floats, Ints
+from mpicoloc.errors import DataError, UsageError
+
+Round = tuple[Array, Array, Array]
+"""Sources, destinations and bytes of some pairs of ranks; no pair comes twice in a round."""
+
+
+class Rounds(Protocol):
+    """A job's traffic that can be read piece by piece: `Traffic`, `Exchange` and `TrafficSum`."""
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the job."""
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield pieces that add up to the traffic. A pair of ranks may be in several of them."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes and messages between ranks: one row per ordered pair that has any, sorted by (src, dst).
+
+    Parameters
+    ----------
+    n_ranks : int
+        Ranks of the job; sources and destinations are below it.
+    src, dst : ndarray of int64
+        The pair; never the same rank, because what a rank sends to itself uses no network.
+    n_bytes, n_messages : ndarray of int64 or float64
+        What `src` sends to `dst`.
+
+    Notes
+    -----
+    Build it with `Traffic.of`, which sorts pairs and adds up those that occur several times.
+    """
+
+    n_ranks: int
+    src: Array
+    dst: Array
+    n_bytes: Array
+    n_messages: Array
+
+    def __post_init__(self) -> None:
+        """Check the arrays and make them read-only."""
+        columns = (self.src, self.dst, self.n_bytes, self.n_messages)
+        shapes = {column.shape for column in columns}
+        if len(shapes) != 1 or self.src.ndim != 1:
+            raise DataError(f"traffic: columns must be 1-D and of one length, got {sorted(shapes)}")
+        for column in columns:
+            column.flags.writeable = False
+
+    @classmethod
+    def of(
+        cls, n_ranks: int, src: ArrayLike, dst: ArrayLike, n_bytes: ArrayLike, n_messages: ArrayLike = 1
+    ) -> Traffic:
+        """The sum of messages.
+
+        Raises `DataError` if a rank is not in the range [0, n_ranks), or a number is negative.
+        """
+        columns = np.broadcast_arrays(*(np.atleast_1d(x) for x in (src, dst, n_bytes, n_messages)))
+        ranks = [column.ravel().astype(np.int64) for column in columns[:2]]
+        numbers = [_number(column.ravel()) for column in columns[2:]]
+        for column in ranks:
+            if len(column) and not 0 <= column.min() <= column.max() < n_ranks:
+                got = f"{column.min()} to {column.max()}"
+                raise DataError(f"traffic: ranks must be in the range [0, {n_ranks}), got {got}")
+        for column in numbers:
+            if len(column) and not column.min() >= 0:
+                raise DataError(f"traffic: bytes and messages must be >= 0, got {column.min()}")
+        keep = (ranks[0] != ranks[1]) & ((numbers[0] > 0) | (numbers[1] > 0))
+        return _summed(n_ranks, ranks[0][keep] * n_ranks + ranks[1][keep], numbers[0][keep], numbers[1][keep])
+
+    @classmethod
+    def empty(cls, n_ranks: int) -> Traffic:
+        """No traffic."""
+        return cls.of(n_ranks, [], [], [])
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """The sum of both, which must be of the same job."""
+        return total(self.n_ranks, [self, other])
+
+    def __mul__(self, times: float) -> Traffic:
+        """The same traffic, `times` over."""
+        return Traffic(self.n_ranks, self.src, self.dst, self.n_bytes * times, self.n_messages * times)
+
+    __rmul__ = __mul__
+
+    def __len__(self) -> int:
+        """Pairs of ranks with traffic."""
+        return len(self.src)
+
+    def sent_bytes(self) -> Array:
+        """Bytes that each rank sends."""
+        return np.bincount(self.src, weights=self.n_bytes, minlength=self.n_ranks)
+
+    def recv_bytes(self) -> Array:
+        """Bytes that each rank receives."""
+        return np.bincount(self.dst, weights=self.n_bytes, minlength=self.n_ranks)
+
+    def matrix(self) -> Array:
+        """Bytes by source and destination, shape (n_ranks, n_ranks); for small jobs."""
+        dense = np.zeros((self.n_ranks, self.n_ranks), dtype=self.n_bytes.dtype)
+        dense[self.src, self.dst] = self.n_bytes
+        return dense
+
+    def renumbered(self, ranks: ArrayLike, n_ranks: int) -> Traffic:
+        """The same traffic with rank i as rank `ranks[i]` of a job of `n_ranks`."""
+        names = np.asarray(ranks, dtype=np.int64)
+        return Traffic.of(n_ranks, names[self.src], names[self.dst], self.n_bytes, self.n_messages)
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield all of it at once."""
+        yield self.src, self.dst, self.n_bytes
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Every member sends the same number of bytes to every other one: p(p-1) pairs that need no memory.
+
+    Parameters
+    ----------
+    n_ranks : int
+        Ranks of the job.
+    members : ndarray of int64
+        The p ranks that take part, each once.
+    n_bytes, n_messages : float
+        From each to each other.
+    """
+
+    n_ranks: int
+    members: Array
+    n_bytes: float
+    n_messages: float = 1
+
+    def __post_init__(self) -> None:
+        """Make the members read-only."""
+        self.members.flags.writeable = False
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield p-1 permutations: in the i-th, each member sends to the i-th member after it."""
+        n_bytes = np.full(len(self.members), self.n_bytes)
+        for i in range(1, len(self.members)):
+            yield self.members, np.roll(self.members, -i), n_bytes
+
+    def traffic(self) -> Traffic:
+        """All p(p-1) pairs, in memory."""
+        p = len(self.members)
+        src, step = np.divmod(np.arange(p * (p - 1), dtype=np.int64), max(p - 1, 1))
+        dst = self.members[(src + step + 1) % max(p, 1)]
+        return Traffic.of(self.n_ranks, self.members[src], dst, self.n_bytes, self.n_messages)
+
+
+@dataclass(frozen=True)
+class TrafficSum:
+    """Several parts of one job's traffic, not added up."""
+
+    n_ranks: int
+    parts: tuple[Traffic | Exchange, ...]
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield the rounds of one part after the other."""
+        for part in self.parts:
+            yield from part.rounds()
+
+    def traffic(self) -> Traffic:
+        """The sum, in memory."""
+        parts = [part.traffic() if isinstance(part, Exchange) else part for part in self.parts]
+        return total(self.n_ranks, parts)
+
+
+def total(n_ranks: int, parts: list[Traffic]) -> Traffic:
+    """The sum of parts of one job's traffic.
+
+    Raises `DataError` if a part is of a job with another number of ranks.
+    """
+    for part in parts:
+        if part.n_ranks != n_ranks:
+            raise DataError(f"traffic of {part.n_ranks} and of {n_ranks} ranks cannot be added up")
+    if not parts:
+        return Traffic.empty(n_ranks)
+    keys = np.concatenate([part.src * n_ranks + part.dst for part in parts])
+    n_bytes = np.concatenate([part.n_bytes for part in parts])
+    return _summed(n_ranks, keys, n_bytes, np.concatenate([part.n_messages for part in parts]))
+
+
+def _number(column: Array) -> Array:
+    return column.astype(np.float64 if column.dtype.kind == "f" and len(column) else np.int64)
+
+
+def _summed(n_ranks: int, keys: Array, n_bytes: Array, n_messages: Array) -> Traffic:
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    src, dst = np.divmod(keys[first], max(n_ranks, 1))
+    if len(first) == 0:
+        return Traffic(n_ranks, src, dst, n_bytes, n_messages)
+    sums = [np.add.reduceat(column[order], first) for column in (n_bytes, n_messages)]
+    return Traffic(n_ranks, src, dst, *sums)
+
+
+@dataclass(frozen=True)
+class TimedMessages:
+    """Messages of a job, one row each.
+
+    Parameters
+    ----------
+    src, dst : ndarray of int
+        Ranks.
+    start_s, end_s : ndarray of float
+        When the message is on its way, by one clock for all.
+    n_bytes : ndarray
+
+    Raises
+    ------
+    DataError
+        If the columns have different lengths, or a message ends before it begins.
+    """
+
+    src: Ints
+    dst: Ints
+    start_s: Floats
+    end_s: Floats
+    n_bytes: NDArray[np.number]
+
+    def __post_init__(self) -> None:
+        columns = (self.src, self.dst, self.start_s, self.end_s, self.n_bytes)
+        if len({np.shape(column) for column in columns}) != 1 or np.ndim(self.src) != 1:
+            raise DataError("messages: columns must be 1-D and of one length")
+        if len(self.src) and not (np.isfinite(self.start_s) & (self.end_s >= self.start_s)).all():
+            raise DataError("messages: each must have a time, and end no earlier than it begins")
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """Collective calls of a job, one row for each call of each rank.
+
+    Parameters
+    ----------
+    traffic : Rounds
+        What all calls together sent.
+    rank : ndarray of int
+    start_s, end_s : ndarray of float
+        As of `TimedMessages`.
+    share : ndarray of float
+        Part of its rank's bytes in `traffic` that the call sent.
+    """
+
+    traffic: Rounds
+    rank: Ints
+    start_s: Floats
+    end_s: Floats
+    share: Floats
+
+
+MAX_NODES = 2**31 - 1
+"""Most hosts, switches or links of one level: their numbers fit 32 bits."""
+
+MAX_HEIGHT = 31
+"""Most levels of switches: a higher tree within `MAX_NODES` has a level with one child and one parent."""
+
+Hosts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """An extended generalised fat-tree, XGFT(h; m1..mh; w1..wh).
+
+    Nodes stand on the levels 0 (hosts) to h (roots). Links of level i join nodes of level i to those of level
+    i + 1, so the links of hosts are level 0 and the highest links are level h - 1.
+
+    Parameters
+    ----------
+    m : tuple of int
+        ``m[i - 1]`` children of each node of level i, for i = 1..h.
+    w : tuple of int
+        ``w[i - 1]`` parents of each node of level i - 1, for i = 1..h.
+    capacity_bps : tuple of float
+        ``capacity_bps[i]``: what one link of level i carries in each direction, bytes/s.
+
+    Raises
+    ------
+    DataError
+        If the tuples have different lengths, a number of `m` or `w` is no int in [1, `MAX_NODES`], a capacity
+        is not finite and above 0, or a level would have more than `MAX_NODES` nodes or links.
+
+    Notes
+    -----
+    Numbers are those of `mpicoloc.core.network`. Öhring et al. 1995; Jokanovic 2014, section 1.2.
+    """
+
+    m: tuple[int, ...]
+    w: tuple[int, ...]
+    capacity_bps: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("m", "w"):
+            object.__setattr__(self, name, tuple(_count(number, name) for number in getattr(self, name)))
+        object.__setattr__(self, "capacity_bps", tuple(_capacity(number) for number in self.capacity_bps))
+        if not 1 <= len(self.m) <= MAX_HEIGHT:
+            raise DataError(f"topology: height must be in [1, {MAX_HEIGHT}], got {len(self.m)} numbers in m")
+        for name in ("w", "capacity_bps"):
+            if len(getattr(self, name)) != self.height:
+                raise DataError(
+                    f"topology: m has {self.height} numbers and {name} {len(getattr(self, name))}: "
+                    "give one per level"
+                )
+        for level in range(self.height):
+            if max(self.n_nodes(level + 1), self.n_links(level)) > MAX_NODES:
+                raise DataError(
+                    f"topology: {self} has more than {MAX_NODES} links on level {level}: give smaller numbers"
+                )
+
+    def __str__(self) -> str:
+        """The notation, which `parse_xgft` reads."""
+        return f"XGFT({self.height};{','.join(map(str, self.m))};{','.join(map(str, self.w))})"
+
+    @property
+    def height(self) -> int:
+        """Levels of switches, and of links."""
+        return len(self.m)
+
+    @property
+    def n_hosts(self) -> int:
+        """Hosts, the nodes of level 0."""
+        return math.prod(self.m)
+
+    @property
+    def n_switches(self) -> int:
+        """Switches of all levels."""
+        return sum(self.n_nodes(level) for level in range(1, self.height + 1))
+
+    def n_nodes(self, level: int) -> int:
+        """Nodes of a level: hosts of level 0, switches of 1 to h."""
+        return math.prod(self.w[:level]) * math.prod(self.m[level:])
+
+    def n_links(self, level: int) -> int:
+        """Links that join level `level` to the one above, for 0 to h - 1."""
+        return self.n_nodes(level) * self.w[level]
+
+    def subtree_hosts(self, level: int) -> int:
+        """Hosts below one node of a level."""
+        return math.prod(self.m[:level])
+
+    def subtree_roots(self, level: int) -> int:
+        """Nodes of a level above the same hosts."""
+        return math.prod(self.w[:level])
+
+    def contention_ratio(self, level: int) -> float:
+        """Down-links per up-link, ``m_i / w_(i+1)``, of the switches of a level in 1 to h - 1."""
+        return self.m[level - 1] / self.w[level]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the ranks of one job run.
+
+    Parameters
+    ----------
+    hosts : array_like of int, shape (n_ranks,)
+        Number of the host of each rank; kept as a read-only array. Ranks may share a host.
+
+    Raises
+    ------
+    DataError
+        If it is not one row of whole numbers >= 0, or empty.
+    """
+
+    hosts: Hosts
+
+    def __post_init__(self) -> None:
+        array = _host_numbers(self.hosts)
+        array.flags.writeable = False
+        object.__setattr__(self, "hosts", array)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Placement) and np.array_equal(self.hosts, other.hosts)
+
+    def __hash__(self) -> int:
+        return hash(self.hosts.tobytes())
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of the job."""
+        return len(self.hosts)
+
+    def distinct_hosts(self) -> Hosts:
+        """The job's hosts, each once, in ascending order."""
+        return np.unique(self.hosts)
+
+
+def prefix_products(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """``(1, n0, n0 n1, ...)``: one more than there are numbers."""
+    return tuple(accumulate(numbers, mul, initial=1))
+
+
+def _host_numbers(hosts: ArrayLike) -> Hosts:
+    try:
+        array = np.array(hosts)
+    except ValueError as error:
+        raise DataError(f"placement: hosts must be one row of numbers ({error})") from None
+    if array.ndim != 1 or not len(array):
+        raise DataError(f"placement: need one host number for each rank, got an array of shape {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise DataError(f"placement: host numbers must be whole numbers, got {array.dtype} {array.flat[0]!r}")
+    if array.min() < 0 or array.max() > MAX_NODES:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise DataError(f"placement: host numbers must be in [0, {MAX_NODES}], got {wrong}")
+    return array.astype(np.int64)
+
+
+def _count(number: Any, name: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise DataError(f"topology: numbers of {name} must be whole and >= 1, got {number!r}")
+    if number > MAX_NODES:
+        raise DataError(f"topology: a number of {name} is above {MAX_NODES}")
+    return int(number)
+
+
+def _capacity(number: Any) -> float:
+    try:
+        capacity = float(number)
+    except (TypeError, ValueError):
+        raise DataError(f"topology: a capacity must be a number of bytes/s, got {number!r}") from None
+    if not (math.isfinite(capacity) and capacity > 0):
+        raise DataError(f"topology: a capacity must be finite and above 0 bytes/s, got {number!r}")
+    return capacity
+
+
+EXAMPLE = "XGFT(3;16,16,8;1,8,8)"
+_FORM = re.compile(r"\s*XGFT\s*\(([^;()]*);([^;()]*);([^;()]*)\)\s*", re.IGNORECASE)
+_MAX_DIGITS = 10
+
+
+def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
+    """The topology that a notation like ``XGFT(3;16,16,8;1,8,8)`` names.
+
+    Parameters
+    ----------
+    notation : str
+        Height, children m1..mh and parents w1..wh; case and blanks do not matter.
+    capacity_bps : float or sequence of float
+        Bytes/s of one link in each direction: one number for all levels, or one for each, hosts' links first.
+
+    Returns
+    -------
+    Topology
+
+    Raises
+    ------
+    UsageError
+        If the notation is wrong, or no tree has these numbers.
+    """
+    match = _FORM.fullmatch(notation)
+    if not match:
+        raise UsageError(f"topology {shown(notation)} is no notation of a fat-tree: write it like {EXAMPLE}")
+    height, m, w = (_numbers(part, notation) for part in match.groups())
+    if len(height) != 1 or not len(m) == len(w) == height[0]:
+        raise UsageError(
+            f"topology {shown(notation)}: h is {','.join(map(str, height))}, with {len(m)} numbers m and "
+            f"{len(w)} numbers w: give h of each, like {EXAMPLE}"
+        )
+    capacities = (capacity_bps,) * len(m) if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
+    try:
+        return Topology(m, w, capacities)
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
+def is_notation(text: str) -> bool:
+    """Whether a text is meant as a notation, right or wrong, and not as the name of a file."""
+    return re.match(r"\s*XGFT\s*\(", text, re.IGNORECASE) is not None
+
+
+def shown(text: str, length: int = 60) -> str:
+    """A foreign text for a message of one line."""
+    return repr(text if len(text) <= length else text[:length] + "...")
+
+
+def _numbers(part: str, notation: str) -> tuple[int, ...]:
+    words = [word.strip() for word in part.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) <= _MAX_DIGITS):
+            raise UsageError(
+                f"topology {shown(notation)}: {shown(word)} is no number: write it like {EXAMPLE}"
+            )
+    return tuple(map(int, words))
+
+
+def slimmed(topology: Topology, slimming: int) -> Topology:
+    """The same tree with `slimming` up-links at every switch: w2 .. wh, the S of the thesis (Figure 3.1)."""
+    return replace(topology, w=(topology.w[0], *(slimming,) * (topology.height - 1)))
+
+
+def subtree(topology: Topology, level: int, hosts: Hosts) -> Hosts:
+    """Number of the subtree of a level that each host is in; on level 1 that of its first-level switch."""
+    return hosts // topology.subtree_hosts(level)
+
+
+def climb(topology: Topology, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
+    """Levels that each message climbs: 0 within a host, 1 below one first-level switch, at most `height`."""
+    levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
+    for level in range(topology.height):
+        levels += subtree(topology, level, src) != subtree(topology, level, dst)
+    return levels
+
+
+def link_ends(topology: Topology, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lower and upper node of every link of a level, in the order of the links' numbers."""
+    below, above = topology.subtree_roots(level), topology.subtree_roots(level + 1)
+    tree, copy = np.divmod(np.arange(topology.n_links(level)), above)
+    return tree * below + copy % below, tree // topology.m[level] * above + copy
+
+
+def link_ports(topology: Topology, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Up-port at the lower end and down-port at the upper end of every link of a level."""
+    above = topology.subtree_roots(level + 1)
+    tree, copy = np.divmod(np.arange(topology.n_links(level)), above)
+    return copy // topology.subtree_roots(level), tree % topology.m[level]
+
+
+def parent_node(topology: Topology, level: int, node: int, up_port: int) -> int:
+    """Node of the level above that an up-port leads to."""
+    below, above = topology.subtree_roots(level), topology.subtree_roots(level + 1)
+    tree, copy = divmod(node, below)
+    return tree // topology.m[level] * above + copy + below * up_port
+
+
+def child_node(topology: Topology, level: int, node: int, down_port: int) -> int:
+    """Node of the level below that a down-port of a switch leads to."""
+    below, above = topology.subtree_roots(level - 1), topology.subtree_roots(level)
+    tree, copy = divmod(node, above)
+    return (tree * topology.m[level - 1] + down_port) * below + copy % below
+
+
+def node_name(level: int, node: int) -> str:
+    """Name of a node: ``h12`` is host 12, ``s2-3`` switch 3 of level 2."""
+    return f"s{level}-{node}" if level else f"h{node}"
+
+
+def check_placement(topology: Topology, placement: Placement) -> None:
+    """Check that all hosts of a placement exist.
+
+    Raises
+    ------
+    DataError
+        With the first rank whose host the topology does not have.
+    """
+    outside = np.flatnonzero(placement.hosts >= topology.n_hosts)
+    if len(outside):
+        rank = int(outside[0])
+        raise DataError(
+            f"placement: rank {rank} is on host {placement.hosts[rank]}, but {topology} has hosts 0 to "
+            f"{topology.n_hosts - 1}: give another placement or a larger topology"
+        )
