@@ -19,7 +19,7 @@ from mpicoloc.core.network import (
     parse_xgft,
     shown,
 )
-from mpicoloc.errors import DataError, UsageError
+from mpicoloc.errors import DataError, UsageError, missing_extra
 from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
 from mpicoloc.network.topology.hostlist import expand
 
@@ -228,6 +228,10 @@ def _add_links(topology: Topology, level: int, rows: list[list[list[str]]]) -> N
         rows[level][upper].append(f'[{high}]\t"{node_name(level - 1, lower)}"[{low}]\n')
 
 
+_PAIR = re.compile(r"([A-Za-z]+)\s*=\s*(\S+)")
+_KEYS = {"switchname", "switches", "nodes", "linkspeed"}
+
+
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
@@ -417,8 +421,11 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
 
 
 def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
-    from mpicoloc.network.topology import yaml_mapping  # a compute node may have no PyYAML
-
+    try:
+        from mpicoloc.network.topology import yaml_mapping
+    except ModuleNotFoundError as error:
+        fault = missing_extra(error, f"{source}, a topology in YAML,")
+        raise fault or error from error
     data = yaml_mapping.load(text, source)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
         raise DataError(f"{source}: needs a line like topology: {EXAMPLE}")
