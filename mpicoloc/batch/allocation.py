@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import FREE, Allocation, Nodes, Uses
+from mpicoloc.batch.order import FREE, Allocation, Nodes, Uses
 from mpicoloc.core.arrays import Bools, Ints
 from mpicoloc.errors import UsageError
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, View
+from mpicoloc.batch.order import Allocation, Columns, Nodes, Order, View
 from mpicoloc.core import progress
 from mpicoloc.core.arrays import Floats, Ints
 

@@ -17,7 +17,7 @@ from mpicoloc.batch import machine as machines
 from mpicoloc.batch.engine import Observer, Schedule, Simulation
 from mpicoloc.batch.job_log import Workload
 from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, Uses, View
+from mpicoloc.batch.order import Allocation, Columns, Nodes, Order, Uses, View
 from mpicoloc.core.arrays import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpicoloc.batch.order import FREE
 from mpicoloc.batch.shared_simulation import BLIND_SLOWDOWN, NO_JOB, Join, SharedSimulation
-from mpicoloc.batch.view import FREE
 from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.pairing import policies, sharing_plan

@@ -13,7 +13,7 @@ import argparse
 import json
 
 from mpicoloc import config
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import UsageError
 

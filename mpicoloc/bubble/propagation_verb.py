@@ -13,9 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
-from mpicoloc.cli import helping
-from mpicoloc.cli.memory import bounded
-from mpicoloc.cli.numbers import count, positive, whole
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded, count, positive, whole
 from mpicoloc.core import progress
 from mpicoloc.core.number_lists import parse_cpus
 from mpicoloc.errors import UsageError
@@ -190,7 +189,7 @@ _EXAMPLE = "--hosts 'n[0-3]' -- ./heat2d 2000 100"
 
 def add_action(actions: Any) -> None:
     """The action and its arguments."""
-    parser = helping.action(actions, "bubble propagation", _WORDS, _EXAMPLE)
+    parser = arguments.action(actions, "bubble propagation", _WORDS, _EXAMPLE)
     add = parser.add_argument
     add("--hosts", metavar="LIST", required=True, help="nodes of the program, as n[0-3],m1")
     add(

@@ -12,8 +12,7 @@ from mpicoloc.core.bubbles import LEVELS, PropagationMatrix, SensitivityCurve
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.core.units import amount, counted
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import console
+from mpicoloc.show.table import Listing, console
 
 if TYPE_CHECKING:
     from mpicoloc.bubble.sensitivity import Scored

@@ -29,8 +29,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc.bubble import propagation_verb
-from mpicoloc.cli import helping
-from mpicoloc.cli.numbers import count, positive, whole
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import count, positive, whole
 from mpicoloc.core.number_lists import format_cpus, parse_cpus
 from mpicoloc.errors import DataError, MpicolocError, UsageError
 from mpicoloc.job import flags
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_measured(score)
     propagation_verb.add_action(actions)
     words = "add up what profiles say of bubbles in their jobs' shutters"
-    collect = helping.action(actions, "bubble collect", words, _EXAMPLES["collect"])
+    collect = arguments.action(actions, "bubble collect", words, _EXAMPLES["collect"])
     collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")
     words = "put the curves into this CSV file, for `place`, in place of those that the programs have there"
     collect.add_argument("--curves", metavar="FILE", help=words)
@@ -132,7 +132,7 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"bubble {name}", words, _EXAMPLES[name])
+    parser = arguments.action(actions, f"bubble {name}", words, _EXAMPLES[name])
     parser.add_argument(
         "--calibration", metavar="FILE", help="the calibration (default: this machine's, in the user's cache)"
     )

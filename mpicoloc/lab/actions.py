@@ -16,7 +16,7 @@ from mpicoloc.core.progress import stage
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
-from mpicoloc.lab import agent, control, plan, server
+from mpicoloc.lab import agent, control, server
 from mpicoloc.network.topology import placements, xgft
 from mpicoloc.show.table import Column, console, listing
 
@@ -90,7 +90,7 @@ def open_mpi(processes: Sequence[int]) -> list[str]:
     words += ["--map-by", "seq", "--bind-to", "none"]
     settings = {"plm_rsh_agent": server.AGENT, "pml": "ob1", "btl": "tcp,vader,self"}
     for layer in ("btl", "oob"):
-        settings[f"{layer}_tcp_if_include"] = plan.NETWORK
+        settings[f"{layer}_tcp_if_include"] = server.NETWORK
     return [*words, *(word for key, value in settings.items() for word in ("--mca", key, value))]
 
 
@@ -178,7 +178,7 @@ def _tree(lab: dict[str, Any]) -> Any:
 
 def topology(args: argparse.Namespace) -> int:
     """Print the fat-tree for `mpicoloc network --topology`."""
-    print(plan.yaml(_tree(control.ask(args.name, "describe"))), end="")
+    print(server.yaml(_tree(control.ask(args.name, "describe"))), end="")
     return 0
 
 

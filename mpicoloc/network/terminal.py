@@ -15,8 +15,7 @@ from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.topology import xgft
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import Column, console, interval, listing
+from mpicoloc.show.table import Column, Listing, console, interval, listing
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import mpicoloc
 from mpicoloc import messages
-from mpicoloc.cli.numbers import whole
+from mpicoloc.cli.arguments import whole
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import UsageError
 
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _why_baseline(model: FittedModel) -> str | None:
     """Why a baseline was kept, and what helps; None if the model is none."""
-    from mpicoloc.pairing.training.regressors import BASELINES
+    from mpicoloc.pairing.training.fitting import BASELINES
 
     if model.kind not in BASELINES:
         return None

@@ -21,6 +21,7 @@ from mpicoloc.core.machine import machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import arrays_file
 from mpicoloc.pairing.fitted import (
+    Band,
     FittedModel,
     Kernel,
     Layers,
@@ -31,7 +32,6 @@ from mpicoloc.pairing.fitted import (
     Similar,
     Trees,
 )
-from mpicoloc.pairing.scores import Band
 
 Array = np.ndarray[Any, Any]
 StoredModel: TypeAlias = FittedModel | BubbleModel

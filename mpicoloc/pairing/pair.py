@@ -23,7 +23,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli.numbers import count, positive
+from mpicoloc.cli.arguments import count, positive
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:

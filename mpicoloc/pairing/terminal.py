@@ -18,15 +18,15 @@ from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
 from mpicoloc.pairing import policies
+from mpicoloc.pairing.fitted import COVERAGE
 from mpicoloc.pairing.policies import Plan
-from mpicoloc.pairing.scores import COVERAGE
 from mpicoloc.pairing.sharing_plan import Action, Commit
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
-    from mpicoloc.pairing.campaign_file import Experiment
+    from mpicoloc.pairing.campaign import Experiment
     from mpicoloc.pairing.corun import Slowdown
-    from mpicoloc.show.listing import Listing
+    from mpicoloc.show.table import Listing
 
 
 def plan_json(
@@ -114,7 +114,7 @@ _SCORES = {
     "inside new": ("new", "coverage"),
     "width new": ("new", "width"),
 }
-"""Columns of the table: which rows, and a field of `pairing.scores.Scores`."""
+"""Columns of the table: which rows, and a field of `pairing.fitted.Scores`."""
 _LEFT_OUT = {"width new": 1, "error": 2, "worst new": 3}
 _SHORT = ("model", "error new", "cost new")
 """Those that decide whether a model is of use."""

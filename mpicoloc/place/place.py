@@ -16,8 +16,16 @@ from mpicoloc.bubble.propagation import POLICY_NUMBERS
 from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.place.anneal import Annealing, Replicas, SlotPlacement, anneal, best, cost_of
-from mpicoloc.place.problem import OBJECTIVES, Problem
+from mpicoloc.place.anneal import (
+    OBJECTIVES,
+    Annealing,
+    Problem,
+    Replicas,
+    SlotPlacement,
+    anneal,
+    best,
+    cost_of,
+)
 
 MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000

@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import math
 
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.network.flags import add_links, add_ranks_per_host, add_topology
 
 _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
 _MAX_TIMES = (1 << 31) - 1
 """What a loop of the simulator counts to."""
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
-_LANES = numbers.several(numbers.whole(0, 255))
+_LANES = arguments.several(arguments.whole(0, 255))
 
 
 def _latency_s(text: str) -> float:
     """A number of seconds up to 1."""
-    latency_s = numbers.seconds(text)
+    latency_s = arguments.seconds(text)
     if latency_s > 1:
         raise argparse.ArgumentTypeError(f"must be at most 1 s, got {text}")
     return latency_s
 
 
 def _speedup(text: str) -> float:
-    speedup = numbers.positive(text)
+    speedup = arguments.positive(text)
     if speedup < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, the rate of a link, got {text}")
     return speedup
@@ -47,19 +47,19 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hosts",
-        type=numbers.whole(most=_MAX_RANKS),
+        type=arguments.whole(most=_MAX_RANKS),
         metavar="N",
         help="hosts that take part in the pattern",
     )
     add(
         "--bytes",
-        type=numbers.size(1, _MAX_MESSAGE_BYTES),
+        type=arguments.size(1, _MAX_MESSAGE_BYTES),
         metavar="BYTES",
         help="of each message of the pattern",
     )
     add(
         "--times",
-        type=numbers.whole(most=_MAX_TIMES),
+        type=arguments.whole(most=_MAX_TIMES),
         metavar="N",
         help="how often the pattern is repeated (1; uniform: messages of a host, 100)",
     )
@@ -80,7 +80,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--cpu-speed",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="X",
         help="computation is X times as fast as recorded (1)",
     )
@@ -92,7 +92,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--flops",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="F",
         help="flops a second of the processors of a SimGrid trace (1e9)",
     )
@@ -124,7 +124,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
     _add_lanes(parser)
     parser.add_argument(
         "--random-state",
-        type=numbers.whole(0),
+        type=arguments.whole(0),
         metavar="N",
         default=0,
         help="of random routes, placements and patterns (0)",
@@ -134,7 +134,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
 def _add_routes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_topology(parser, is_required=False)  # --sweep topology names several
-    add("--slimming", type=numbers.count, metavar="S", help="links up from each switch, not the topology's")
+    add("--slimming", type=arguments.count, metavar="S", help="links up from each switch, not the topology's")
     add_links(parser)
     add(
         "--routing",
@@ -152,11 +152,11 @@ def _add_routes(parser: argparse.ArgumentParser) -> None:
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    mtu = numbers.size(1, _MAX_MTU_BYTES)
+    mtu = arguments.size(1, _MAX_MTU_BYTES)
     add("--mtu", type=mtu, metavar="BYTES", default=2048, help="bytes of a packet (2048)")
     add(
         "--eager",
-        type=numbers.size(most=_MAX_EAGER_BYTES),
+        type=arguments.size(most=_MAX_EAGER_BYTES),
         metavar="BYTES",
         default=16384,
         help="longer messages wait for their receive (16384)",
@@ -170,7 +170,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--cable-latency-s",
-        type=numbers.several(_latency_s),
+        type=arguments.several(_latency_s),
         metavar="S",
         default=(25e-9,),
         help="of each link, or of each level with commas, hosts' links first (25e-9)",
@@ -192,7 +192,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--buffer",
-        type=numbers.size(most=_MAX_BUFFER_BYTES),
+        type=arguments.size(most=_MAX_BUFFER_BYTES),
         metavar="BYTES",
         default=65536,
         help="of each port, at each end, all lanes (65536)",
@@ -205,13 +205,13 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--lanes",
-        type=numbers.whole(most=16),
+        type=arguments.whole(most=16),
         metavar="N",
         help="virtual lanes of each link (one for each lane that is named, else 1)",
     )
     add(
         "--weights",
-        type=numbers.several(numbers.whole(1, 255)),
+        type=arguments.several(arguments.whole(1, 255)),
         metavar="W,W,..",
         default=(),
         help="packets that each lane may send in its turn (1 each)",
@@ -221,7 +221,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
     add("--high", type=_LANES, metavar="L,L,..", default=(), help="lanes of high priority")
     add(
         "--high-limit",
-        type=numbers.whole(0, 255),
+        type=arguments.whole(0, 255),
         metavar="N",
         help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
     )

@@ -9,8 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpicoloc.cli import drawn
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.job import sweep
 from mpicoloc.replay import flags as replay_flags
 
@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
     """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
     from mpicoloc.replay import report
 
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     rows, code = sweep.run(args, "replay", _ONE_RUN, lambda: _cases(args), row, _write, report.show_sweep)
     if rows and args.figures is not None:
         from mpicoloc.replay import figures as pictures
 
-        drawn.write([pictures.slowdowns(rows)], args.figures, formats)
+        arguments.write_figures([pictures.slowdowns(rows)], args.figures, formats)
     return code
 
 

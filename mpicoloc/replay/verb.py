@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 from mpicoloc import messages
 from mpicoloc.bubble import propagation_verb
-from mpicoloc.cli import drawn, numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.errors import UsageError
 from mpicoloc.job.sweep import check_single
 from mpicoloc.replay import flags, sweep
@@ -85,11 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
     parser.add_argument(
         "--window-s",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="S",
         help="length of windows of links (256 at most, so chosen)",
     )
-    drawn.add_arguments(parser, "contention, links over time and ranks")
+    arguments.add_figures(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument(
         "--against",
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_one(args: argparse.Namespace) -> int:
     from mpicoloc.replay import report, scene
 
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     _check_outputs(args)
     before, before_host_s = ([], None) if args.against is None else read(args.against)
     staged = scene.scene_of(args)
@@ -159,4 +159,4 @@ def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...
     if args.figures is not None:
         from mpicoloc.replay import figures as pictures
 
-        drawn.write(pictures.figures(result), args.figures, formats)
+        arguments.write_figures(pictures.figures(result), args.figures, formats)

@@ -75,12 +75,12 @@ class Bars:
 
 
 def plot(kind: str, *data: Any, **how: Any) -> Callable[[Picture], None]:
-    """A way to draw: function `kind` of `show.plots`, which imports matplotlib when it is called."""
+    """A way to draw: function `kind` of `show.drawing`, which imports matplotlib when it is called."""
 
     def draw(picture: Picture) -> None:
-        from mpicoloc.show import plots
+        from mpicoloc.show import drawing
 
-        getattr(plots, kind)(picture, *data, **how)
+        getattr(drawing, kind)(picture, *data, **how)
 
     return draw
 

@@ -22,7 +22,7 @@ from mpicoloc.core.machine import Machine
 from mpicoloc.core.run import Run
 from mpicoloc.core.tables import printable
 from mpicoloc.errors import DataError
-from mpicoloc.pairing import pair_history, production
+from mpicoloc.pairing import production
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
@@ -174,7 +174,7 @@ class ProfileHistory:
             self._meetings[paths] = None
             if all(path in runs for path in paths):
                 try:
-                    self._meetings[paths] = pair_history.meeting([runs[path] for path in paths])
+                    self._meetings[paths] = production.meeting([runs[path] for path in paths])
                 except (ArithmeticError, DataError):
                     self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 

@@ -29,7 +29,7 @@ from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-from mpicoloc.pairing import blossom, model_file, pair_history, policies, sharing_plan
+from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.queue import Queue, Room
 from mpicoloc.pairing.sharing_plan import Action, Partitions, own_limit_s
@@ -187,8 +187,7 @@ def _expected_slowdowns(
     if how.model is not None and jobs:
         before = slowdown.pair_slowdowns(how.model, list(of_kind.values()))
     value, high = (
-        array[np.ix_(which, which)]
-        for array in pair_history.expected_pair_slowdowns(of_kind, measured, before)
+        array[np.ix_(which, which)] for array in production.expected_pair_slowdowns(of_kind, measured, before)
     )
     return value, high
 

@@ -14,7 +14,7 @@ import pytest
 import shimlab
 
 from mpicoloc.lab import agent, control, server
-from mpicoloc.lab import plan as plan_of_lab
+from mpicoloc.lab import server as plan_of_lab
 from mpicoloc.network.traffic import intercommunicator
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic

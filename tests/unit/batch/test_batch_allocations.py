@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpicoloc.batch.allocation import ALLOCATIONS
 from mpicoloc.batch.machine import of_hosts
-from mpicoloc.batch.view import FREE
+from mpicoloc.batch.order import FREE
 from mpicoloc.core.topology import Topology
 
 TREE = Topology((6, 4, 3), (1, 4, 4), (1e9,) * 3)

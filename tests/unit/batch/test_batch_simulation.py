@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
+from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
 from mpicoloc.batch.links import SharedLinks
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology import xgft
@@ -24,7 +24,7 @@ def log_of(rows):
     lines = [
         f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
     ]
-    return swf.parse(lines, "log")[0]
+    return log_files.parse_swf(lines, "log")[0]
 
 
 class Watch:
@@ -135,15 +135,15 @@ def test_three_jobs_of_figure_4_10():
 def test_a_damaged_line_is_told_with_its_number(line, words):
     good = "1 5 -1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1"
     with pytest.raises(DataError, match=words):
-        swf.parse([good, line], "log")
-    assert swf.parse([good, line], "log", skip_damaged=True)[1] == (2,)
+        log_files.parse_swf([good, line], "log")
+    assert log_files.parse_swf([good, line], "log", skip_damaged=True)[1] == (2,)
 
 
 def test_bad_input():
     with pytest.raises(DataError, match="needs 13 nodes"):
         job_log.workload(log_of([(0, 1, 1, 13)]), 1, 12)
     with pytest.raises(DataError, match="no job in it"):
-        swf.parse(["; Version: 2.2"], "log")
+        log_files.parse_swf(["; Version: 2.2"], "log")
     with pytest.raises(UsageError, match="allocation 'x' is unknown"):
         allocation.named("x")
     with pytest.raises(UsageError, match="order 'x' is unknown"):

@@ -11,9 +11,9 @@ from test_batch_simulation import log_of
 from mpicoloc.batch import allocation, draws, engine, job_log, order
 from mpicoloc.batch import machine as batch_machine
 from mpicoloc.batch.links import LinkSharing
+from mpicoloc.batch.order import Allocation
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining
-from mpicoloc.batch.view import Allocation
 from mpicoloc.core.topology import Topology
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology import xgft

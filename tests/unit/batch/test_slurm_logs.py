@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpicoloc.batch import job_log, log_files, slurm_log
+from mpicoloc.batch import job_log, log_files
 from mpicoloc.errors import DataError
 
 HEADER = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|JobName"
@@ -166,7 +166,7 @@ def test_a_damaged_line_is_told_with_its_number(row, words):
 def test_what_is_no_log_of_sacct_names_the_command(lines, words):
     with pytest.raises(DataError) as caught:
         log_files.parse(lines, "log")
-    assert words in str(caught.value) and slurm_log.COMMAND in str(caught.value)
+    assert words in str(caught.value) and log_files.COMMAND in str(caught.value)
 
 
 JOBCOMP = (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import ROOT
 
-from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
+from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
 from mpicoloc.core.topology import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
@@ -47,7 +47,7 @@ def workload(rows):
     lines = [
         f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
     ]
-    return job_log.workload(swf.parse(lines, "log")[0], 1, N_NODES)
+    return job_log.workload(log_files.parse_swf(lines, "log")[0], 1, N_NODES)
 
 
 def begins_s(work, next_job):
@@ -98,4 +98,4 @@ def test_the_same_seed_draws_the_same_log(tmp_path):
         thesis_log.write_log(tmp_path / name, range(1, thesis_log.MIN_JOBS + 1), *columns)
     texts = [(tmp_path / name).read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
-    assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS
+    assert len(log_files.parse_swf(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS

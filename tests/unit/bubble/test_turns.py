@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpicoloc.bubble.sensitivity import wall_slowdowns
-from mpicoloc.bubble.turns import (
+from mpicoloc.bubble.shutters import (
     QUIET_FRAC,
     Progress,
     Turns,

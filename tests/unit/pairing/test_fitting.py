@@ -18,11 +18,13 @@ from mpicoloc.core.slowdown import pair_slowdowns
 from mpicoloc.core.training import Row, TrainingSet, merged, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
-from mpicoloc.pairing.scores import band, cost, covering
+from mpicoloc.pairing.fitted import band, cost, covering
 from mpicoloc.pairing.training.fitting import (
+    BASELINES,
     FEW,
     MISSES,
     SAME_FOR_ALL,
+    fit,
     fit_kind,
     fit_model,
     leave_program_out,
@@ -30,8 +32,7 @@ from mpicoloc.pairing.training.fitting import (
     problem,
     tuned,
 )
-from mpicoloc.pairing.training.regressors import BASELINES, fit
-from mpicoloc.pairing.training.regressors import KINDS as KINDS_OF
+from mpicoloc.pairing.training.fitting import KINDS as KINDS_OF
 
 KINDS = ("elastic net", "extra trees")
 

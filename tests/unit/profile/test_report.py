@@ -22,7 +22,7 @@ from mpicoloc.profile import figures as messages
 from mpicoloc.profile import figures as mpi
 from mpicoloc.profile import figures as profile_figures
 from mpicoloc.profile import hdf5, page
-from mpicoloc.show import blocks, drawing, figures, plots
+from mpicoloc.show import blocks, drawing, figures
 from mpicoloc.trace import node_file, times
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
@@ -195,7 +195,7 @@ def test_a_matrix_of_equal_values_has_one_colour(full):
 @pytest.mark.parametrize(("n_ranks", "n_bands"), [(2, 0), (32, 0), (33, 1)])
 def test_intervals_of_few_ranks_are_bars(n_ranks, n_bands):
     picture, one = Picture(), np.ones(n_ranks)
-    plots.interval_by_rank(picture, np.arange(n_ranks), one, one - 0.1, one + 0.1, "x")
+    drawing.interval_by_rank(picture, np.arange(n_ranks), one, one - 0.1, one + 0.1, "x")
     filled = [found for found in picture.axes[0].collections if isinstance(found, FillBetweenPolyCollection)]
     assert len(filled) == n_bands
     assert [word.get_text() for word in picture.legends[0].get_texts()] == ["95 % interval", "estimate"]
@@ -204,7 +204,7 @@ def test_intervals_of_few_ranks_are_bars(n_ranks, n_bands):
 def test_a_legend_names_what_is_seen():
     picture = Picture()
     parts = [("MPI_Long", np.array([5.0, 4.0])), ("MPI_Short", np.array([0.001, 0.002]))]
-    plots.stacked_by_rank(picture, np.arange(2), parts, mean=4.5)
+    drawing.stacked_by_rank(picture, np.arange(2), parts, mean=4.5)
     words = [word.get_text() for word in picture.legends[0].get_texts()]
     assert words == ["MPI_Long", "mean MPI_Long"]
 
