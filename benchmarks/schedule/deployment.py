@@ -24,8 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from mpicoloc.core.progress import steps
 from mpicoloc.pairing import training_sets as files
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Queue, Rules
 from mpicoloc.pairing.training import fitting
 from mpicoloc.pairing.training_sets import from_campaign
 

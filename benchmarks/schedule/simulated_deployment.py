@@ -16,8 +16,7 @@ import numpy as np
 
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import production
-from mpicoloc.pairing.policies import Rules, degradation_graph, plan
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Queue, Rules, degradation_graph, plan
 from mpicoloc.pairing.sharing_plan import WINDOW
 
 NOISE_SD = 0.1

@@ -10,9 +10,8 @@ import numpy as np
 
 from mpicoloc.batch import engine
 from mpicoloc.batch.engine import Schedule
-from mpicoloc.batch.job_log import Workload
+from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.batch.links import LinkSharing, SharedLinks
-from mpicoloc.batch.machine import Machine
 from mpicoloc.batch.order import Allocation, Order
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining, Service
@@ -339,5 +338,4 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
 def _sharing(centre: Centre, name: str) -> Sharing:
     if name == "service":
         return Service(centre.workload.cores_per_node, policies.Rules("blossom"))
-    overtakes = centre.order_name != "fcfs"
-    return Joining(is_blind=name == "blind", overtakes=overtakes, packs=centre.packs)
+    return Joining(is_blind=name == "blind", overtakes=centre.order_name != "fcfs", packs=centre.packs)

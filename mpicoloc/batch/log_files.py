@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from mpicoloc.batch.job_log import NO_JOB, JobLog
+from mpicoloc.batch.inputs import NO_JOB, JobLog
 from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
@@ -438,8 +438,7 @@ def parse_sacct(
         raise DataError(f"{source}, line {i}: {n} words between |, its header has {n_words}: {REMEDY}")
     rows = [(i, words) for i, words in split if len(words) == n_words and "." not in words[places["number"]]]
     words_of = {key: [words[place].strip() for _, words in rows] for key, place in places.items()}
-    numbers = [i for i, _ in rows]
-    log, wrong = log_of(words_of, numbers, source, skip_damaged=skip_damaged)
+    log, wrong = log_of(words_of, [i for i, _ in rows], source, skip_damaged=skip_damaged)
     return log, tuple(sorted((*(i for i, _ in damaged), *wrong)))
 
 

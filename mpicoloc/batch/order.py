@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.inputs import Machine
 from mpicoloc.core.arrays import Bools, Floats, Ints
 from mpicoloc.errors import UsageError
 

@@ -17,8 +17,7 @@ from markupsafe import Markup
 import mpicoloc
 from mpicoloc.batch import comparison
 from mpicoloc.batch.comparison import Centre, SharedRun
-from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.bill.price import Tariff
 from mpicoloc.core.arrays import Floats
 from mpicoloc.core.estimate import Estimate

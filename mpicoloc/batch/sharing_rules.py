@@ -18,7 +18,7 @@ from mpicoloc.batch.shared_simulation import BLIND_SLOWDOWN, NO_JOB, Join, Share
 from mpicoloc.core.arrays import Floats, Ints
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.pairing import policies, sharing_plan
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Queue
 
 QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0

@@ -19,11 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mpicoloc import messages
-from mpicoloc.batch import allocation, comparison, draws, engine, job_log, log_files, order, page, partitions
-from mpicoloc.batch import machine as machines
+from mpicoloc.batch import allocation, comparison, draws, engine, inputs, log_files, order, page, partitions
 from mpicoloc.batch.comparison import Case, Centre, Outcome, SharedRun
-from mpicoloc.batch.job_log import JobLog, Workload
-from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.inputs import JobLog, Machine, Workload
 from mpicoloc.batch.page import PolicyFigures, as_json
 from mpicoloc.batch.partitions import Partition
 from mpicoloc.bill.price import Tariff, tariff
@@ -126,8 +124,8 @@ def _machine(args: argparse.Namespace) -> Machine:
     if args.topology is None:
         raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     rate = args.link_rate or fabric.LINK_RATE
-    known = machines.named(args.topology)
-    return known or machines.of_fabric(files.fabric_of(args.topology, rate, args.up_links))
+    known = inputs.named(args.topology)
+    return known or inputs.of_fabric(files.fabric_of(args.topology, rate, args.up_links))
 
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
@@ -135,20 +133,20 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
         messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
-    has_run = job_log.ran(log)
+    has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
         messages.note(
             f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
         )
-    log = job_log.select(log, has_run)
+    log = inputs.select(log, has_run)
     n_cores = args.cores_per_node or log.cores_per_node() or 1
     if args.skip_larger:
-        fits = job_log.nodes_needed(log, n_cores) <= machine.n_nodes
+        fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
         if not fits.all():
             messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
-        log = job_log.select(log, fits)
-    return job_log.workload(log, n_cores, machine.n_nodes, args.estimates)
+        log = inputs.select(log, fits)
+    return inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
 
 
 def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:
@@ -199,8 +197,7 @@ def simulate(study: Study, *, keeps_places: bool) -> Result:
     began_s = time.perf_counter()
     runs = list(comparison.run_all(study.centre, study.names, study.cases, keeps_places=keeps_places))
     wall_s = time.perf_counter() - began_s
-    needs_figures = study.is_comparison or keeps_places
-    figures = page.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
+    figures = page.of_runs(study.centre, runs, study.tariffs) if study.is_comparison or keeps_places else []
     return Result(study, runs, wall_s, figures)
 
 

@@ -98,13 +98,11 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
-    if args.sweep is not None or len(args.logs) > 1:
-        from mpicoloc.batch.study import run as run_sweep
-
-        return run_sweep(args, add_arguments)
-    sweep.check_single(args)
     from mpicoloc.batch import study
 
+    if args.sweep is not None or len(args.logs) > 1:
+        return study.run(args, add_arguments)
+    sweep.check_single(args)
     (args.log,) = args.logs
     if args.page is not None:
         outputs.check(args.page, [args.log], flag="--page")
@@ -121,7 +119,5 @@ def run(args: argparse.Namespace) -> int:
     if args.page is not None:
         study.write_page(args.page, args.log, found)
     if args.out is not None:
-        from mpicoloc.batch import study
-
         study.write(found, args.out)
     return 0

@@ -683,8 +683,7 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
 def _free(connection: sa.Connection, number: int, release: bool) -> int:
     """Let the job of a charge, and its profile if it is released, be charged again; how many claims fell."""
     of_charge = claims.c.transaction_id == number
-    job = claims.delete().where(of_charge, claims.c.claim.like("job:%"))
-    n_freed = connection.execute(job).rowcount
+    n_freed = connection.execute(claims.delete().where(of_charge, claims.c.claim.like("job:%"))).rowcount
     if release:
         # The row stays under another name: the audit misses none.
         profile = claims.update().where(of_charge, claims.c.claim.like("profile:%"))

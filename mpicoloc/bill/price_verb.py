@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
     for file, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
-        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
-        bills.append((file, profile.job, bill))
+        bills.append((file, profile.job, repricing.priced_again(file, profile, rate_su, pricing, slowdown)))
     if args.json:
         print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:

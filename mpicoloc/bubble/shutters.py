@@ -281,8 +281,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
     rows["verdict"][is_bubbled & (rows["bubble_level"] > 0)] = VERDICTS.index("valid")
     rows = rows[~crowded(rows)]
     found = paces(rows, counts, cost_ns=cost_ns)
-    has_work = (found.stratum > 0) & found.is_good[:, _DURING] & (found.during > 0)
-    found = found.select(has_work)
+    found = found.select((found.stratum > 0) & found.is_good[:, _DURING] & (found.during > 0))
     level = found.bubble_level
     relative, sigma_solo = _relative_to_solo(found, level)
     is_known = np.isfinite(relative) & (level > 0)
@@ -365,8 +364,7 @@ def _without_shared_changes(found: Paces) -> Floats:
     middle, most = np.median(log_before[has_before]), np.log(MAX_PACE)
     log_before = np.clip(log_before, middle - most, middle + most)
     company = found.n_corunners[has_before]
-    same = np.stack([company, found.bubble_level[has_before]])
-    _, cell = np.unique(same, axis=1, return_inverse=True)
+    _, cell = np.unique(np.stack([company, found.bubble_level[has_before]]), axis=1, return_inverse=True)
     own = _from_means(np.log(found.during[has_before]), cell.ravel())
     shared = _from_means(log_before[has_before], cell.ravel())
     variance = float(shared @ shared)

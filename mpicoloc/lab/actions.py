@@ -184,8 +184,7 @@ def topology(args: argparse.Namespace) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Run any command on a host or switch."""
-    usage = "mpicoloc lab exec HOST [--] command [arguments]"
-    command = flags.application(args.app, "command", usage)
+    command = flags.application(args.app, "command", "mpicoloc lab exec HOST [--] command [arguments]")
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
         raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
@@ -197,8 +196,7 @@ def run(args: argparse.Namespace) -> int:
     lab = control.ask(args.name, "describe")
     app = flags.application(args.app, "application", "mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
-    options = config.flags_to_env(flags.given(args))
-    env = {**SETTINGS, **os.environ, **options}
+    env = {**SETTINGS, **os.environ, **config.flags_to_env(flags.given(args))}
     config.validate(env)
     # A folder of the machine is one for all hosts; each has a /dev/shm of its own.
     env.pop(config.BY_KEY["shm_dir"].env, None)

@@ -374,8 +374,7 @@ def start(
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
         raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
     control.check_tools("Slurm lab", TOOLS)
-    port = _free_ports(name, n_nodes + 1)
-    plan = Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
+    plan = Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded, memory_mib)
     control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_cluster", json.dumps(dataclasses.asdict(plan)))
     return plan
 

@@ -14,8 +14,7 @@ from mpicoloc.core.units import amount
 from mpicoloc.network import sharing as network_sharing
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
-from mpicoloc.show.blocks import short
-from mpicoloc.show.figures import Bars, Figure, Row, plot
+from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")

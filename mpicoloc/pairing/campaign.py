@@ -681,8 +681,7 @@ def make(
             tell(each, error)
             continue
         of_each = {name: digests[name] for name in each.names}
-        took_s = round(time.monotonic() - begin_s, 3)
-        done = Done(each, of_each, runs, took_s, how_made(campaign, env))
+        done = Done(each, of_each, runs, round(time.monotonic() - begin_s, 3), how_made(campaign, env))
         _note(folder, done)
         tell(each, done)
     return n_failed
@@ -772,7 +771,7 @@ def complete(
         progress = _Progress(todo, done)
         progress.begin(plan, len(wanted))
         n_failed = make(plan, todo, folder, env, progress.add)
-        return read(folder), n_failed
+    return read(folder), n_failed
 
 
 @contextlib.contextmanager

@@ -89,8 +89,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give a file of jobs, or --watch for those of Slurm, or --release to take back")
     if args.release is not None:
         return _release(args)
-    from mpicoloc.pairing.policies import Rules
-    from mpicoloc.pairing.queue import Room
+    from mpicoloc.pairing.policies import Room, Rules
 
     rules = Rules(
         policy=args.policy,

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from mpicoloc import messages
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.tables import printable
-from mpicoloc.pairing import policies
+from mpicoloc.pairing import model_file, policies
 from mpicoloc.pairing.fitted import COVERAGE
+from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan
 from mpicoloc.pairing.sharing_plan import Action, Commit
 from mpicoloc.show.table import Column, console, interval, listing
@@ -150,6 +152,16 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     }.items():
         out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
     out.print(_scores(card["scores"], card["choice"], with_all))
+
+
+def print_model(model: StoredModel, *, is_json: bool) -> None:
+    """Print what is known of a model; errors are those of `show_card`."""
+    if is_json:
+        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
+    elif isinstance(model, BubbleModel):
+        show_bubbles(model)
+    else:
+        show_card(model_file.card(model), messages.is_verbose())
 
 
 def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:

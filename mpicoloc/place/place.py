@@ -126,8 +126,7 @@ def lower_bound(problem: Problem, objective: str = "sum") -> float:
     Both are linear in the unknowns. Fractions of slots are allowed, and a job may meet many others, so the
     bound is no placement.
     """
-    kinds = _job_classes(problem, objective)
-    program = _Program(problem, kinds, is_worst=objective == "worst")
+    program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
     return -found if objective == "speedup" else found
 

@@ -104,7 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     if args.propagation is not None:
-        return propagation_verb.run_replay(args)
+        from mpicoloc.bubble.propagation_runs import run_replay
+
+        return run_replay(args)
     propagation_verb.refuse_matrix_flags(args)
     if args.sweep is not None:
         return sweep.run(args)

@@ -30,8 +30,7 @@ from mpicoloc.core.estimate import Estimate
 from mpicoloc.core.features import JobFeatures
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import Queue, Room, Rules
 from mpicoloc.pairing.sharing_plan import Action, Partitions, own_limit_s
 from mpicoloc.slurm import client
 from mpicoloc.slurm.job_history import Kind, ProfileHistory
@@ -577,8 +576,7 @@ def service_settings(partitions: Partitions, rules: Rules, model_path: str | Non
         raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
     if rules.n_per_node != 2:
         raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
-    model = None if model_path is None else model_file.read(model_path)
-    return ServiceSettings(partitions, rules, model)
+    return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
 
 
 def named_partitions(alone: str, shared: str) -> Partitions:

@@ -179,8 +179,7 @@ def _env(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> int:
     from mpicoloc.pmpi import build_spank, paths
 
-    folder = paths.writable_lib_dir()
-    plugin, _ = build_spank.build(folder, sys.executable, args.include)
+    plugin, _ = build_spank.build(paths.writable_lib_dir(), sys.executable, args.include)
     _warn_if_closed(str(plugin))
     print(f"optional {plugin}")
     return 0

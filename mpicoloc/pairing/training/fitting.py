@@ -752,8 +752,7 @@ def _evaluate(
 def _choice(rivals: Sequence[_Rival]) -> Scores:
     """Scores where the kind, too, is chosen without the program left out; of equals the first one."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
-    best = [min(part, key=lambda found: found[0])[1] for part in parts]
-    return scores_of(concatenated(best))
+    return scores_of(concatenated([min(part, key=lambda found: found[0])[1] for part in parts]))
 
 
 def _all(given: Problem) -> Ints:
@@ -800,3 +799,16 @@ def _summary(training: TrainingSet) -> dict[str, Any]:
         "sources": {name.decode(): int(n) for name, n in zip(sources, counts, strict=True)},
         "slowdown_quantiles": np.quantile(rows["slowdown"], [0, 0.25, 0.5, 0.75, 1]).tolist(),
     }
+
+
+def why_baseline(model: FittedModel) -> str | None:
+    """Why a baseline was kept, and what helps; None if the model is none."""
+    if model.kind not in BASELINES:
+        return None
+    first, remedy = model.card["scores"][0]["kind"], "measure more programs, or more rounds"
+    if first == model.kind:
+        return f"the baseline {first!r} has the least cost: {remedy}"
+    return (
+        f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
+        f"{model.kind!r}, which is kept: {remedy}"
+    )

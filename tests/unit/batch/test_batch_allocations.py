@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.batch.allocation import ALLOCATIONS
-from mpicoloc.batch.machine import of_hosts
+from mpicoloc.batch.inputs import of_hosts
 from mpicoloc.batch.order import FREE
 from mpicoloc.core.topology import Topology
 

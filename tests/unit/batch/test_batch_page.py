@@ -10,8 +10,7 @@ from test_shared_simulation import log_of
 
 from mpicoloc.batch import allocation, comparison, order, page
 from mpicoloc.batch.comparison import Case, Centre
-from mpicoloc.batch.job_log import workload
-from mpicoloc.batch.machine import of_hosts
+from mpicoloc.batch.inputs import of_hosts, workload
 from mpicoloc.batch.shared_simulation import Slowdowns
 from mpicoloc.bill.price import tariff
 from mpicoloc.core.topology import Topology

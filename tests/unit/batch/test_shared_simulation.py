@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpicoloc.batch import allocation, comparison, engine, order, page, shared_simulation
-from mpicoloc.batch.job_log import JobLog, workload
-from mpicoloc.batch.machine import of_hosts
+from mpicoloc.batch.inputs import JobLog, of_hosts, workload
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
 from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core.topology import Topology

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import ROOT
 
-from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
+from mpicoloc.batch import allocation, engine, inputs, log_files, order
 from mpicoloc.core.topology import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
@@ -17,7 +17,7 @@ import easy_of_accasim
 import thesis_log
 
 N_NODES = 10
-MACHINE = machine.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
+MACHINE = inputs.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
 RULES = {
     "fills": (
         [(0, 100, 100, 6), (0, 10, 50, 4), (1, 20, 20, 8), (2, 40, 200, 4), (3, 5, 5, 2), (3, 5, 5, 3)],
@@ -47,7 +47,7 @@ def workload(rows):
     lines = [
         f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
     ]
-    return job_log.workload(log_files.parse_swf(lines, "log")[0], 1, N_NODES)
+    return inputs.workload(log_files.parse_swf(lines, "log")[0], 1, N_NODES)
 
 
 def begins_s(work, next_job):

@@ -11,8 +11,7 @@ from simulated_deployment import Meetings, Programs, deploy, deploy_learning, dr
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import training_sets
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import Queue, Room, Rules
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -22,7 +22,7 @@ from mpicoloc.profile import figures as messages
 from mpicoloc.profile import figures as mpi
 from mpicoloc.profile import figures as profile_figures
 from mpicoloc.profile import hdf5, page
-from mpicoloc.show import blocks, drawing, figures
+from mpicoloc.show import drawing, figures
 from mpicoloc.trace import node_file, times
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
@@ -172,7 +172,7 @@ def test_the_title_tells_when_who_and_where(full):
     ],
 )  # fmt: skip
 def test_call_sites_are_cut_at_the_left(place, short):
-    assert blocks.short_place(place, 25) == short and len(short) <= 25
+    assert figures.short_place(place, 25) == short and len(short) <= 25
 
 
 def test_a_matrix_of_equal_values_has_one_colour(full):
@@ -283,11 +283,11 @@ def test_a_thousand_ranks(n_nodes, what, n_rows):
 
 
 def test_blocks_of_ranks():
-    found = blocks.of_ranks(np.arange(1030))
+    found = figures.of_ranks(np.arange(1030))
     assert (found.size, len(found.first)) == (3, 344)
     assert found.means(np.arange(1030))[:2].tolist() == [1, 4]
     assert (found.least(np.arange(1030))[1], found.most(np.arange(1030))[1]) == (3, 5)
-    assert blocks.of_ranks(np.arange(512)).size == 1 and blocks.of_ranks(np.arange(4)).words("x") == ""
+    assert figures.of_ranks(np.arange(512)).size == 1 and figures.of_ranks(np.arange(4)).words("x") == ""
 
 
 def draw_changed(profile, base):
