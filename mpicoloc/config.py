@@ -111,7 +111,7 @@ OPTIONS: tuple[Option, ...] = (
            "0's working directory", placeholder="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
            "name of the job in its profile and to co-runners, default the batch system's or a number",
-           placeholder="NAME"),
+           choices=("a name without /",), accepts=lambda text: "/" not in text, placeholder="NAME"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
            "keep the last N MPI calls of each rank as events in the profile; all: write each one to a folder "
            "beside it", 0, 1 << 28, minus_one_word="all", placeholder="N|all"),

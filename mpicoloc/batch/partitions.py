@@ -20,8 +20,10 @@ from mpicoloc.core.arrays import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
+from mpicoloc.network.topology.readers import slurm_lines
 
-_PAIR = re.compile(r"(\w+)=(\S*)")
+_PAIR = re.compile(r'(\w+)=("[^"]*"|\S*)')
+_INCLUDE = re.compile(r"include\s", re.IGNORECASE)
 _EXAMPLE = "PartitionName=batch Nodes=n[0-63] MaxNodes=32 MaxTime=1-00:00:00"
 
 
@@ -56,30 +58,41 @@ def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     """Partitions in lines such as ``PartitionName=batch Nodes=n[0-63] MaxTime=1-00:00:00``.
 
     Those of ``slurm.conf`` and of ``scontrol --oneliner show partitions`` serve. Nodes, MaxNodes, MaxTime,
-    PriorityTier and Default count; other words and lines do not.
+    PriorityTier and Default count, and NodeSet lines that Nodes name; other words and lines do not.
 
-    Raises `DataError` with the line, if one is wrong; if there is no partition.
+    Raises `DataError` with the line, if one is wrong or names another file; if there is no partition.
     """
     place = {name: i for i, name in enumerate(machine.node_names())}
     found: dict[str, Partition] = {}
     defaults: dict[str, str] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        words = {key.lower(): word for key, word in _PAIR.findall(line.split("#", 1)[0])}
+    lines = [
+        (
+            f"{source}, line {number}",
+            line,
+            {key.lower(): word.strip('"') for key, word in _PAIR.findall(line)},
+        )
+        for number, line in slurm_lines(text)
+    ]
+    sets = {words["nodeset"]: words.get("nodes", "") for _, _, words in lines if "nodeset" in words}
+    for where, line, words in lines:
+        if _INCLUDE.match(line):
+            raise DataError(f"{where}: {line}: write the lines of that file here, which is not read")
         name = words.get("partitionname", "")
         if name == "DEFAULT":
             defaults |= words
         elif name:
-            where = f"{source}, line {number}"
             if name in found:
                 raise DataError(f"{where}: partition {name} is there twice: join the two lines")
-            found[name] = _partition(name, defaults | words, where, place)
+            found[name] = _partition(name, defaults | words, where, place, sets)
     if not found:
         raise DataError(f"{source}: no partition in it: write lines like {_EXAMPLE}")
     return tuple(found.values())
 
 
-def _partition(name: str, words: Mapping[str, str], where: str, place: Mapping[str, int]) -> Partition:
-    node_list = words.get("nodes", "")
+def _partition(
+    name: str, words: Mapping[str, str], where: str, place: Mapping[str, int], sets: Mapping[str, str]
+) -> Partition:
+    node_list = ",".join(sets.get(word, word) for word in words.get("nodes", "").split(","))
     if node_list.upper() == "ALL":
         nodes = np.arange(len(place))
     else:

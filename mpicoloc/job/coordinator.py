@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, print_to_stderr
-from mpicoloc.job import init_barrier
+from mpicoloc.job import blind_ranks, init_barrier
 from mpicoloc.job.agreement import Agreement
 from mpicoloc.pmpi import contract, node_agent
 
@@ -131,6 +131,8 @@ def _let_go(kept: int) -> None:
 
 
 POLL_MS = 20
+FORKED = "forked"
+"""The job's file that says that a child of a rank has called MPI_Finalize, empty (`mc_announce_forked`)."""
 TAG = "mpicoloc"
 """Tag of the communicator that the shim's own session makes."""
 
@@ -168,7 +170,16 @@ class Membership:
             self._join_world()  # also where no file can be made: most applications use MPI_Init
 
     def look(self) -> None:
-        """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init."""
+        """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init.
+
+        End the job if a rank's child is in MPI_Finalize: it waits for this process, and its parent for it.
+        """
+        if os.path.exists(self.announcement.removesuffix("init") + FORKED):
+            print_to_stderr(
+                "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended"
+            )
+            blind_ranks.end_all()
+            raise _Stopped(EnvironmentFault.exit_code)
         if self.may_grow and self._is_announced("init"):
             self._join_world()
 
@@ -296,7 +307,7 @@ ALL_WITHIN_S = 5.0
 
 
 class _Stopped(BaseException):
-    """SIGTERM: the launcher ends the job."""
+    """The job is ended, by the launcher (SIGTERM) or by this process, which exits with the code given."""
 
 
 class Watcher:
@@ -334,16 +345,37 @@ def main() -> int:
         )
         init_barrier.end_all(key, _n_ranks(), announcement)
         return EnvironmentFault.exit_code
-    if not init_barrier.wait_for_init(key, announcement, _n_ranks()):
-        print_to_stderr("no profile was written: no rank on this node called MPI_Init")
-        with contextlib.suppress(OSError):
-            os.unlink(os.environ.get(config.REASON_ENV, ""))
-        return 0
-    _take_part(mpi, key, announcement, writer)
-    for path in (announcement, contract.shm_path(key, init_barrier.OFF)):
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # where no keeper does
+    return _wait_and_take_part(mpi, key, announcement, writer)
+
+
+def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> int:
+    try:
+        is_begun = init_barrier.wait_for_init(key, announcement, _n_ranks())
+    except EnvironmentFault as error:
+        _tell_reason(str(error))
+        _remove_marks(key)  # the launcher may end this process with the first rank
+        blind_ranks.end_all()
+        return error.exit_code
+    if is_begun:
+        _take_part(mpi, key, announcement, writer)
+    else:
+        _tell_reason("no profile was written: no rank on this node called MPI_Init")
+    _remove_marks(key)
     return 0
+
+
+def _remove_marks(key: str) -> None:
+    """Remove the job's files that have no segment, where no keeper does."""
+    for what in ("init", init_barrier.OFF, blind_ranks.PAST, FORKED):
+        with contextlib.suppress(OSError):
+            os.unlink(contract.shm_path(key, what))
+
+
+def _tell_reason(why: str) -> None:
+    """Tell why there is no profile, so that `mpicoloc run` need not."""
+    print_to_stderr(why)
+    with contextlib.suppress(OSError):
+        os.unlink(os.environ.get(config.REASON_ENV, ""))
 
 
 def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> None:
@@ -366,9 +398,11 @@ def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> Non
             member.join()
             member.sleep_through()
             _leave(member)
-    except _Stopped:
+    except _Stopped as stopped:
+        with contextlib.suppress(OSError):
+            os.unlink(announcement.removesuffix("init") + FORKED)
         sys.stderr.flush()
-        os._exit(0)  # the launcher kills everybody: the keeper writes what there is
+        os._exit(*stopped.args)  # the launcher kills everybody: the keeper writes what there is
 
 
 def _leave(member: Membership) -> None:
@@ -404,7 +438,7 @@ def _sigterm_stops() -> Iterator[None]:
     """SIGTERM raises `_Stopped`, so that with blocks end; outside, in MPI's long calls, it just kills."""
 
     def stop(signum: int, frame: object) -> None:
-        raise _Stopped
+        raise _Stopped(0)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from mpicoloc import config
+from mpicoloc.job import blind_ranks
 from mpicoloc.pmpi import contract, shared_files
 
 OFF = "off"
@@ -32,17 +33,23 @@ def wait_for_init(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until a rank of this node begins MPI_Init or MPI_Session_init."""
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; False: none will.
+
+    Raises `EnvironmentFault` if ranks have begun MPI without the library, which hang until the job is ended.
+    """
     if not _can_make(announcement):
         return True
     parent = os.getppid()
+    lookout = blind_ranks.Lookout(key, clock)
     started_s = gone_since_s = scanned_s = clock()
     n_most = 0
     while not os.path.exists(announcement):
         now_s = clock()
         if now_s - scanned_s >= SCAN_EVERY_S:
             scanned_s = now_s
-            n_now = len(pids(key))
+            processes = blind_ranks.processes()
+            lookout.check(processes)
+            n_now = len(pids(key)) or len(processes)
             n_most = max(n_most, n_now)
             is_starting = n_most < n_ranks and (now_s - started_s < START_WITHIN_S or any_at_wrap())
             if n_now or is_starting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import select
@@ -69,31 +70,12 @@ _NAMES = {
     "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),
     "abi": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.openmpi"),
 }
-_PLACING = (
-    "--map-by",
-    "-map-by",
-    "--bind-to",
-    "-bind-to",
-    "--rankfile",
-    "-rf",
-    "--cpu-set",
-    "--cpu-list",
-    "--host",
-    "-host",
-    "-H",
-    "--hostfile",
-    "-hostfile",
-    "--machinefile",
-    "-machinefile",
-    "--rank-by",
-    "--npernode",
-    "-npernode",
-    "--oversubscribe",
-    "-oversubscribe",
-    "--nooversubscribe",
-    "--bycore",
-    "--bynode",
-)
+_MAPPING = {"map-by", "rankfile", "rf", "npernode", "oversubscribe", "nooversubscribe", "bycore", "bynode"}
+_BINDING = {"bind-to", "cpu-set", "cpu-list"}
+_HOSTS = {"host", "H", "hostfile", "machinefile"}
+"""Flags of Open MPI that map ranks, bind them, and name nodes, without their dashes."""
+_ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
+"""What makes room for one rank more in the value of a flag, unless that says something of it already."""
 
 
 class Launcher(NamedTuple):
@@ -177,34 +159,47 @@ def given(path: str) -> Launcher:
     return launcher
 
 
-def command(
+def options(
     launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int, n_nodes: int = 1
 ) -> list[str]:
-    """Command line of the launcher up to the program: `n_ranks` and one coordinator on each node."""
-    words = [launcher.path, "-n", str(n_ranks + n_nodes)]
-    if launcher.family == "openmpi":
-        words += open_mpi_placement(launcher.major, n_ranks, extra, n_cores)
-    return [*words, *extra]
+    """Options of the launcher for `n_ranks` and one coordinator on each node; `extra` are the user's."""
+    has_hosts = n_nodes > 1 and bool(_flags(extra) & _HOSTS)  # the user counts their slots
+    if launcher.family == "openmpi" and not has_hosts:
+        return _with_room(launcher.major, n_ranks, extra, n_cores)
+    return list(extra)
 
 
-def open_mpi_placement(major: int, n_ranks: int, extra: Iterable[str], n_cores: int) -> list[str]:
-    """Arguments that give the application's ranks the processors they have without the coordinator.
+def _flags(words: Iterable[str]) -> set[str]:
+    return {word.lstrip("-").partition("=")[0] for word in words if word.startswith("-")}
+
+
+def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> list[str]:
+    """Arguments for Open MPI that give the ranks the processors they have without the coordinator.
 
     Open MPI chooses by the number of ranks: up to two are mapped and bound to cores, more to sockets (version
     4) or NUMA domains (5), none when there are more ranks than cores. One rank more would change that choice,
     so it is written out; `overload-allowed` lets the coordinator, which sleeps and unbinds itself, share a
-    core.
+    core. What the user chose stays, with room for the coordinator.
     """
-    if any(word.split("=")[0] in _PLACING for word in extra):
-        return []
-    if n_ranks > n_cores:
-        return ["--oversubscribe", "--bind-to", "none"]
+    given = _flags(extra)
+    words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]
+    is_mapped, is_bound = bool(given & _MAPPING), bool(given & _BINDING)
+    if n_ranks > n_cores and not (is_mapped or is_bound):
+        return ["--oversubscribe", "--bind-to", "none", *words]
     # Version 5 fills the first core with two ranks unless told to go round all of them first.
-    unit, span = (
-        ("core" if n_ranks <= 2 else "socket" if major < 5 else "numa"),
-        ":SPAN" if major >= 5 else "",
-    )
-    return ["--map-by", f"{unit}{span}:OVERSUBSCRIBE", "--bind-to", f"{unit}:overload-allowed"]
+    unit = "core" if n_ranks <= 2 else "socket" if major < 5 else "numa"
+    mapping = ["--map-by", f"{unit}{':SPAN' if major >= 5 else ''}:OVERSUBSCRIBE"]
+    binding = ["--bind-to", f"{unit}:overload-allowed"]
+    return [*([] if is_mapped else mapping), *([] if is_mapped or is_bound else binding), *words]
+
+
+def _word_with_room(flag: str, word: str) -> str:
+    """A word of the user's, behind `flag`."""
+    name, equals, value = word.partition("=")
+    if not (equals and name.startswith("-")):
+        name, value = flag, word
+    present, room = _ROOM.get(name.lstrip("-"), ("", ""))
+    return word if present in value.lower() or value == "none" else word + room
 
 
 def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:

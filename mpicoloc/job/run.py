@@ -14,19 +14,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import glob
+import itertools
 import os
+import re
 import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
+from typing import NamedTuple
 
 from mpicoloc import config, messages
-from mpicoloc.cli.arguments import count
+from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
+from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
@@ -187,7 +191,9 @@ _FLAGS_WITH_VALUE = ("-n", "-np", "--mpirun", "--mpirun-arg", "--nodes")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
-    parser.add_argument("-n", "-np", dest="n_ranks", metavar="N", type=count, help="ranks of the application")
+    parser.add_argument(
+        "-n", "-np", dest="n_ranks", metavar="N", type=arguments.count, help="ranks of the application"
+    )
     flags.add_first(parser)
     group = parser.add_argument_group(
         "advanced", "Each option whose variable is named may also be given by that, in the environment."
@@ -209,7 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--nodes",
-        type=count,
+        type=arguments.count,
         default=1,
         metavar="N",
         help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
@@ -228,19 +234,22 @@ def run(args: argparse.Namespace) -> int:
     if args.n_ranks is None:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
+    programs = _programs(args.n_ranks, app)
+    _refuse_hidden_programs(args, programs)
+    for program in programs:
+        _refuse_launcher(program.app)
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
-    found = target.find(app, env, chosen.family if chosen else None)
+    found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
-    command = launcher.command(
-        chosen, args.n_ranks, args.mpirun_arg, len(os.sched_getaffinity(0)), args.nodes
-    )
+    n_cores = len(os.sched_getaffinity(0))
     if args.show_command:
-        print(shlex.join([*command, *wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--", *app]))
+        wrapped = [*wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--"]
+        print(shlex.join(_command(chosen, programs, args, n_cores, wrapped)))
         return 0
-    command += [*wrap.quick_module("mpicoloc.wrap"), "--", *app]
+    command = _command(chosen, programs, args, n_cores, [*wrap.quick_module("mpicoloc.wrap"), "--"])
     env = job_environment(env)
     profile = profile_path(env)
     check_writable(profile)
@@ -252,6 +261,104 @@ def run(args: argparse.Namespace) -> int:
             await_profile(env)
         _summary(profile, before, has_reason())
     return code
+
+
+class _Program(NamedTuple):
+    """One of the programs of a job, and its ranks."""
+
+    n_ranks: int
+    app: list[str]
+
+
+def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
+    """The programs of a job: behind a colon stand the ranks of the next one, and it, as for mpirun."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == ":":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    programs = [_Program(n_ranks, parts[0])]
+    for part in parts[1:]:
+        if len(part) < 3 or part[0] not in ("-n", "-np"):
+            raise UsageError(
+                f"behind a colon stand -n N and another program of the job, got {shlex.join(part)!r}: for "
+                "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
+                "mpicoloc.wrap other"
+            )
+        programs.append(_Program(arguments.parse(part[0], part[1], arguments.count), part[2:]))
+    return programs
+
+
+_PROGRAM_FILES = ("--app", "-app", "-configfile", "--configfile", "--multi-prog")
+"""Flags of launchers that name programs in a file."""
+
+
+def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Program]) -> None:
+    for word in args.mpirun_arg:
+        if word.partition("=")[0] in _PROGRAM_FILES:
+            raise UsageError(
+                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not see: start the "
+                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or write python -m mpicoloc.wrap "
+                "before each program and one rank more"
+            )
+    if len(programs) > 1 and args.nodes > 1:
+        raise UsageError(
+            f"several programs and --nodes {args.nodes}: mpicoloc run cannot tell which of them has the last "
+            "rank of each node; start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
+        )
+
+
+_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
+_BEFORE_COMMANDS = ("exec", "time", "env", "if", "then", "else", "do", "!", "{", "command", "nohup")
+_ENDS_OF_COMMANDS = re.compile(r"[;|&()`\n]")
+_RANK_VARIABLES = re.compile(r"PMI_RANK|PMIX_RANK|OMPI_COMM_WORLD|SLURM_PROCID|MPI_LOCALRANKID")
+
+
+def _refuse_launcher(app: Sequence[str]) -> None:
+    """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
+
+    A script that asks whether it is a rank is trusted.
+    """
+    texts = [target.script_text([elf.resolve_application(app[0]), *app[1:]], os.environ)]
+    if target.base_name(app[0]) in target.SHELLS and "-c" in app[:-1]:
+        texts.append(app[list(app).index("-c") + 1])
+    for text in (app[0], *texts):
+        if (name := _launcher_of(text)) and not _RANK_VARIABLES.search(text):
+            raise UsageError(
+                f"{shlex.join(app)} starts {name} itself, so each rank would start a job of its own: write "
+                f"LD_PRELOAD=$(mpicoloc preload APP) {shlex.join(app)}, APP being its MPI program"
+            )
+
+
+def _launcher_of(text: str) -> str | None:
+    """The launcher that a shell's text calls: the first word of a command, behind variables and the like."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for command in _ENDS_OF_COMMANDS.split(line.partition("#")[0]):
+            words = [word.strip("'\"") for word in command.split()]
+            before = itertools.takewhile(lambda word: "=" in word or word in _BEFORE_COMMANDS, words)
+            name = next(iter(words[len(list(before)) :]), "")
+            if os.path.basename(name).split(".")[0] in _LAUNCHERS:
+                return name
+    return None
+
+
+def _command(
+    chosen: launcher.Launcher,
+    programs: Sequence[_Program],
+    args: argparse.Namespace,
+    n_cores: int,
+    wrapped: Sequence[str],
+) -> list[str]:
+    """Command line of the job: the last program has one rank more on each node, the coordinator."""
+    n_ranks = sum(program.n_ranks for program in programs)
+    numbers_of_ranks = [program.n_ranks for program in programs]
+    numbers_of_ranks[-1] += args.nodes
+    options = launcher.options(chosen, n_ranks, args.mpirun_arg, n_cores, args.nodes)
+    command = [chosen.path, "-n", str(numbers_of_ranks[0]), *options, *wrapped, *programs[0].app]
+    for n, program in zip(numbers_of_ranks[1:], programs[1:], strict=True):
+        command += [":", "-n", str(n), *wrapped, *program.app]
+    return command
 
 
 def _option_words(args: argparse.Namespace) -> list[str]:

@@ -20,9 +20,9 @@ else:
     from mpicoloc.core.record import NamedTuple
 
 _PYTHONS = ("python", "pypy", "ipython")
-_SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh")
+SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh")
 _INTERPRETERS = (
-    *_SHELLS,
+    *SHELLS,
     "perl",
     "ruby",
     "julia",
@@ -70,12 +70,16 @@ NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI
 
 
 class Target(NamedTuple):
-    """An application: its file, the family and file of its MPI library, and the library to preload."""
+    """An application: its file, the family and file of its MPI library, and the library to preload.
+
+    `first` are the sanitizers that it links, which must come before any preloaded library.
+    """
 
     file: str
     abi: str
     libmpi: str | None
     shim: str
+    first: tuple[str, ...] = ()
 
 
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
@@ -87,19 +91,25 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     file = elf.resolve_application(app[0], env.get("PATH"))
     program = script_interpreter(file) or file
     linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
-    if linked is None and _base(program) in _PREFIXES:
+    if linked is None and base_name(program) in _PREFIXES:
         linked = _linked_by_words(app[1:], env) or _linked_by_texts(app[1:], env, family)
-    if linked is None and _base(program) in _SHELLS:
+    if linked is None and base_name(program) in SHELLS:
         linked = _linked_by_texts([file, *app[1:]], env, family)
-    if linked is None and _base(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
+    if linked is None and base_name(program) not in _PYTHONS + _INTERPRETERS + _PREFIXES:
         _refuse(file, program)
     if linked is None:
         linked = _of_interpreter(program, env, family)
     _check_launcher(file, linked, family)
-    return Target(file, linked.abi, linked.path, shim_for(file, linked))
+    shim = pmpi_paths.listed(shim_for(file, linked))
+    return Target(file, linked.abi, linked.path, shim, elf.linked_files(program, _is_sanitizer))
 
 
-def _base(path: str) -> str:
+def _is_sanitizer(soname: str) -> bool:
+    """Whether a library ends the program if another one is loaded before it."""
+    return soname.startswith(("libasan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.hwasan"))
+
+
+def base_name(path: str) -> str:
     """Name of a program without its version: python3.11 -> python."""
     return os.path.basename(path).rstrip("0123456789.-") or os.path.basename(path)
 
@@ -150,7 +160,7 @@ def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str |
 
     A guess, as nothing is run: a launcher's family counts more.
     """
-    for text in (_script_text(words, env), *words):
+    for text in (script_text(words, env), *words):
         linked = _linked_by_words(_words_of_text(text), env)
         if linked is not None and family in (None, linked.abi):
             return linked
@@ -169,13 +179,13 @@ def _words_of_text(text: str) -> list[str]:
     return list(dict.fromkeys(words + [os.path.join(folder, path) for folder in folders for path in paths]))
 
 
-def _script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
+def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
     """The begin of the script that the first program among these words runs or is; empty if there is none.
 
     No other word is opened: it may be what the application will read.
     """
     for i, path in _programs(words, env):
-        if _base(path) in _SHELLS:
+        if base_name(path) in SHELLS:
             return _text_of(_script_of_shell(words[i + 1 :]))
         if text := _text_of(path):
             return text
@@ -310,5 +320,7 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
 
 def preload(found: Target, before: str = "") -> str:
-    """Text of LD_PRELOAD: our library before the user's own."""
-    return ":".join([found.shim, *(part for part in before.replace(" ", ":").split(":") if part)])
+    """Text of LD_PRELOAD: our library before the user's own, and sanitizers before all."""
+    own = [part for part in before.replace(" ", ":").split(":") if part]
+    first = [*found.first, *(part for part in own if _is_sanitizer(os.path.basename(part)))]
+    return ":".join(dict.fromkeys([*first, found.shim, *own]))

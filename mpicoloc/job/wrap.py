@@ -268,9 +268,9 @@ def let_mpi4py_load(linked: str | None, libmpi: str | None, env: dict[str, str])
     # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
     env.pop("MPI4PY_MPIABI", None)
     if libmpi is not None:
-        env["MPI4PY_LIBMPI"] = libmpi
+        env["MPI4PY_LIBMPI"] = paths.listed(libmpi)
         if libmpi != linked:
-            folders = [os.path.dirname(libmpi), env.get("LD_LIBRARY_PATH", "")]
+            folders = [os.path.dirname(paths.listed(libmpi)), env.get("LD_LIBRARY_PATH", "")]
             env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
 
 

@@ -325,6 +325,13 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
     return None
 
 
+def linked_files(path: str, is_wanted: Callable[[str], bool]) -> tuple[str, ...]:
+    """Files of the libraries that a program itself links and whose names are wanted."""
+    program = read(path)
+    wanted = [soname for soname in program.needed if is_wanted(soname)] if program else []
+    return tuple(found for soname in wanted if program and (found := _locate(soname, program, (), ())))
+
+
 def which(name: str, path: str | None = None) -> str | None:
     """First executable file `name` in PATH; like `shutil.which`, whose import costs every rank 4 ms."""
     for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):

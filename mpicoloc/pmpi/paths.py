@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 
 import mpicoloc
+from mpicoloc.errors import EnvironmentFault
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ABIS = ("mpich", "openmpi", "abi")
@@ -16,6 +17,7 @@ ABIS = ("mpich", "openmpi", "abi")
 KEEPER = "mpicoloc-keeper"
 BUBBLE = "mpicoloc-bubble"
 SIDECAR = "python"
+_SEPARATORS = set(" :;\t\n")
 _ACL_MASK, _ACL_NAMED = 0x10, (0x02, 0x08)
 """Tags of the kernel's posix_acl_xattr.h: the mask; a named user, a named group."""
 
@@ -48,6 +50,41 @@ def find_shim(abi: str) -> str | None:
         if os.path.exists(path):
             return path
     return None
+
+
+def listed(path: str) -> str:
+    """A path that LD_PRELOAD and LD_LIBRARY_PATH can hold: a blank or a colon would end it there.
+
+    Its folder is reached by a link in the folder for temporary files. Raises `EnvironmentFault` if that
+    cannot be made.
+    """
+    if not _SEPARATORS & set(path):
+        return path
+    folder = os.path.dirname(path)
+    import zlib  # not at the top: every rank would wait for it
+
+    digest = zlib.crc32(os.fsencode(folder))
+    for base in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"):
+        if base and not _SEPARATORS & set(base):
+            link = os.path.join(base, f"mpicoloc-{os.getuid()}-{digest:08x}")
+            if _is_link(link, folder):
+                return os.path.join(link, os.path.basename(path))
+    raise EnvironmentFault(
+        f"{folder} has a blank or a colon in its name, which LD_PRELOAD cannot hold, and no link to it can "
+        "be made in /tmp: install mpicoloc below a folder without"
+    )
+
+
+def _is_link(link: str, folder: str) -> bool:
+    """Make a link, unless it is there; whether it is this user's and leads to the folder."""
+    try:
+        os.symlink(folder, link)
+    except OSError:
+        pass  # it is there, perhaps
+    try:
+        return os.lstat(link).st_uid == os.getuid() and os.readlink(link) == folder
+    except OSError:
+        return False
 
 
 def writable_lib_dir() -> str:

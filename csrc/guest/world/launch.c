@@ -172,11 +172,28 @@ void mc_announce(const char *how)
     close(fd); /* if there is no room for a record, an empty file means MPI_Init */
 }
 
-void mc_announce_off(void)
+static void make_job_file(const char *what)
 {
-    int fd = open_job_file("off", O_WRONLY | O_CREAT);
+    int fd = open_job_file(what, O_WRONLY | O_CREAT);
     if (fd >= 0)
         close(fd);
+}
+
+void mc_announce_off(void)
+{
+    make_job_file("off");
+}
+
+void mc_announce_past(void)
+{
+    if (mc_has_coordinator())
+        make_job_file("past");
+}
+
+void mc_announce_forked(void)
+{
+    if (mc_has_coordinator())
+        make_job_file("forked");
 }
 
 static int read_record(int fd, int i, char *record)

@@ -181,6 +181,8 @@ static void agree_on_name(int is_nested)
         snprintf(name.job_id, sizeof name.job_id, "%.40s%.22s", text, name.suffix);
     else
         copy(name.job_id, key);
+    for (char *at = name.job_id; (at = strchr(at, '/')) != NULL;) /* it becomes the name of a file */
+        *at = '-';
     MC_REAL(MPI_Bcast)(&name, sizeof name, mc_known.type_char, 0, mc_app_world);
 }
 
@@ -330,9 +332,15 @@ static void begin(MPI_Comm world)
 }
 
 /* Stop recording and wait for the profile; 0: nothing was recorded. */
+/* A forked child has its parent's state, but is no rank: its calls are handed on, whatever they are. */
+static int is_forked(void)
+{
+    return own_pid && own_pid != (int)getpid();
+}
+
 static int end(void)
 {
-    if (phase != STARTED)
+    if (phase != STARTED || is_forked())
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
@@ -366,7 +374,7 @@ static void close_own_session(void)
 {
     static MPI_Comm none;
     mc_next_round();
-    if (!own.is_open)
+    if (!own.is_open || is_forked())
         return;
     if (own.has_comm && mc_app_world == own.app)
         mc_app_world = none;
@@ -614,6 +622,10 @@ void mc_after_init(void)
 
 void mc_before_finalize(void)
 {
+    if (is_forked()) {
+        mc_announce_forked();
+        return;
+    }
     if (!end() && mc_is_swapped)
         say_goodbye();
     close_own_session();

@@ -34,6 +34,11 @@ _LINK = re.compile(
 _HEAD = re.compile(r'(Switch|H?[Cc]a|Rt)\s+[0-9]+\s+"')
 _FACT = re.compile(r"[A-Za-z]+=\S*")
 _RATE = re.compile(r"\b([0-9]{1,2})x([A-Z]+[0-9]*)\b")
+_ASIDE = re.compile(
+    r"Non-Chassis Nodes|Chassis [0-9]+( \(guid .*\))?|DR path .*"
+    r"|(src/)?\w+\.c:[0-9]+; .*|ib(warn|panic|error): .*"
+)
+"""Headings of ``--grouping``, progress of ``--show``, and errors of single requests in between."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _IN_SWITCH = "Aggregation Node"
 
@@ -145,7 +150,7 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
             node.links[port] = (other, int(other_port), _rate_bps(comment or "", where))
             if own_guid:
                 node.port_guids.append(own_guid)
-        elif not (line.startswith("#") or _FACT.fullmatch(line.split("(")[0])):
+        elif not (line.startswith("#") or _ASIDE.fullmatch(line) or _FACT.fullmatch(line.split("(")[0])):
             raise DataError(f"{where}: {shown(line)} is no line of ibnetdiscover, or cut off: run it again")
     if not nodes:
         raise DataError(f"{source}: no line with Switch or Ca: is it what ibnetdiscover printed?")

@@ -62,7 +62,7 @@ def parse(text: str, source: str) -> Graph:
     children: dict[str, list[str]] = {}
     places: dict[str, str] = {}
     hosts: dict[str, None] = {}
-    for number, line in _lines(text):
+    for number, line in slurm_lines(text):
         where = f"{source}, line {number}"
         switch, below, leaves = _row(line, where)
         if switch in children:
@@ -90,8 +90,8 @@ def _check_names(
                 )
 
 
-def _lines(text: str) -> list[tuple[int, str]]:
-    """Lines with their numbers, without comments and empty lines; a final backslash continues a line."""
+def slurm_lines(text: str) -> list[tuple[int, str]]:
+    """Numbered lines of a file of Slurm without comments and empty ones; a final backslash continues one."""
     lines: list[tuple[int, str]] = []
     start, joined = 1, ""
     for number, line in enumerate(text.split("\n"), 1):

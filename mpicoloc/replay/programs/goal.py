@@ -21,8 +21,9 @@ _HEAD = re.compile(r"num_ranks\s+(\d{1,9})")
 _RANK = re.compile(r"rank\s+(\d{1,9})\s*\{")
 _OPERATION = re.compile(
     r"(?:(?P<label>\w+)\s*:\s*)?(?:calc\s+(?P<calc>\d{1,18})|(?P<what>send|recv)\s+(?P<bytes>\d{1,18})b?"
-    r"\s+(?:to|from)\s+(?P<peer>\d{1,9})(?:\s+tag\s+(?P<tag>\d{1,10}))?)(?:\s+(?:cpu|nic)\s+\d+)*"
+    r"\s+(?:to|from)\s+(?P<peer>\d{1,9})(?:\s+tag\s+(?P<tag>\d{1,10}))?)(?P<places>(?:\s+(?:cpu|nic)\s+\d+)*)"
 )
+_PLACE = re.compile(r"(cpu|nic)\s+(\d+)")
 _NEEDS = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)")
 
 
@@ -43,6 +44,7 @@ class _Node:
 class _Graph:
     nodes: list[_Node] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
 
 def programs(name: str, lines: Iterable[tuple[str, str]], cpu_speed: float = 1.0) -> RankPrograms:
@@ -97,6 +99,7 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
     match = _OPERATION.fullmatch(text)
     if match is None:
         raise DataError(f"{where}: {text[:60]!r} is no operation of GOAL: calc, send or recv")
+    _check_place(graph, dict(_PLACE.findall(match["places"])), where)
     if match["label"]:
         graph.labels[match["label"]] = len(graph.nodes)
     if match["calc"] is not None:
@@ -107,6 +110,17 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
     graph.nodes.append(
         _Node(match["what"], int(match["peer"]), int(match["bytes"]), int(match["tag"] or 0), where)
     )
+
+
+def _check_place(graph: _Graph, given: dict[str, str], where: str) -> None:
+    """Refuse a rank with several processors or interfaces, whose operations would run side by side."""
+    for kind in ("cpu", "nic"):
+        number = given.get(kind, "0")
+        if int(graph.places.setdefault(kind, number)) != int(number):
+            raise DataError(
+                f"{where}: {kind} {number} in a rank with {kind} {graph.places[kind]}: operations of a rank "
+                "run one after the other here; give each of its processors a rank of its own"
+            )
 
 
 def _program(graph: _Graph, cpu_speed: float) -> Program:

@@ -22,6 +22,7 @@ from mpicoloc.replay.programs.collectives import blocks
 _TYPE_BYTES = (8, 4, 1, 2, 8, 4, 1, 8, 1, 1, 2, 4, 8, 8, 4, 1, 1, 2, 4, 8, 1, 2, 4, 8, 8, 16, 32, 8, 8)
 """Bytes of SimGrid's datatypes by their numbers: MPI_DOUBLE, MPI_INT, MPI_CHAR ..."""
 _DOUBLE, _BYTE = 0, 6
+_MESSAGES = ("send", "recv", "isend", "irecv")
 _IGNORED = {"comm_size", "comm_dup", "comm_split", "location", "finalize"}
 _WORLD = 1
 
@@ -34,6 +35,21 @@ class _Action:
     name: str
     words: Sequence[str]
     default_type: int
+
+    def check(self, n_ranks: int) -> None:
+        """Refuse a line with arguments that are missing or unknown."""
+        fewest, most = _n_arguments(self.name, n_ranks)
+        if fewest <= len(self.words) <= most:
+            return
+        needed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        remedy = (
+            ": traces from before SimGrid 3.20 have no tag, convert them with simgrid_convert_TI_traces"
+            if self.name in _MESSAGES and len(self.words) < fewest
+            else ""
+        )
+        raise DataError(
+            f"{self.where}: {self.name} has {len(self.words)} arguments, and takes {needed}{remedy}"
+        )
 
     def number(self, i: int) -> int:
         """Argument `i`, a whole number."""
@@ -87,6 +103,9 @@ def programs(
     Raises `DataError` if a line is wrong, a rank is missing, or the ranks do not call the same collectives.
     """
     ranks = _read(lines)
+    for rank in ranks:
+        for action in rank.actions:
+            action.check(len(ranks))
     collectives = [[action for action in rank.actions if action.name in _COLLECTIVES] for rank in ranks]
     _check_alike(collectives)
     made = _blocks(collectives, library)
@@ -125,6 +144,30 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
             f"the trace has ranks up to {max(ranks)}, but no line of rank {missing}: give all files"
         )
     return [ranks[i] for i in range(len(ranks))]
+
+
+_N_ARGUMENTS = {
+    **dict.fromkeys(_MESSAGES, (3, 4)),
+    **dict.fromkeys(("compute", "sleep"), (1, 1)),
+    **dict.fromkeys(("wait", "test"), (3, 3)),
+    "sendrecv": (4, 6),
+    "bcast": (1, 3),
+    "reduce": (2, 4),
+    **dict.fromkeys(("allreduce", "scan", "exscan"), (2, 3)),
+    **dict.fromkeys(("alltoall", "allgather"), (2, 4)),
+    **dict.fromkeys(("gather", "scatter"), (2, 5)),
+}
+"""Fewest and most arguments of an action, of those whose number does not depend on the number of ranks."""
+
+
+def _n_arguments(name: str, n_ranks: int) -> tuple[int, int]:
+    of_vectors = {
+        **dict.fromkeys(("gatherv", "scatterv"), (n_ranks + 1, n_ranks + 4)),
+        "allgatherv": (n_ranks + 1, 2 * n_ranks + 3),
+        "reducescatter": (n_ranks + 1, n_ranks + 2),
+        "alltoallv": (2 * n_ranks + 2, 2 * n_ranks + 4),
+    }
+    return _N_ARGUMENTS.get(name) or of_vectors.get(name, (0, 1 << 30))
 
 
 class _Writer:
@@ -176,8 +219,7 @@ class _Writer:
         return peer
 
     def _message(self, action: _Action) -> tuple[int, int, int]:
-        n_bytes = action.number(2) * action.type_bytes(3) if len(action.words) > 2 else 0
-        return self._peer(action), n_bytes, action.number(1)
+        return self._peer(action), max(action.number(2), 0) * action.type_bytes(3), action.number(1)
 
     def _begin(self, action: _Action, is_send: bool) -> None:
         peer, n_bytes, tag = self._message(action)

@@ -36,6 +36,17 @@ def test_lines_of_slurm_conf_are_read():
     assert right.nodes.tolist() == list(range(6, 12)) and (right.max_nodes, right.priority) == (4, 2)
 
 
+def test_continued_lines_quotes_and_sets_of_nodes_are_those_of_slurm():
+    text = (
+        'NodeSet=few Nodes=n[0-1],n5\nPartitionName=a \\\n  Nodes=few,\\\nn[3-4] \\\n MaxNodes="2"\n'
+        "PartitionName=b Nodes=n7"
+    )
+    a, b = partitions.parse(text, "slurm.conf", MACHINE)
+    assert (a.nodes.tolist(), a.max_nodes, b.nodes.tolist()) == ([0, 1, 3, 4, 5], 2, [7])
+    with pytest.raises(DataError, match=r"line 2: Include more.conf: write the lines of that file here"):
+        partitions.parse("PartitionName=a Nodes=ALL\nInclude more.conf\n", "slurm.conf", MACHINE)
+
+
 @pytest.mark.parametrize(
     ("word", "max_s"),
     [

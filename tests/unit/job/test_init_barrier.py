@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mpicoloc.job import init_barrier
+from mpicoloc.job import blind_ranks, init_barrier
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def wait(announcement, clock, counts, at_wrap, monkeypatch, sleep=lambda s: None
         return list(range(last[0]))
 
     monkeypatch.setattr(init_barrier, "pids", pids)
+    monkeypatch.setattr(blind_ranks, "processes", dict)
     monkeypatch.setattr(init_barrier, "any_at_wrap", lambda: at_wrap)
     return init_barrier.wait_for_init("k", announcement, 2, clock, sleep)
 

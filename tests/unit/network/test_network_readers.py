@@ -169,6 +169,16 @@ def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
     assert words in str(caught.value) and str(caught.value).isprintable()
 
 
+def test_lines_that_options_of_ibnetdiscover_print_are_left_out():
+    text = infiniband.write(xgft.parse("XGFT(2;2,2;1,1)", 1e9))
+    aside = (
+        'DR path slid 0; dlid 0; 0,1 -> new Switch {0000000000200000} portnum 0 lid 0-0 ""\n\n'
+        "Non-Chassis Nodes\n\nChassis 1 (guid 0x2c9)\n\nibwarn: [7] mad_rpc: timeout\n\n"
+        "src/query_smp.c:195; umad (DR path slid 0; dlid 0; 0,1) bad status 110; Connection timed out\n\n"
+    )
+    assert infiniband.parse(aside + text, "net") == infiniband.parse(text, "net")
+
+
 def test_a_truncated_ibnetdiscover_file_is_refused():
     """Whatever is missing, unless it is only the end of the last comment."""
     for end in range(len(REAL)):

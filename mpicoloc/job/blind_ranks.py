@@ -1,0 +1,152 @@
+"""Ranks that use MPI without mpicoloc's library: in MPI_Init they and the coordinator wait for each other."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from mpicoloc.errors import EnvironmentFault
+from mpicoloc.pmpi import contract
+
+PAST = "past"
+"""The job's file that says that a rank has a second MPI, opened by dlmopen; empty (`mc_announce_past`)."""
+PATIENCE_S = 3.0
+"""A rank that has loaded MPI by itself for so long is in MPI_Init, and no tool that a script runs before."""
+FOREIGN_PATIENCE_S = 15.0
+"""Likewise for processes of another user, whose libraries cannot be seen."""
+_LAUNCHERS = ("hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "orterun", "orted", "prte", "slurmstepd")
+_LIBRARY = b"/libmpicoloc-"
+_SHMEM = b"/liboshmem.so"
+_MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
+_LOADER = b"/ld-"
+READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "foreign", "other"
+
+
+def processes() -> dict[int, int]:
+    """Processes below the launcher's one on this node, and their parents; not this one and its own.
+
+    Children come after their parents.
+    """
+    table = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(name))}
+    branch = os.getpid()
+    while (parent := table.get(branch, ("", 0))[1]) > 1 and not _is_launcher(table, parent):
+        branch = parent
+    if parent <= 1:  # the launcher is not visible: its ranks are brothers of this process
+        branch = os.getpid()
+        parent = os.getppid()
+    return _below(parent, {pid: above for pid, (_, above) in table.items() if pid != branch})
+
+
+def _is_launcher(table: Mapping[int, tuple[str, int]], pid: int) -> bool:
+    return table.get(pid, ("", 0))[0].startswith(_LAUNCHERS)
+
+
+def _below(top: int, parents: Mapping[int, int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    n_before = -1
+    while len(found) > n_before:
+        n_before = len(found)
+        found |= {pid: above for pid, above in parents.items() if above == top or above in found}
+    return found
+
+
+def _stat(pid: str) -> tuple[str, int] | None:
+    """Name and parent of a process; None of one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
+            text = file.read()
+    except OSError:
+        return None
+    state, parent = text[text.rindex(")") + 2 :].split()[:2]
+    return None if state == "Z" else (text[text.index("(") + 1 : text.rindex(")")], int(parent))
+
+
+def look(pid: int) -> str:
+    """Whether a process has loaded MPI, the library, or both; what OpenSHMEM starts is not seen."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            maps = file.read()
+        if _SHMEM in maps:
+            return BLIND
+        if _LIBRARY in maps:
+            return READY if _MPI.search(maps) else WITH_LIBRARY
+        if maps and (_MPI.search(maps) or (_LOADER not in maps and _contains_mpi(f"/proc/{pid}/exe"))):
+            return BLIND
+    except PermissionError:
+        return FOREIGN
+    except (OSError, ValueError):
+        pass  # it has ended
+    return OTHER
+
+
+def _contains_mpi(program: str) -> bool:
+    """Whether MPI is linked statically: the library has the names of its functions in its messages."""
+    with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        return image.find(b"MPI_Init") >= 0
+
+
+class Lookout:
+    """Tells when this node's ranks can never begin MPI under mpicoloc."""
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._past = contract.shm_path(key, PAST)
+        self._clock = clock
+        self._since_s: dict[str, float] = {}
+
+    def check(self, found: Mapping[int, int]) -> None:
+        """Look at these processes and their parents, as often as the coordinator looks for its ranks.
+
+        Raises `EnvironmentFault` if the job has to be ended.
+        """
+        states = {pid: look(pid) for pid in found}
+        is_begun = READY in states.values() and not os.path.exists(self._past)
+        blind = next((pid for pid, state in states.items() if state == BLIND), None)
+        leaves = {states[pid] for pid in found.keys() - set(found.values())}
+        if self._lasts("past", os.path.exists(self._past), PATIENCE_S):
+            raise EnvironmentFault(
+                "a rank opens MPI by dlmopen, where mpicoloc cannot give it a world without the coordinator: "
+                f"{_ENDED}"
+            )
+        if self._lasts("blind", blind is not None and not is_begun, PATIENCE_S):
+            raise EnvironmentFault(
+                f"{_name(blind)} (process {blind}) starts MPI unseen by mpicoloc's library: it is "
+                "linked statically, uses OpenSHMEM, or LD_PRELOAD was set anew or removed before it: "
+                f"{_ENDED}"
+            )
+        is_foreign = FOREIGN in leaves and not leaves & {READY, WITH_LIBRARY}
+        if self._lasts("foreign", is_foreign, FOREIGN_PATIENCE_S):
+            raise EnvironmentFault(
+                f"this node's ranks run as another user, without mpicoloc's library: {_ENDED}"
+            )
+
+    def _lasts(self, what: str, is_so: bool, patience_s: float) -> bool:
+        if not is_so:
+            self._since_s.pop(what, None)
+            return False
+        return self._clock() - self._since_s.setdefault(what, self._clock()) >= patience_s
+
+
+_ENDED = (
+    "the job is ended; start it with its own mpirun, and set LD_PRELOAD=$(mpicoloc preload APP) just "
+    "before APP"
+)
+
+
+def _name(pid: int | None) -> str:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return "a program"
+
+
+def end_all() -> None:
+    """End the ranks of this node, which would wait in MPI_Init forever."""
+    # Children first: when the first rank ends, the launcher ends this process.
+    for pid in reversed(processes()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
