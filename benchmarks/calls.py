@@ -178,17 +178,13 @@ def ratio(table, variant, floor, name, rng):
     return bootstrap(statistic, len(ours), rng)
 
 
-def verdict(found, limit):
+def ratio_cell(found, limit=None):
     """A target counts as met or missed only if the whole interval is on that side of it."""
     if found is None:
         return "floor not seen"
     middle, low, high = found
-    word = "met" if high <= limit else "missed" if low > limit else "open"
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}] {word}"
-
-
-def plain_ratio(found):
-    return "floor not seen" if found is None else f"{found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}]"
+    verdict = "" if limit is None else " met" if high <= limit else " missed" if low > limit else " open"
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]{verdict}"
 
 
 def print_costs(table, operations, rng):
@@ -206,8 +202,8 @@ def print_costs(table, operations, rng):
 def print_ratios(table, operations, rng):
     lines = []
     for name in operations:
-        cells = [verdict(ratio(table, ours, "clock", name, rng), limit) for ours, limit in LIMITS.items()]
-        cells += [plain_ratio(ratio(table, ours, "tsc", name, rng)) for ours in LIMITS]
+        cells = [ratio_cell(ratio(table, ours, "clock", name, rng), limit) for ours, limit in LIMITS.items()]
+        cells += [ratio_cell(ratio(table, ours, "tsc", name, rng)) for ours in LIMITS]
         lines.append((OPERATIONS[name], *cells))
     heads = [f"{ours} / clock, target {limit}" for ours, limit in LIMITS.items()]
     print("\nadded by mpicoloc over added by a floor\n")

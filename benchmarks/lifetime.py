@@ -50,25 +50,10 @@ def await_orphans():
     raise RuntimeError(f"a process of the job is still there after {END_WITHIN_S} s")
 
 
-def command_of(launcher, binary, way, n_calls, folder):
-    """Command of one way, and what it has in the environment."""
-    n_ranks, prefix, extra = programs.N_RANKS, (), {}
-    profile = str(folder / "lifetime.h5")
-    if way == "preload":
-        prefix = ("env", *(f"{name}={value}" for name, value in programs.preload(binary, profile).items()))
-    elif way == "wrap":
-        n_ranks, prefix = n_ranks + 1, (sys.executable, "-m", "mpicoloc.wrap")
-        extra["MPICOLOC_OUT"] = profile
-    elif way == "run":
-        words = ("run", "-n", str(n_ranks), "--mpirun", launcher.mpirun, "--out", profile)
-        return [sys.executable, "-m", "mpicoloc", *words, *launcher.before_rank, binary, str(n_calls)], extra
-    argv = (*launcher.before_rank, *prefix, binary, str(n_calls))
-    return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *argv], extra
-
-
 def one_run(launcher, binary, way, n_calls, folder, env=None):
     """Times of one run, in seconds by name, and bytes of segments."""
-    command, extra = command_of(launcher, binary, way, n_calls, folder)
+    argv = (binary, str(n_calls))
+    command, extra = programs.way_command(way, launcher, argv, folder / "lifetime.h5")
     extra |= {"MPICOLOC_SHM_DIR": str(calls.shm_folder(folder)), **(env or {})}
     await_orphans()
     begin, begin_s = time.monotonic(), processor_s()

@@ -15,66 +15,47 @@ import sys
 import tempfile
 from pathlib import Path
 
+import calls
 import programs
 from programs import progress
 from tables import print_table
 
 COLUMNS = ("program", "way", "pairs", "bare", "ratio of wall time", "ratio of loop time")
-WAYS = ("preload", "wrap", "run", "count", "clock")
-N_BOOTSTRAP = 2000
+FLOORS = ("count", "clock")
+WAYS = ("preload", "wrap", "run", *FLOORS)
 
 
 def way_command(way, launcher, program, profile):
-    """Command and environment of one instrumented run."""
-    python = sys.executable
-    env = {"MPICOLOC_OUT": str(profile)}
-    n_ranks, app = programs.N_RANKS, list(program.argv)
-    if way == "run":
-        mpirun = ["--mpirun", launcher.mpirun, "-n", str(n_ranks)]
-        return [python, "-m", "mpicoloc", "run", *mpirun, "--", *app], env
-    if way == "wrap":
-        n_ranks += 1
-        app = [python, "-m", "mpicoloc.wrap", *app]
-    elif way == "preload":
-        env = programs.preload(app[0], profile)
-    else:
-        library = profile.with_name(f"floor-{way}.so")
-        flags = ("-shared", "-fPIC", f"-DFLOOR_{way.upper()}")
-        env = {"LD_PRELOAD": launcher.compile(programs.CALLS / "floor.c", library, *flags)}
-    return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *app], env
+    """Command and environment of one run."""
+    if way not in FLOORS:
+        return programs.way_command(way, launcher, program.argv, profile)
+    flags = ("-shared", "-fPIC", f"-DFLOOR_{way.upper()}")
+    library = launcher.compile(programs.CALLS / "floor.c", profile.with_name(f"floor-{way}.so"), *flags)
+    return programs.way_command("bare", launcher, program.argv, profile)[0], {"LD_PRELOAD": library}
 
 
 def timed(launcher, program, folder, way, profile):
-    """Wall time and loop time (or None) of one run; `way` None is the bare run."""
-    if way is None:
-        wall_s = programs.run(launcher, program, folder)
-    else:
-        command, env = way_command(way, launcher, program, profile)
-        wall_s = programs.run_command(command, launcher, program, folder, env)
-    return wall_s, program.loop_s(folder)
-
-
-def interval(ratios, rng):
-    """Median of the ratios and its 95 % interval."""
-    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(N_BOOTSTRAP))
-    return statistics.median(ratios), medians[int(0.025 * N_BOOTSTRAP)], medians[int(0.975 * N_BOOTSTRAP)]
+    """Wall time and loop time (or None) of one run."""
+    command, env = way_command(way, launcher, program, profile)
+    return programs.run_command(command, launcher, program, folder, env), program.loop_s(folder)
 
 
 def ratio_text(bare, instrumented, rng):
     if None in bare or None in instrumented:
         return "-"
-    middle, low, high = interval([b / a for a, b in zip(bare, instrumented, strict=True)], rng)
-    return f"{middle:.4f} [{low:.4f}, {high:.4f}]"
+    ratios = [b / a for a, b in zip(bare, instrumented, strict=True)]
+    found = calls.bootstrap(lambda rounds: calls.median_at(ratios, rounds), len(ratios), rng)
+    return "{:.4f} [{:.4f}, {:.4f}]".format(*found)
 
 
 def measure(launcher, program, way, args, folder):
     """One row of the table: pairs of runs, the order within a pair changing from pair to pair."""
     bare, instrumented = [], []
     for i_pair in range(args.pairs):
-        order = (None, way) if i_pair % 2 == 0 else (way, None)
+        order = ("bare", way) if i_pair % 2 == 0 else (way, "bare")
         for which in order:
             times = timed(launcher, program, folder / program.name, which, folder / f"{way}.h5")
-            (bare if which is None else instrumented).append(times)
+            (bare if which == "bare" else instrumented).append(times)
         progress(f"{program.name} {way}: bare {bare[-1][0]:.2f} s, instrumented {instrumented[-1][0]:.2f} s")
     rng = random.Random(1)
     wall = ratio_text([t[0] for t in bare], [t[0] for t in instrumented], rng)

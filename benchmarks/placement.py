@@ -36,7 +36,7 @@ from tables import print_table
 
 from mpicoloc.bubble import propagation
 from mpicoloc.core.bubbles import JobRequest, PropagationMatrix
-from mpicoloc.place import anneal, place, problem
+from mpicoloc.place import anneal, place
 from mpicoloc.place.anneal import Replicas, random_placement
 
 N_PROGRAMS = 20
@@ -153,14 +153,14 @@ def mixes_table(args):
 
 def problem_of(known, mix):
     jobs = [JobRequest(str(i), f"p{program}", 4) for i, program in enumerate(mix)]
-    return problem.of_bubbles(jobs, 8, 2, known)
+    return anneal.of_bubbles(jobs, 8, 2, known)
 
 
 def large_table(args):
     """1,000 hosts with two slots and 250 jobs of 8 nodes."""
     rng = np.random.default_rng(args.seed)
     jobs = [JobRequest(f"j{i}", f"p{rng.integers(N_PROGRAMS)}", 8) for i in range(250)]
-    one = problem.of_bubbles(jobs, 1000, 2, placements.model(args.seed, N_PROGRAMS))
+    one = anneal.of_bubbles(jobs, 1000, 2, placements.model(args.seed, N_PROGRAMS))
     began_s = time.process_time()
     least = place.lower_bound(one)
     bound_s = time.process_time() - began_s

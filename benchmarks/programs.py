@@ -165,20 +165,30 @@ def preload(binary, profile=None):
     return env if profile is None else {**env, "MPICOLOC_OUT": str(profile)}
 
 
+def way_command(way, launcher, argv, profile):
+    """Command and environment of a job that is bare, or measured by preload, wrap or run."""
+    python, n_ranks, prefix = sys.executable, launcher.n_ranks, ()
+    env = {} if way == "bare" else {"MPICOLOC_OUT": str(profile)}
+    if way == "run":
+        words = ("run", "-n", str(n_ranks), "--mpirun", launcher.mpirun, "--", *launcher.before_rank)
+        return [python, "-m", "mpicoloc", *words, *argv], env
+    if way == "wrap":
+        n_ranks, prefix = n_ranks + 1, (python, "-m", "mpicoloc.wrap")
+    elif way == "preload":
+        prefix = ("env", *(f"{name}={value}" for name, value in preload(argv[0], profile).items()))
+    words = (*launcher.before_rank, *prefix, *argv)
+    return [launcher.mpirun, *launcher.flags(n_ranks), "-n", str(n_ranks), *words], env
+
+
 def start(command, cwd, cores, env=None, out=None):
     """Start a job on `cores`, its output in a file, or `out`; `stop` reaches its process group."""
     cwd.mkdir(parents=True, exist_ok=True)
     mark = f"{os.getpid()}.{next(_NUMBERS)}"
     with open(cwd / "output.txt", "w") as log:
-        job = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**environment(env), MARK: mark},
-            stdout=log if out is None else out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+        job = subprocess.Popen(command, cwd=cwd, env={**environment(env), MARK: mark},
+                               stdout=log if out is None else out, stderr=subprocess.STDOUT,
+                               start_new_session=True,
+                               preexec_fn=lambda: os.sched_setaffinity(0, cores))  # fmt: skip
     job.mark = mark
     return job
 
@@ -311,12 +321,7 @@ def _lammps_metal(n, n_ranks):
 
 def _waters(n, n_ranks):
     waters = "".join(inputs.NWCHEM_WATER.format(z=2.9 * i) for i in range(n))
-    return inputs.NWCHEM_INPUT.format(waters=waters)
-
-
-def _silicon(n, n_ranks):
-    pseudo = pseudopotential()
-    return inputs.PW_INPUT.format(pseudo_dir=pseudo.parent, pseudo=pseudo.name, n_steps=n)
+    return inputs.NWCHEM.format(memory="", waters=waters, basis="cc-pvtz") + inputs.NWCHEM_TASK
 
 
 def _own(source, name, n_trial_steps, *size, called=None):
@@ -340,7 +345,8 @@ PREPARE = {
                        r"MPIRandomAccess_time=([\d.]+)", "hpccoutf.txt"),
     "nwchem": _installed("nwchem", "nwchem.openmpi", "nwchem-openmpi", ("in.nw",), "in.nw", _waters,
                          _by_power(2, 2.5), r"Total times.*wall:\s+([\d.]+)s"),
-    "pw": _installed("pw", "pw.x", "quantum-espresso", ("-in", "si.in"), "si.in", _silicon, _by_steps(10),
+    "pw": _installed("pw", "pw.x", "quantum-espresso", ("-in", "si.in"), "si.in",
+                     lambda n, n_ranks: inputs.still_silicon(pseudopotential(), n), _by_steps(10),
                      r"PWSCF .* CPU +([\d.]+)s WALL"),
     "ranks": _own(CALLS, "ranks", 300),
     "updates": _own(CALLS, "updates", 2000000),

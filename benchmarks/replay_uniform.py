@@ -91,14 +91,8 @@ def measure(n_levels, packet_flits, load, n_cycles=20_000, seed=0, **switch):
     made = [lane_job(rng, lane, built.n_hosts, load, packet_flits, n_cycles) for lane in range(N_LANES)]
     n_bytes = packet_flits * FLIT_BYTES
     window_s = n_cycles * CYCLE_PS * 1e-12 / 10
-    settings = Settings(
-        mtu_bytes=n_bytes,
-        control_bytes=1,
-        eager_bytes=n_bytes,
-        mpi_latency_s=0.0,
-        seed=seed,
-        window_s=window_s,
-    )
+    settings = Settings(mtu_bytes=n_bytes, control_bytes=1, eager_bytes=n_bytes, mpi_latency_s=0.0, seed=seed,
+                        window_s=window_s)  # fmt: skip
     run = simulate(built, [job for job, _ in made], settings)
     sent_ps = 1000 * sum(times.sum() for _, times in made)
     latency = (run.marks["t_ps"].sum() - sent_ps) / len(run.marks) / CYCLE_PS

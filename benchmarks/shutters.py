@@ -3,7 +3,7 @@
     python benchmarks/shutters.py [--repeats 3] [--seconds 10]
     python benchmarks/shutters.py --pairs lmp+lmp,heat2d+nbody --seconds 45 [--layout apart] [--meter count]
 
-Two jobs of one rank, each on a processor of its own, that do not slow each other (`calls/coupled.c`): what
+Two jobs of one rank, each on a processor of its own, that do not slow each other (`calls/loose.c`): what
 they take longer is what the shutters cost. The duration of the shutters doubles from 0.8 to 51.2 ms, their
 period is 200 ms (400 for the last: it is never less than four durations), and the duty limit is lifted. Runs
 with shutters and without (meter none) alternate.
@@ -46,13 +46,13 @@ class Bench:
         self.launchers = [
             programs.Launcher.find(args.mpirun, (core,), n_ranks=1) for core in programs.processors(2)
         ]
-        self.binary = self.launchers[0].compile(programs.CALLS / "coupled.c", folder / "coupled")
+        self.binary = self.launchers[0].compile(programs.CALLS / "loose.c", folder / "loose")
         trial = self.program(1000)
         programs.run(self.launchers[0], trial, folder)
         self.target = self.program(round(1000 * args.seconds / trial.loop_s(folder)))
 
     def program(self, n_steps):
-        return programs.Program("coupled", (self.binary, "loose", str(n_steps), str(WORK), str(WORK)))
+        return programs.Program("loose", (self.binary, str(n_steps), str(WORK)))
 
     def run(self, **options):
         """Loop time of the first job, s, while the other runs longer; and the profile of the first."""

@@ -25,32 +25,11 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
-    "accuracy-toggled",
-    "estimators-burst",
-    "estimators-count",
-    "harmless",
-    "shutters",
-    "short-job",
-    "calls",
-    "calls-mpich",
-    "lifetime",
-    "overhead",
-    "network",
-    "replay",
-    "replay-thesis",
-    "lab",
-    "scores-apart",
-    "scores-same",
-    "scores-simulated",
-    "pairing",
-    "bubbles",
-    "placement",
-    "propagation",
-    "deployment",
-    "slurm-queue",
-    "slurm-queue-hurt",
-    "programs",
-)
+    "accuracy-toggled", "estimators-burst", "estimators-count", "harmless", "shutters", "short-job",
+    "calls", "calls-mpich", "lifetime", "overhead", "network", "replay", "replay-thesis", "lab",
+    "scores-apart", "scores-same", "scores-simulated", "pairing", "bubbles", "placement", "propagation",
+    "deployment", "slurm-queue", "slurm-queue-hurt", "programs",
+)  # fmt: skip
 """Of the sections."""
 COMMON = ", virtual machine, no PMU, Open MPI 4.1.4"
 """Of most machines: the page says it once."""

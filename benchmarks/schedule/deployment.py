@@ -24,10 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from mpicoloc.core.progress import steps
 from mpicoloc.pairing import training_sets as files
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue
-from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, leave_program_out, predicted, problem, tuned
-from mpicoloc.pairing.training.regressors import BASELINES, KINDS
+from mpicoloc.pairing.policies import Queue, Rules
+from mpicoloc.pairing.training import fitting
 from mpicoloc.pairing.training_sets import from_campaign
 
 SHARED, *CHOOSING = (Rules(name) for name in ("fifo-shared", "greedy", "blossom"))
@@ -38,7 +36,7 @@ PRIOR = 1.3
 def main():
     args = arguments()
     learnt = from_campaign(args.training) if args.training.is_dir() else files.read_file(args.training)
-    given = problem(learnt)
+    given = fitting.problem(learnt)
     runtime_s = np.array([job.runtime_s for job in learnt.jobs])
     true = matrix(given, given.slowdown)
     rng = np.random.default_rng(args.seed)
@@ -46,7 +44,7 @@ def main():
     told = [row("FIFO shared", normalised(deployed(runtime_s, true, true), queues, [SHARED], args.servers))]
     answers = {"as measured": given.slowdown}
     with threadpool_limits(1):
-        rivals = BASELINES | {name: KINDS[name] for name in args.kinds}
+        rivals = fitting.BASELINES | {name: fitting.KINDS[name] for name in args.kinds}
         for name, kind in steps(rivals.items(), "fitting", unit="models"):
             answers[name] = left_out(given, kind, args.trials, args.seed)
     told += learning(runtime_s, true, queues, args)
@@ -70,7 +68,9 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--servers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS), metavar="NAME")
+    parser.add_argument(
+        "--kinds", nargs="*", default=list(fitting.KINDS), choices=list(fitting.KINDS), metavar="NAME"
+    )
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -106,9 +106,11 @@ def learnt(programs, before, jobs, rules, args):
 def left_out(given, kind, n_trials, seed):
     """What a kind says of each row: the mean of its answers as each of both programs was left out."""
     total, n = np.zeros(len(given.slowdown)), np.zeros(len(given.slowdown))
-    for train, test in leave_program_out(given, np.arange(len(total)), MAX_PROGRAM_FOLDS, seed):
-        found = tuned(given, kind, train, n_trials, seed)
-        total[test] += predicted(given, kind, found.parameters, train, test, seed)
+    for train, test in fitting.leave_program_out(
+        given, np.arange(len(total)), fitting.MAX_PROGRAM_FOLDS, seed
+    ):
+        found = fitting.tuned(given, kind, train, n_trials, seed)
+        total[test] += fitting.predicted(given, kind, found.parameters, train, test, seed)
         n[test] += 1
     return total / n
 

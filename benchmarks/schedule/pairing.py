@@ -24,8 +24,7 @@ import time
 import numpy as np
 from matching import costs, forest, peers
 
-from mpicoloc.pairing.policies import Rules, degradation_graph, plan
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import Queue, Room, Rules, degradation_graph, plan
 
 LIMITS_S = {50: 0.1, 250: 0.5, 1000: 5.0}
 PEER_S = 5.0

@@ -28,43 +28,23 @@ from without_pairs import scores_without_pairs
 from mpicoloc.bubble import curves_file
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.pairing import training_sets as files
-from mpicoloc.pairing.scores import Band, concatenated, scores_of, with_intervals
-from mpicoloc.pairing.training.fitting import (
-    MAX_PROGRAM_FOLDS,
-    fit_model,
-    leave_program_out,
-    predicted,
-    problem,
-)
-from mpicoloc.pairing.training.regressors import BASELINES, KINDS
+from mpicoloc.pairing.fitted import Band, concatenated, scores_of, with_intervals
+from mpicoloc.pairing.training import fitting
 from mpicoloc.pairing.training_sets import from_campaign
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support" / "simulated"))
-NEW = {
-    "R2 new": "r2",
-    "searched with them": "flattered",
-    "error new": "mae",
-    "cost new": "cost",
-    "under new": "under_frac",
-    "worst new": "worst_under",
-    "inside new": "coverage",
-    "width new": "width",
-}
-KNOWN = {
-    "R2": "r2",
-    "error": "mae",
-    "under": "under_frac",
-    "worst": "worst_under",
-    "inside": "coverage",
-    "width": "width",
-}
+NEW = {"R2 new": "r2", "searched with them": "flattered", "error new": "mae", "cost new": "cost",
+       "under new": "under_frac", "worst new": "worst_under", "inside new": "coverage",
+       "width new": "width"}  # fmt: skip
+KNOWN = {"R2": "r2", "error": "mae", "under": "under_frac", "worst": "worst_under", "inside": "coverage",
+         "width": "width"}  # fmt: skip
 
 
 def main():
     args = arguments()
     training = simulated(args.simulated, args.seed) if args.simulated else measured(args.training)
     begin = time.process_time()
-    card = fit_model(training, seed=args.seed, n_trials=args.trials, kinds=args.kinds).card
+    card = fitting.fit_model(training, seed=args.seed, n_trials=args.trials, kinds=args.kinds).card
     took_s = time.process_time() - begin
     for score in card["scores"]:
         score["flattered_r2"] = flattered(training, score, args.seed)
@@ -87,7 +67,9 @@ def arguments():
     parser.add_argument("--curves", metavar="FILE", help="curves and scores of the programs of TRAINING_SET")
     parser.add_argument("--trials", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS), metavar="NAME")
+    parser.add_argument(
+        "--kinds", nargs="+", default=list(fitting.KINDS), choices=list(fitting.KINDS), metavar="NAME"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if bool(args.training) == bool(args.simulated):
@@ -119,10 +101,12 @@ def of_bubbles(training, args):
 
 def flattered(training, score, seed):
     """R2 on programs left out of the fit, with parameters that were searched with them."""
-    given, kind = problem(training), {**KINDS, **BASELINES}[score["kind"]]
+    given, kind = fitting.problem(training), {**fitting.KINDS, **fitting.BASELINES}[score["kind"]]
     parts = []
-    for train, test in leave_program_out(given, np.arange(len(given.slowdown)), MAX_PROGRAM_FOLDS, seed):
-        value = predicted(given, kind, score["parameters"], train, test, seed)
+    for train, test in fitting.leave_program_out(
+        given, np.arange(len(given.slowdown)), fitting.MAX_PROGRAM_FOLDS, seed
+    ):
+        value = fitting.predicted(given, kind, score["parameters"], train, test, seed)
         known = given.slowdown[test], given.weight[test], given.mean(train)
         parts.append(with_intervals(*known, value, Band(0, 0, 0, 0)))
     return scores_of(concatenated(parts)).r2

@@ -15,9 +15,8 @@ from itertools import permutations
 import numpy as np
 
 from mpicoloc.errors import UsageError
-from mpicoloc.pairing import pair_history
-from mpicoloc.pairing.policies import Rules, degradation_graph, plan
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing import production
+from mpicoloc.pairing.policies import Queue, Rules, degradation_graph, plan
 from mpicoloc.pairing.sharing_plan import WINDOW
 
 NOISE_SD = 0.1
@@ -127,8 +126,8 @@ class Meetings:
     def add(self, target, co_runner, slowdown):
         """A job of kind `target` suffered `slowdown` beside one of kind `co_runner`."""
         value = slowdown * math.exp(self._rng.normal(0, NOISE_SD))
-        self._measured[target, co_runner].append(pair_history.scattered(value, NOISE_SD, 1, "measured"))
-        self.slowdown, _ = pair_history.expected_pair_slowdowns(
+        self._measured[target, co_runner].append(production.scattered(value, NOISE_SD, 1, "measured"))
+        self.slowdown, _ = production.expected_pair_slowdowns(
             range(self._n_kinds), self._measured, self._assumed
         )
 

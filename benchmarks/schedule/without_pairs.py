@@ -3,7 +3,7 @@
 import numpy as np
 
 from mpicoloc.errors import DataError
-from mpicoloc.pairing.scores import Predictions, concatenated, scores_of
+from mpicoloc.pairing.fitted import Predictions, concatenated, scores_of
 from mpicoloc.pairing.training.fitting import MAX_PROGRAM_FOLDS, leave_program_out, problem
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import inputs
 import programs
-import toggled_inputs as texts
 
 ENDLESS = 10**6
 PACKAGES = """lammps lammps-data quantum-espresso quantum-espresso-data nwchem-openmpi nwchem-data cp2k
@@ -68,19 +67,24 @@ def lammps_metal_text(n):
 
 
 def pw_text(n):
-    pseudo = programs.pseudopotential()
-    return texts.PW.format(pseudo_dir=pseudo.parent, pseudo=pseudo.name, n_steps=min(n, 20000))
+    return inputs.moving_silicon(programs.pseudopotential(), min(n, 20000))
+
+
+def nwchem_text(n):
+    water = inputs.NWCHEM_WATER.format(z=0)
+    start = inputs.NWCHEM.format(memory="memory 400 mb\n", waters=water, basis="6-31g*")
+    return start + inputs.NWCHEM_TASK * min(n, 3000)
 
 
 def abinit_text(n):
-    return texts.ABINIT.format(folder="/usr/share/abinit/psp", pseudo="14si.pspnc", n_steps=min(n, 20000))
+    return inputs.ABINIT.format(folder="/usr/share/abinit/psp", pseudo="14si.pspnc", n_steps=min(n, 20000))
 
 
 def gromacs(launcher, folder):
     binary, box = programs.need("gmx_mpi", "gromacs"), folder / "box"
     box.mkdir(parents=True, exist_ok=True)
-    (box / "topol.top").write_text(texts.GROMACS_TOPOLOGY)
-    (box / "md.mdp").write_text(texts.GROMACS_RUN)
+    (box / "topol.top").write_text(inputs.GROMACS_TOPOLOGY)
+    (box / "md.mdp").write_text(inputs.GROMACS_RUN)
     run_tool([binary, "solvate", "-cs", "spc216", "-box", "4", "4", "4", "-o", "conf.gro",
               "-p", "topol.top"], box)  # fmt: skip
     run_tool([binary, "grompp", "-f", "md.mdp", "-c", "conf.gro", "-p", "topol.top", "-o", "water.tpr",
@@ -109,7 +113,7 @@ def hpcc_parts(launcher, folder):
            "-o", f"Dir::State::lists={state}"]  # fmt: skip
     subprocess.run([*apt, "update"], cwd=sources, capture_output=True)  # the mirror lacks translations
     run_tool([*apt, "source", "--download-only", "--tar-only", "hpcc"], sources)
-    script = texts.HPCC_BUILD.format(main=programs.CALLS / "hpcc_parts.c")
+    script = inputs.HPCC_BUILD.format(main=programs.CALLS / "hpcc_parts.c")
     run_tool(["sh", "-e", "-c", script], sources)
     shutil.copy(next(sources.glob("hpcc-*/hpcc")), binary)
     return binary
@@ -157,16 +161,16 @@ PREPARE = {
     "lmp_eam": with_input("lmp_eam", "lmp", "lammps", ("-in", "in.eam", "-log", "none"), lammps_metal_text,
                           LAMMPS_MARKS),
     "pw": with_input("pw", "pw.x", "quantum-espresso", ("-in", "si.in"), pw_text, r"^ +iteration #"),
-    "nwchem": with_input("nwchem", "nwchem.openmpi", "nwchem-openmpi", ("in.nw",),
-                         lambda n: texts.NWCHEM + texts.NWCHEM_TASK * min(n, 3000), r"^ d= ?\d+,ls"),
+    "nwchem": with_input("nwchem", "nwchem.openmpi", "nwchem-openmpi", ("in.nw",), nwchem_text,
+                         r"^ d= ?\d+,ls"),
     "cp2k": with_input("cp2k", "cp2k.psmp", "cp2k", ("-i", "si.inp"),
-                       lambda n: texts.CP2K.format(n_steps=n), r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)"),
+                       lambda n: inputs.CP2K.format(n_steps=n), r"^ +\d+ (?:OT|P_Mix|DIIS|Broy)"),
     "gromacs": gromacs,
     "abinit": with_input("abinit", "abinit", "abinit", ("si.abi",), abinit_text, r"^ ETOT +\d+"),
     "meep": with_input("meep", "meep", "meep-mpi-default", ("box.ctl",),
-                       lambda n: texts.MEEP.format(n_steps=n), r"^step"),
+                       lambda n: inputs.MEEP.format(n_steps=n), r"^step"),
     "liggghts": with_input("liggghts", "liggghts", "liggghts", ("-in", "in.grains", "-log", "none"),
-                           lambda n: texts.LIGGGHTS.format(n_steps=10 * n), r"^ +\d+ +\d+ +[-\d.e+]+"),
+                           lambda n: inputs.LIGGGHTS.format(n_steps=10 * n), r"^ +\d+ +\d+ +[-\d.e+]+"),
     **{f"hpcc_{part}": hpcc(part) for part in HPCC_SIZES},
     "heat2d": own("heat2d", "MPI_Waitall", 1400),
     "nbody": own("nbody", "MPI_Allgatherv", 800),

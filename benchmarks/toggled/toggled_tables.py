@@ -11,18 +11,8 @@ COLUMNS = ["layout", "target", "co-runner", "meter", "truth", "estimate", "error
 FORMATS = [None, None, None, None, "{:.3f}", "{:.3f}", "{:+.1f} %", None, "{:.1f} %", "{:.2f} %", None]
 SUMMARY = ["layout", "meter", "pairs", "with an estimate", "mean absolute error", "largest", "agrees",
            "mean half-width", "largest overhead", "half-width of the truth"]  # fmt: skip
-SUMMARY_FORMATS = [
-    None,
-    None,
-    "{}",
-    "{}",
-    "{:.1f} %",
-    "{:.1f} %",
-    "{:.0f} %",
-    "{:.1f} %",
-    "{:.2f} %",
-    "{:.1f} %",
-]
+SUMMARY_FORMATS = [None, None, "{}", "{}", "{:.1f} %", "{:.1f} %", "{:.0f} %", "{:.1f} %", "{:.2f} %",
+                   "{:.1f} %"]  # fmt: skip
 PRICES = ["layout", "target", "co-runner", "price by time", "fair, measured", "fair, true"]
 NAME = "accuracy-toggled"
 TEXT = """\

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from mpicoloc import config, errors
-from mpicoloc.cli import helping, main as cli
+from mpicoloc.cli import arguments, main as cli
 from mpicoloc.core import profile
 from mpicoloc.pairing import features
 
@@ -82,13 +82,13 @@ def verb_page(verb):
     """Help of a verb and of the words that may follow it, as argparse prints it."""
     child = cli.build_parser(verb)[1]
     parts = [f"# mpicoloc {verb}\n", help_block(child)]
-    for name, grandchild in helping.actions_of(child).items():
+    for name, grandchild in arguments.actions_of(child).items():
         parts += [f"## mpicoloc {verb} {name}\n", help_block(grandchild)]
     return "\n".join(parts)
 
 
 def help_block(parser):
-    parser.formatter_class = lambda prog: helping.Formatter(prog, width=WIDTH_COLUMNS)
+    parser.formatter_class = lambda prog: arguments.Formatter(prog, width=WIDTH_COLUMNS)
     return f"```text\n{parser.format_help().rstrip()}\n```\n"
 
 

@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 
-from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import FREE, Allocation, Nodes, Uses
+from mpicoloc.batch.inputs import Machine
+from mpicoloc.batch.order import FREE, Allocation, Nodes, Uses
 from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.errors import UsageError
 
@@ -38,8 +38,7 @@ def nodes_of(machine: Machine, switches: Ints) -> Ints:
 def free_at(machine: Machine, uses: Uses, switch: int, n: int) -> Ints:
     """The first n free nodes of a switch."""
     start = int(machine.starts[0][switch])
-    row = uses[start : start + int(machine.switch_sizes[switch])]
-    return start + np.flatnonzero(row == FREE)[:n]
+    return start + np.flatnonzero(uses[start : start + int(machine.switch_sizes[switch])] == FREE)[:n]
 
 
 def first_contiguous(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
@@ -333,8 +332,7 @@ def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
     switches = contiguous(blocks.machine, blocks.has_free_part, n_parts)
     if switches is None:
         return None
-    nodes = blocks.machine.starts[0][switches][:, None] + np.arange(blocks.part)
-    return nodes.ravel(), BIG
+    return (blocks.machine.starts[0][switches][:, None] + np.arange(blocks.part)).ravel(), BIG
 
 
 def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:

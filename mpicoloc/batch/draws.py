@@ -13,7 +13,7 @@ import numpy as np
 
 from mpicoloc import messages
 from mpicoloc.batch.comparison import Case
-from mpicoloc.batch.job_log import JobLog
+from mpicoloc.batch.inputs import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
 from mpicoloc.core.profile import Floats, Ints, Profile
 from mpicoloc.core.row_file import number_of, table_rows

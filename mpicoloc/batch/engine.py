@@ -13,9 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, View
+from mpicoloc.batch.inputs import Machine, Workload
+from mpicoloc.batch.order import Allocation, Columns, Nodes, Order, View
 from mpicoloc.core import progress
 from mpicoloc.core.profile import Floats, Ints
 
@@ -207,8 +206,7 @@ class Simulation:
         for observer in self.observers:
             observer.ended(self, job, nodes)
         for other in self._followers.get(job, ()):
-            think_s = float(self.workload.log.think_s[other])
-            heapq.heappush(self._later, (self.now_s + think_s, other))
+            heapq.heappush(self._later, (self.now_s + float(self.workload.log.think_s[other]), other))
 
     def _leave(self, job: int, nodes: Ints) -> None:
         """Free the nodes of a job that ends."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpicoloc.batch.engine import Simulation
-from mpicoloc.batch.machine import Machine
+from mpicoloc.batch.inputs import Machine
 from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.network.utilisation import MAX_ITERATIONS, TOLERANCE, crowding
 

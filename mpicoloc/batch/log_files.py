@@ -4,37 +4,499 @@ from __future__ import annotations
 
 import functools
 import gzip
+import math
 import os
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
-from mpicoloc.batch import slurm_log, swf
-from mpicoloc.batch.job_log import JobLog
+import numpy as np
+
+from mpicoloc.batch.inputs import NO_JOB, JobLog
+from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
+
+N_FIELDS = 18
+(
+    _NUMBER,
+    _SUBMIT,
+    _WAIT,
+    _RUN,
+    _USED,
+    _CPU,
+    _MEMORY,
+    _REQUESTED,
+    _LIMIT,
+    _REQUESTED_MEMORY,
+    _STATUS,
+    _USER,
+    _GROUP,
+    _PROGRAM,
+    _QUEUE,
+    _PARTITION,
+    _PREVIOUS,
+    _THINK,
+) = range(N_FIELDS)
+_PARTIAL = (2, 3, 4)
+"""Status of lines that repeat pieces of a job whose whole has a line of its own."""
+_REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
+
+
+def parse_swf(
+    lines: Sequence[str], source: str, *, skip_damaged: bool = False
+) -> tuple[JobLog, tuple[int, ...]]:
+    """Jobs of a log.
+
+    Raises `DataError` if a line is damaged, with its number; if there is no job.
+    """
+    header, numbers = _head(lines)
+    if not numbers:
+        raise DataError(f"{source}: no job in it: give a log in Standard Workload Format, 18 numbers a line")
+    rows = _rows(lines, numbers)
+    table = np.array([(math.nan,) * N_FIELDS if row is None else row for row in rows])
+    wrong = _damage(table)
+    damaged = tuple(int(numbers[i]) for i in wrong)
+    if damaged and not skip_damaged:
+        i = min(wrong)
+        raise DataError(f"{source}, line {numbers[i]}: {wrong[i]}: {_REMEDY}")
+    keep = np.ones(len(table), bool)
+    keep[list(wrong)] = False
+    keep &= ~np.isin(table[:, _STATUS], _PARTIAL)
+    if not keep.any():
+        raise DataError(f"{source}: none of its {len(table)} lines is a job: {_REMEDY}")
+    return _log(table[keep], header, _partition_names(lines)), damaged
+
+
+def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
+    """Fields of the head, and the numbers of the lines with jobs."""
+    header: dict[str, str] = {}
+    numbers = []
+    for number, line in enumerate(lines, 1):
+        if line.startswith(";"):
+            key, colon, value = line[1:].partition(":")
+            if colon and key.strip().isalnum():
+                header.setdefault(key.strip(), value.strip())
+        elif line and not line.isspace():
+            numbers.append(number)
+    return header, numbers
+
+
+def _partition_names(lines: Sequence[str]) -> dict[int, str]:
+    """Names of partitions by their numbers, from lines of the head such as ``; Partition: 1 pbatch``."""
+    found = (re.match(r";\s*Partition:\s*(\d{1,9})\s+(\S+)", line, re.ASCII) for line in lines)
+    return {int(match[1]): match[2] for match in found if match}
+
+
+def _rows(lines: Sequence[str], numbers: Sequence[int]) -> Floats | list[list[float] | None]:
+    """The fields of each line; None for one that has not 18 numbers."""
+    try:
+        table = np.loadtxt((lines[i - 1] for i in numbers), comments=";", ndmin=2)
+    except ValueError:
+        return [_row(lines[i - 1]) for i in numbers]
+    same = len(table) == len(numbers) and table.shape[1] == N_FIELDS
+    return table if same else [_row(lines[i - 1]) for i in numbers]
+
+
+def _row(line: str) -> list[float] | None:
+    words = line.partition(";")[0].split()
+    if len(words) != N_FIELDS:
+        return None
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return None
+
+
+def _damage(table: Floats) -> dict[int, str]:
+    """What is wrong with the damaged rows."""
+    wrong: dict[int, str] = {}
+    finite = np.isfinite(table).all(axis=1)
+    submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
+    latest_s = np.maximum.accumulate(np.where(finite, submit_s, -np.inf))
+    checks = (
+        (finite & (submit_s < 0), "submitted {:g} s before the log's begin", -submit_s),
+        (finite & (submit_s < latest_s), "the clock runs back to {:g} s", submit_s),
+        (finite & (run_s < 0) & (run_s != NO_JOB), "a run time of {:g} s is negative", run_s),
+        (
+            finite & (previous > 0) & (previous >= number),
+            "it waits for job {:g}, not an earlier one",
+            previous,
+        ),
+    )
+    for is_wrong, words, value in checks:
+        wrong |= {int(i): words.format(value[i]) for i in np.flatnonzero(is_wrong) if int(i) not in wrong}
+    return wrong | {int(i): f"not {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
+
+
+def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> JobLog:
+    def integers(i: int) -> Ints:
+        return table[:, i].astype(np.int64)
+
+    number = integers(_NUMBER)
+    requested, used = integers(_REQUESTED), integers(_USED)
+    return JobLog(
+        number=number,
+        submit_s=table[:, _SUBMIT].copy(),
+        run_s=table[:, _RUN].copy(),
+        limit_s=table[:, _LIMIT].copy(),
+        n_processors=np.where(requested > 0, requested, used),
+        n_nodes=np.full(len(table), NO_JOB),
+        user=integers(_USER),
+        program=integers(_PROGRAM),
+        queue=integers(_QUEUE),
+        partition=integers(_PARTITION),
+        previous=_indices(integers(_PREVIOUS), number),
+        think_s=np.maximum(table[:, _THINK], 0),
+        header=header,
+        names={"partition": partitions} if partitions else {},
+        wait_s=table[:, _WAIT].copy(),
+    )
+
+
+def _indices(previous: Ints, number: Ints) -> Ints:
+    """Index of the job with each number; -1 where no job has it."""
+    order = np.argsort(number, kind="stable")
+    place = np.minimum(np.searchsorted(number, previous, sorter=order), len(number) - 1)
+    return np.where((previous > 0) & (number[order[place]] == previous), order[place], NO_JOB)
+
+
+Words = Mapping[str, Sequence[str]]
+"""Words of each column, one a job: ``number``, ``submit``, ``start``, ``end``, and those of `_READERS` and
+`_NAMES` that are known."""
+
+COMMAND = (
+    "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
+    "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
+)
+"""What prints a log for `parse_sacct`. JobName is last, since a name may hold the sign between columns."""
+REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
+_UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
+_YEAR_S = 365 * 86400.0
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+_TIME_LENGTH = len("2026-01-31T23:59:59")
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d+)?)([KMG]?)", re.ASCII)
+_USER_ID = re.compile(r"\(\d+\)$")
+_POWERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_NAMES = {"user": "user", "partition": "partition", "queue": "queue", "name": "program"}
+"""Columns of names, and the column of the log that each becomes."""
+
+
+def log_of(
+    words: Words, lines: Sequence[int], source: str, *, skip_damaged: bool
+) -> tuple[JobLog, tuple[int, ...]]:
+    """The log of some jobs, in order of their arrival.
+
+    A job arrives when it is submitted or, if that is known and later, when it became eligible: before, it
+    waited for another job or for a time that its user had set. Jobs that have not begun or ended have run
+    time -1.
+
+    Raises `DataError` if a line is damaged, with its number; if there is no job.
+    """
+    values, wrong = _values(words)
+    wrong = _disorder(values) | wrong
+    damaged = tuple(sorted(lines[i] for i in wrong))
+    if damaged and not skip_damaged:
+        i = min(wrong)
+        raise DataError(f"{source}, line {lines[i]}: {wrong[i]}: {REMEDY}")
+    keep = np.ones(len(lines), bool)
+    keep[list(wrong)] = False
+    if not keep.any():
+        raise DataError(f"{source}: no job in it: print the log with {COMMAND}")
+    kept = np.flatnonzero(keep)
+    kept = kept[np.argsort(_arrival(values)[kept], kind="stable")]
+    return _slurm_log({key: column[kept] for key, column in values.items()}, words, kept), damaged
+
+
+def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
+    """Numbers of all columns, NaN where there is none, and what is wrong with damaged rows."""
+    values: dict[str, Floats] = {}
+    wrong: dict[int, str] = {}
+    for key, (read, what) in _READERS.items():
+        column = words.get(key)
+        if column is None:
+            values[key] = np.full(len(words["number"]), np.nan)
+            continue
+        if read is _time and (times_s := _same_times(column)) is not None:
+            values[key] = times_s
+            continue
+        known = {word: np.nan if word in _UNKNOWN else read(word) for word in set(column)}
+        values[key] = np.array([np.nan if (v := known[word]) is None else v for word in column])
+        if None in known.values():
+            bad = [i for i, word in enumerate(column) if known[word] is None]
+            wrong = {i: f"{key} {column[i][:40]!r} is no {what}" for i in bad} | wrong
+    return values, wrong
+
+
+def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
+    """What is wrong with rows whose times contradict each other."""
+    submit_s, start_s, end_s = (values[key] for key in ("submit", "start", "end"))
+    local = "local clocks go back once a year, so print the log with SLURM_TIME_FORMAT=%s"
+    wrong = {int(i): "it has no time of submission" for i in np.flatnonzero(np.isnan(submit_s))}
+    wrong |= {int(i): "it has no number" for i in np.flatnonzero(np.isnan(values["number"]))}
+    for late, early, text in ((start_s, submit_s, "starts"), (end_s, start_s, "ends")):
+        before = "it was submitted" if text == "starts" else "it starts"
+        wrong |= {
+            int(i): f"it {text} {early[i] - late[i]:g} s before {before} ({local})"
+            for i in np.flatnonzero(late < early)
+        }
+    return wrong
+
+
+def _arrival(values: Mapping[str, Floats]) -> Floats:
+    """When each job could begin; never after it did, as jobs may be held and released again."""
+    return np.fmin(np.fmax(values["submit"], values["eligible"]), values["start"])
+
+
+def _slurm_log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog:
+    arrival_s = _arrival(values)
+    run_s = np.nan_to_num(values["end"] - values["start"], nan=NO_JOB)
+    names: dict[str, dict[int, str]] = {}
+    numbers = {column: np.full(len(kept), NO_JOB) for column in _NAMES.values()}
+    for key, column in _NAMES.items():
+        if key in words:
+            own = [words[key][i] for i in kept.tolist()]
+            place = {word: i for i, word in enumerate(dict.fromkeys(own))}
+            numbers[column] = np.array([place[word] for word in own], np.int64)
+            # jobcomp writes the number of a user behind the name, as in root(0).
+            is_user = key == "user"
+            names[column] = {i: _USER_ID.sub("", word) if is_user else word for word, i in place.items()}
+    return JobLog(
+        number=_integers(values["number"]),
+        submit_s=arrival_s - arrival_s[0],
+        run_s=run_s,
+        limit_s=np.nan_to_num(values["limit"], nan=NO_JOB),
+        n_processors=_integers(values["processors"]),
+        n_nodes=_integers(values["nodes"]),
+        user=numbers["user"],
+        program=numbers["program"],
+        queue=numbers["queue"],
+        partition=numbers["partition"],
+        previous=np.full(len(kept), NO_JOB),
+        think_s=np.zeros(len(kept)),
+        names=names,
+        wait_s=np.nan_to_num(values["start"] - arrival_s, nan=NO_JOB),
+    )
+
+
+def _integers(column: Floats) -> Ints:
+    return np.nan_to_num(column, nan=NO_JOB).astype(np.int64)
+
+
+def _number(word: str) -> float | None:
+    """Of ``123``, ``123_4`` (a task of an array), ``123+1`` (a part of a job): 123."""
+    found = re.match(r"\d{1,15}(?![^_+])", word, re.ASCII)
+    return float(found[0]) if found else None
+
+
+def _time(word: str) -> float | None:
+    """Seconds since 1970; times without a zone are taken for UTC, as only differences count."""
+    if word.isascii() and word.isdigit():
+        return float(word)
+    if not _TIME.fullmatch(word):
+        return None
+    try:
+        return datetime.fromisoformat(word).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _same_times(words: Sequence[str]) -> Floats | None:
+    """What `_time` reads of each word, all at once; None: they are not of one format, or one is wrong."""
+    if all(word in _UNKNOWN or (len(word) == _TIME_LENGTH and word[10] == "T") for word in words):
+        try:
+            times = np.array(["NaT" if word in _UNKNOWN else word for word in words], "datetime64[s]")
+        except ValueError:
+            return None
+        return np.where(np.isnat(times), np.nan, times.astype(np.int64))
+    if all(word in _UNKNOWN or (word.isascii() and word.isdigit()) for word in words):
+        return np.array([np.nan if word in _UNKNOWN else float(word) for word in words])
+    return None
+
+
+def _limit(word: str) -> float | None:
+    """Seconds of ``2-12:00:00``, of minutes, and of ``UNLIMITED``: a year, as Slurm's backfill counts it."""
+    return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
+
+
+def _count(word: str) -> float | None:
+    """``1152`` or ``2K``, as Slurm writes multiples of 1,024; 0 is not known, as of a job that never ran."""
+    found = _COUNT.fullmatch(word)
+    if found is None:
+        return None
+    return round(float(found[1]) * _POWERS[found[2]]) or np.nan
+
+
+_READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
+    "number": (_number, "number of a job"),
+    "submit": (_time, "time"),
+    "eligible": (_time, "time"),
+    "start": (_time, "time"),
+    "end": (_time, "time"),
+    "nodes": (_count, "number of nodes"),
+    "processors": (_count, "number of processors"),
+    "limit": (_limit, "time limit"),
+}
+"""Columns of numbers: how a word is read, None if it is wrong, and what it should be."""
+
+
+_KEYS = {
+    "number": ("JobId",),
+    "submit": ("SubmitTime",),
+    "eligible": ("EligibleTime",),
+    "start": ("StartTime",),
+    "end": ("EndTime",),
+    "nodes": ("NodeCnt",),
+    "processors": ("ProcCnt", "Procs"),
+    "limit": ("TimeLimit",),
+    "user": ("UserId",),
+    "partition": ("Partition",),
+    "queue": ("QOS",),
+    "name": ("Name",),
+}
+_OTHERS = (
+    *("GroupId", "JobState", "NodeList", "WorkDir", "ReservationName", "Tres", "Gres", "Account", "WcKey"),
+    *("Cluster", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode"),
+)
+_JOBCOMP_COLUMNS = ("number", "submit", "start", "end", "nodes")
+# A name may have blanks, so a word ends where the next key begins.
+_KEY = re.compile(rf"(?:^|\s)({'|'.join([*(key for keys in _KEYS.values() for key in keys), *_OTHERS])})=")
+
+
+def parse_jobcomp(
+    lines: Sequence[str], source: str, *, skip_damaged: bool = False
+) -> tuple[JobLog, tuple[int, ...]]:
+    """Jobs of a list; arguments, results and errors as of `parse_sacct`."""
+    rows, numbers, broken = [], [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        found = _slurm_row(line)
+        if all(found[key] is not None for key in _JOBCOMP_COLUMNS):
+            rows.append(found)
+            numbers.append(number)
+        else:
+            broken.append(number)
+    if broken and not skip_damaged:
+        found = _slurm_row(lines[broken[0] - 1])
+        lacks = ", ".join(_KEYS[key][0] for key in _JOBCOMP_COLUMNS if found[key] is None)
+        raise DataError(f"{source}, line {broken[0]}: it lacks {lacks}: {REMEDY}")
+    if not rows:
+        raise DataError(f"{source}: no job in it: print the log with {COMMAND}")
+    words = {key: [row[key] or "" for row in rows] for key in _KEYS}
+    log, damaged = log_of(words, numbers, source, skip_damaged=skip_damaged)
+    return log, tuple(sorted((*broken, *damaged)))
+
+
+def _slurm_row(line: str) -> dict[str, str | None]:
+    """The words of a line by `_KEYS`; None: it lacks the key."""
+    parts = _KEY.split(line.strip())
+    words = {key: word.strip() for key, word in zip(parts[1::2], parts[2::2], strict=True)}
+    return {key: next((words[name] for name in names if name in words), None) for key, names in _KEYS.items()}
+
+
+_COLUMNS = {
+    "number": ("jobidraw", "jobid"),
+    "submit": ("submit",),
+    "eligible": ("eligible",),
+    "start": ("start",),
+    "end": ("end",),
+    "nodes": ("nnodes", "allocnodes"),
+    "processors": ("ncpus", "alloccpus"),
+    "limit": ("timelimit", "timelimitraw"),
+    "user": ("user", "uid"),
+    "partition": ("partition",),
+    "queue": ("qos",),
+    "name": ("jobname",),
+}
+"""What each column of `slurm_jobs` is called by `sacct`; the first that is there counts."""
+_SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
+
+
+def parse_sacct(
+    lines: Sequence[str], source: str, *, skip_damaged: bool = False
+) -> tuple[JobLog, tuple[int, ...]]:
+    """Jobs of a log, without the steps of jobs.
+
+    Lines that are there twice count once: files of several months may tell of one job each.
+
+    Raises `DataError` if the header lacks a column, or a line is damaged, with its number; if there is no
+    job.
+    """
+    number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
+    # --parsable writes the sign behind the last column as well; with --parsable2 that column is empty there.
+    end = "|" if header.endswith("|") else ""
+    header = header.removesuffix(end)
+    places, n_words = _places(header, source)
+    # Only in the last column does the sign between columns do no harm.
+    n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
+    split = [(i, line.split("|", n_splits)) for i, line in _once(lines[number:], number + 1, header, end)]
+    damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
+    if damaged and not skip_damaged:
+        i, n = damaged[0]
+        raise DataError(f"{source}, line {i}: {n} words between |, its header has {n_words}: {REMEDY}")
+    rows = [(i, words) for i, words in split if len(words) == n_words and "." not in words[places["number"]]]
+    words_of = {key: [words[place].strip() for _, words in rows] for key, place in places.items()}
+    log, wrong = log_of(words_of, [i for i, _ in rows], source, skip_damaged=skip_damaged)
+    return log, tuple(sorted((*(i for i, _ in damaged), *wrong)))
+
+
+def _places(header: str, source: str) -> tuple[dict[str, int], int]:
+    """Place of each column that is known, and the number of all."""
+    names = columns_of(header)
+    places = {
+        key: names.index(found)
+        for key, known in _COLUMNS.items()
+        if (found := next((name for name in known if name in names), None)) is not None
+    }
+    missing = [name for key, name in _SACCT_COLUMNS.items() if key not in places]
+    if "nodes" not in places and "processors" not in places:
+        missing.append("NNodes")
+    if missing:
+        raise DataError(f"{source}: its header lacks {', '.join(missing)}: print the log with {COMMAND}")
+    return places, len(names)
+
+
+def columns_of(header: str) -> list[str]:
+    """Names of the columns of `sacct` in lower case."""
+    # Slurm writes the width beside a name that was given one, as in JobName%30.
+    return [word.partition("%")[0].strip() for word in header.lower().split("|")]
+
+
+def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple[int, str]]:
+    """Lines with their numbers: not those that are empty, repeat the header, or were there before."""
+    seen = {header}
+    found = []
+    for number, line in enumerate(lines, first):
+        text = line.strip().removesuffix(end)  # without the sign behind the last column
+        if text and text not in seen:
+            seen.add(text)
+            found.append((number, text))
+    return found
 
 
 def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
     """Jobs of a log in Standard Workload Format, or as Slurm's `sacct` or ``jobcomp/filetxt`` tells them.
 
-    Parameters, results and errors are those of `swf.parse`.
+    Parameters, results and errors are those of `parse_swf`.
 
     Raises `DataError` if it is in no such format; if a line is damaged, with its number; if there is no job.
     """
     first = next((line.strip() for line in lines if line.strip()), None)
     if first is None:
         raise DataError(
-            f"{source} is empty: give a log in Standard Workload Format, or what Slurm prints by "
-            f"{slurm_log.COMMAND}"
+            f"{source} is empty: give a log in Standard Workload Format, or what Slurm prints by {COMMAND}"
         )
     if first.startswith("JobId="):
-        return slurm_log.parse_jobcomp(lines, source, skip_damaged=skip_damaged)
-    if "|" in first and {"jobid", "jobidraw"} & {*slurm_log.columns_of(first)}:
-        return slurm_log.parse_sacct(lines, source, skip_damaged=skip_damaged)
+        return parse_jobcomp(lines, source, skip_damaged=skip_damaged)
+    if "|" in first and {"jobid", "jobidraw"} & {*columns_of(first)}:
+        return parse_sacct(lines, source, skip_damaged=skip_damaged)
     is_sacct = first.lower().startswith("jobid") or ("|" in first and not first.startswith(";"))
     if is_sacct:
         lacks = "no | between its columns" if "|" not in first else "no header with JobIDRaw"
-        raise DataError(f"{source} has {lacks}: print the log with {slurm_log.COMMAND}")
-    return swf.parse(lines, source, skip_damaged=skip_damaged)
+        raise DataError(f"{source} has {lacks}: print the log with {COMMAND}")
+    return parse_swf(lines, source, skip_damaged=skip_damaged)
 
 
 def read(path: str, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:

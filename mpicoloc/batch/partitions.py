@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.batch import job_log, machine as machines
+from mpicoloc.batch import inputs
 from mpicoloc.batch.engine import Observer, Schedule, Simulation
-from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import Allocation, Columns, Nodes, Order, Uses, View
+from mpicoloc.batch.inputs import Machine, Workload
+from mpicoloc.batch.order import Allocation, Columns, Nodes, Order, Uses, View
 from mpicoloc.core.profile import Bools, Ints
 from mpicoloc.core.units import slurm_seconds
 from mpicoloc.errors import DataError
@@ -142,10 +141,10 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
     for number, n in zip(numbers.tolist(), n_jobs.tolist(), strict=True):
         name = log.name("partition", number)
         own = place.get(str(name), place.get(str(number)))
-        if own is None and number == job_log.NO_JOB:
+        if own is None and number == inputs.NO_JOB:
             own = default
         if own is None:
-            what = f"partition {name}" if number != job_log.NO_JOB else "no partition that the log tells"
+            what = f"partition {name}" if number != inputs.NO_JOB else "no partition that the log tells"
             raise DataError(
                 f"{n:,} jobs are of {what}, which the partitions {', '.join(place)} do not have: add a line "
                 f"PartitionName={name}, or Default=YES for jobs without one"
@@ -186,7 +185,7 @@ def select(workload: Workload, keep: Bools) -> Workload:
     """Some of the jobs."""
     return replace(
         workload,
-        log=job_log.select(workload.log, keep),
+        log=inputs.select(workload.log, keep),
         n_nodes=workload.n_nodes[keep],
         estimate_s=workload.estimate_s[keep],
     )
@@ -282,7 +281,7 @@ class _PartitionQueue:
 
     def __init__(self, machine: Machine, partition: Partition, allocation: Allocation) -> None:
         self.partition = partition
-        self.view = View(machines.part_of(machine, partition.nodes, partition.name), allocation)
+        self.view = View(inputs.part_of(machine, partition.nodes, partition.name), allocation)
         self.waiting = self.view.queue
         self._place = np.full(machine.n_nodes, -1)
         self._place[partition.nodes] = np.arange(len(partition.nodes))

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from mpicoloc.batch.engine import Observer, Simulation
-from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.machine import Machine
-from mpicoloc.batch.view import FREE, Allocation, Nodes, Order
+from mpicoloc.batch.inputs import Machine, Workload
+from mpicoloc.batch.order import FREE, Allocation, Nodes, Order
 from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.core.slowdown import PairSlowdowns
 from mpicoloc.errors import DataError

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpicoloc.batch.order import FREE
 from mpicoloc.batch.shared_simulation import BLIND_SLOWDOWN, NO_JOB, Join, SharedSimulation
-from mpicoloc.batch.view import FREE
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.pairing import policies, sharing_plan
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Queue
 
 QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0

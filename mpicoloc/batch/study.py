@@ -1,38 +1,36 @@
-"""One call of `mpicoloc batch`: what its flags and files describe, simulated, with its figures."""
+"""One call of `mpicoloc batch`: what its flags and files describe, simulated, with its figures and tables.
+
+With `--sweep`: logs, orders, allocations, sharing policies and seeds, each with each other.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from mpicoloc import messages
-from mpicoloc.batch import (
-    allocation,
-    comparison,
-    draws,
-    engine,
-    job_log,
-    log_files,
-    machine as machines,
-    order,
-    page,
-    partitions,
-    sharing_figures,
-)
-from mpicoloc.batch.comparison import Case, Centre, SharedRun
-from mpicoloc.batch.job_log import Workload
-from mpicoloc.batch.machine import Machine
+from mpicoloc.batch import allocation, comparison, draws, engine, inputs, log_files, order, page, partitions
+from mpicoloc.batch.comparison import Case, Centre, Outcome, SharedRun
+from mpicoloc.batch.inputs import JobLog, Machine, Workload
+from mpicoloc.batch.page import PolicyFigures, as_json
 from mpicoloc.batch.partitions import Partition
-from mpicoloc.batch.sharing_figures import PolicyFigures
 from mpicoloc.bill.price import Tariff, tariff
-from mpicoloc.core.units import counted
+from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.job import sweep
 from mpicoloc.network import files, flags as fabric
 from mpicoloc.show import outputs
+from mpicoloc.show.table import Column, console, listing, word_columns, write_parquet
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
@@ -64,7 +62,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Figures of the last policy's first draw, and the policies side by side."""
         last = next(run for run in self.runs if run.sharing == self.study.names[-1])
-        policies = sharing_figures.as_json(self.figures) if self.study.is_comparison else {}
+        policies = page.as_json(self.figures) if self.study.is_comparison else {}
         return vars(last.outcome) | {"wall_s": self.wall_s} | policies
 
 
@@ -125,8 +123,8 @@ def _machine(args: argparse.Namespace) -> Machine:
     if args.topology is None:
         raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     rate = args.link_rate or fabric.LINK_RATE
-    known = machines.named(args.topology)
-    return known or machines.of_fabric(files.fabric_of(args.topology, rate, args.up_links))
+    known = inputs.named(args.topology)
+    return known or inputs.of_fabric(files.fabric_of(args.topology, rate, args.up_links))
 
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
@@ -134,20 +132,20 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
         messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
-    has_run = job_log.ran(log)
+    has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
         messages.note(
             f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
         )
-    log = job_log.select(log, has_run)
+    log = inputs.select(log, has_run)
     n_cores = args.cores_per_node or log.cores_per_node() or 1
     if args.skip_larger:
-        fits = job_log.nodes_needed(log, n_cores) <= machine.n_nodes
+        fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
         if not fits.all():
             messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
-        log = job_log.select(log, fits)
-    return job_log.workload(log, n_cores, machine.n_nodes, args.estimates)
+        log = inputs.select(log, fits)
+    return inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
 
 
 def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:
@@ -198,8 +196,7 @@ def simulate(study: Study, *, keeps_places: bool) -> Result:
     began_s = time.perf_counter()
     runs = list(comparison.run_all(study.centre, study.names, study.cases, keeps_places=keeps_places))
     wall_s = time.perf_counter() - began_s
-    needs_figures = study.is_comparison or keeps_places
-    figures = sharing_figures.of_runs(study.centre, runs, study.tariffs) if needs_figures else []
+    figures = page.of_runs(study.centre, runs, study.tariffs) if study.is_comparison or keeps_places else []
     return Result(study, runs, wall_s, figures)
 
 
@@ -210,3 +207,263 @@ def write_page(path: str, log: str, found: Result) -> None:
     with outputs.text_file(path, "--page") as file:
         file.write(text)
     messages.note(f"page in {path}")
+
+
+def show(outcome: Outcome, wall_s: float) -> None:
+    """Figures of one schedule, and how long the simulation took, s."""
+    slowdown, is_long = outcome.bounded_slowdown_mean, outcome.completion_s >= 86400
+    rows = [
+        ("jobs", f"{outcome.n_jobs:,}"),
+        ("completion", f"{_days(outcome.completion_s)} days" if is_long else seconds(outcome.completion_s)),
+        ("nodes with a job", f"{outcome.utilisation_frac:.1%}"),
+        ("wait, mean", _wait(outcome.wait_mean_s)),
+        ("wait, mean, in the log", _wait(outcome.log_wait_mean_s)),
+        ("wait, median", _wait(outcome.wait_median_s)),
+        ("wait, 95 %", _wait(outcome.wait_p95_s)),
+        ("wait of jobs that fit a switch, mean", _wait(outcome.small_wait_mean_s)),
+        ("wait of larger jobs, mean", _wait(outcome.big_wait_mean_s)),
+        ("bounded slowdown, mean", "-" if slowdown is None else f"{slowdown:,.3g}"),
+        ("jobs that share the network", f"{outcome.sharing_jobs_frac:.1%}"),
+        ("jobs with which one shares it, mean", f"{outcome.sharing_jobs_mean:.3g}"),
+        *((f"pairs that share links of level {i}", f"{n:,}") for i, n in outcome.pairs_by_level.items()),
+        *(
+            (f"subtrees of level {level} of a job, mean", f"{mean:.3g}")
+            for level, mean in enumerate(outcome.subtrees_mean, 1)
+        ),
+        ("simulated in", seconds(wall_s)),
+    ]
+    console().print(listing(word_columns(("figure", "value")), rows, "Simulated batch system"))
+
+
+def _days(value_s: float) -> str:
+    return f"{value_s / 86400:,.2f}"
+
+
+def _wait(value_s: float | None) -> str:
+    return "-" if value_s is None else seconds(value_s)
+
+
+def show_sharing(found: Sequence[PolicyFigures]) -> None:
+    """The policies side by side, and what sharing would have saved."""
+    head, *rows = page.table(found)
+    console().print(listing(word_columns(("figure", *head[1:])), rows, "Sharing of nodes"))
+    for line in page.sentences(found):
+        console().print(line)
+
+
+def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
+    """Figures of each row of a sweep; `rows` are what ``mpicoloc batch --sweep --json`` prints."""
+    columns = [
+        *(Column(flag, functools.partial(_setting, flag=flag), is_name=True) for flag in rows[0]["settings"]),
+        Column("completion, days", "completion_s", _days),
+        Column("nodes with a job", "utilisation_frac", ".1%"),
+        Column("wait, mean", "wait_mean_s", seconds),
+        Column("wait, 95 %", "wait_p95_s", seconds, left_out=1),
+        Column("share the network", "sharing_jobs_frac", ".1%"),
+    ]
+    if any("policies" in row for row in rows):
+        columns.append(Column("saved of the machine", _saved_frac, ".1%"))
+    console().print(listing(columns, rows, "Sweep"))
+
+
+def _setting(row: dict[str, Any], flag: str) -> str:
+    return str(row["settings"][flag])
+
+
+def _saved_frac(row: dict[str, Any]) -> float | None:
+    """What the last policy saved, if there is something to compare it with."""
+    saved = row["policies"][-1]["saved_frac"] if "policies" in row else None
+    return None if saved is None else float(saved["value"])
+
+
+POLICIES = "policies.parquet"
+"""Of a sweep: a row for each combination, sharing policy and figure; not there where no jobs share nodes."""
+_NOT_FIGURES = ("notes", "settings", "policies", "n_seeds", "sentences")
+
+
+def write(found: Result, out: str) -> None:
+    """Write a file for each table to the folder `out`, which must be new or empty.
+
+    Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
+    """
+    centre, of_seed = found.study.centre, {case.seed: case for case in found.study.cases}
+    tables = {
+        "jobs": pa.concat_tables([_jobs(centre, of_seed[run.seed], run) for run in found.runs]),
+        "events": pa.concat_tables([_events(run) for run in found.runs]),
+    }
+    rows = {
+        "runs": [
+            {"sharing": run.sharing, "seed": run.seed, **_flat(vars(run.outcome)), **vars(run.costs)}
+            for run in found.runs
+        ],
+        "policies": _policies(as_json(found.figures)["policies"]),
+    }
+    with outputs.folder(out) as folder:
+        for name, table in tables.items():
+            pq.write_table(table, os.path.join(folder, f"{name}.parquet"), compression="zstd")
+        for name, own in rows.items():
+            write_parquet(own, os.path.join(folder, f"{name}.parquet"))
+
+
+def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
+    """Write what ``mpicoloc batch --sweep --json`` prints to a folder, in place of earlier tables.
+
+    Raises `EnvironmentFault` if the folder or the disk refuses.
+    """
+    sweep.replace_table([{**row["settings"], **_flat(row)} for row in rows], folder)
+    policies = [
+        {**row["settings"], **figure} for row in rows for figure in _policies(row.get("policies", ()))
+    ]
+    if policies:
+        sweep.replace_table(policies, folder, POLICIES)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, POLICIES))  # of other rows
+
+
+def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
+    work, schedule = centre.workload, run.schedule
+    log, n = work.log, len(work)
+    names = np.array(case.names, object)
+    return pa.table(
+        {
+            "sharing": [run.sharing] * n,
+            "seed": np.full(n, run.seed),
+            "job": log.number,
+            "user": _named(log, "user"),
+            "executable": _named(log, "program"),
+            "program": pa.array(names[case.programs] if len(names) else [None] * n, pa.string()),
+            "n_nodes": work.n_nodes,
+            "submit_s": schedule.arrival_s,
+            "begin_s": schedule.start_s,
+            "end_s": schedule.end_s,
+            "wait_s": schedule.start_s - schedule.arrival_s,
+            "run_alone_s": log.run_s,
+            "estimate_s": work.estimate_s,
+            "slowdown": comparison.slowdowns(work, schedule),
+            "nodes": [_nodes(runs) for runs in run.record.runs],
+            "beside_jobs": pa.array(
+                [log.number[sorted(run.record.beside.get(job, ()))].tolist() for job in range(n)],
+                pa.list_(pa.int64()),
+            ),
+            "n_network_sharers": run.links.n_sharers,
+        }
+    )
+
+
+def _named(log: JobLog, column: str) -> pa.Array:
+    """Names of users or programs where the log tells them, else their numbers."""
+    numbers, names = getattr(log, column), log.names.get(column)
+    if names is None:
+        return pa.array(numbers)
+    return pa.array([names.get(number) for number in numbers.tolist()], pa.string())
+
+
+def _nodes(runs: Sequence[tuple[int, int]]) -> str:
+    """Numbers of nodes as Slurm writes lists: ``0-15,18``."""
+    return ",".join(str(first) if n == 1 else f"{first}-{first + n - 1}" for first, n in runs)
+
+
+def _events(run: SharedRun) -> pa.Table:
+    """The state after each instant at which a job began or ended."""
+    time_s, busy = (np.array(column) for column in zip(*run.record.busy, strict=True))
+    is_last = np.append(np.diff(time_s) > 0, True)
+    time_s, busy = time_s[is_last], busy[is_last]
+    arrived, begun, ended = (
+        np.searchsorted(np.sort(times_s), time_s, side="right")
+        for times_s in (run.schedule.arrival_s, run.schedule.start_s, run.schedule.end_s)
+    )
+    return pa.table(
+        {
+            "sharing": [run.sharing] * len(time_s),
+            "seed": np.full(len(time_s), run.seed),
+            "time_s": time_s,
+            "n_busy_nodes": busy,
+            "n_waiting_jobs": arrived - begun,
+            "n_running_jobs": begun - ended,
+        }
+    )
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of one run as columns: ``pairs_level_1`` and ``subtrees_level_1`` for the first level."""
+    told = {name: value for name, value in row.items() if name not in _NOT_FIGURES}
+    pairs, subtrees = told.pop("pairs_by_level"), told.pop("subtrees_mean")
+    told |= {f"pairs_level_{level}": n for level, n in pairs.items()}
+    return told | {f"subtrees_level_{level}": mean for level, mean in enumerate(subtrees, 1)}
+
+
+def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Figures of policies over seeds, one a row; what was not measured is left out."""
+    found = []
+    for policy in policies:
+        charged = {f"charged_su {name}": value for name, value in policy["charged_su"].items()}
+        for figure, value in {**policy, **charged}.items():
+            if isinstance(value, dict) and "low" in value:
+                found.append({"sharing": policy["sharing"], "figure": figure, **value})
+    return found
+
+
+LOG = "log"
+"""What a sweep of several logs calls them."""
+_NOT_SWEPT = ("out", "page", "sweep", "processes")
+
+
+def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]) -> int:
+    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    several = "--sweep" if args.sweep else "more than one LOG"
+    _, code = sweep.run(
+        args,
+        "simulation",
+        ("page",),
+        lambda: _cases(args, add_flags),
+        row,
+        write_sweep,
+        show_sweep,
+        several,
+    )
+    return code
+
+
+def row(args: argparse.Namespace) -> dict[str, Any]:
+    """One simulation, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    notes: list[str] = []
+    with messages.at_level(messages.NORMAL, lambda line: notes.append(line.removeprefix("mpicoloc: "))):
+        found = simulate(of(args), keeps_places=False)
+    return {"notes": notes, **found.as_json()}
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files, before anything is simulated."""
+    with messages.at_level(messages.QUIET):
+        of(args)
+
+
+def _cases(
+    args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]
+) -> list[sweep.Case]:
+    """Every combination of the values, as arguments of a simulation of its own."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_flags(parser)
+    flags = {name: flag for name, flag in sweep.flags_of(parser).items() if name not in _NOT_SWEPT}
+    valued = {name: flag for name, flag in flags.items() if flag.nargs != 0}
+    # A log stays the same for long, since processes keep the one that they have read.
+    axes = ({LOG: args.logs} if len(args.logs) > 1 else {}) | sweep.axes(args, valued, {})
+    if twice := [log for log in args.logs if args.logs.count(log) > 1]:
+        raise UsageError(f"log {twice[0]} is there twice: give it once")
+    digest = functools.cache(lambda word: sweep.digest_of([word]) if os.path.isfile(word) else word)
+    cases = []
+    for settings, own in sweep.variants(args, axes, valued):
+        del own.logs
+        own.log = settings.get(LOG, args.logs[0])
+        if "sharing" in axes and names_of(own) == ["none"]:
+            unset_sharing(own)
+        values = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
+        # What a flag names may be a file, and then its contents count.
+        words = [
+            word for value in values.values() for word in (value if isinstance(value, list) else [value])
+        ]
+        files = [digest(word) for word in (own.log, *words) if isinstance(word, str)]
+        cases.append(sweep.Case(settings, sweep.key(values, os.path.basename(own.log), files), own))
+    sweep.check_each(cases, _check, "seed")
+    return cases

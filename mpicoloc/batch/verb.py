@@ -19,7 +19,7 @@ import argparse
 import json
 import sys
 
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.job import sweep
 from mpicoloc.network import flags as fabric
 from mpicoloc.show import outputs
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
     fabric.add_topology(parser, is_required=False)  # --sweep topology names several
     fabric.add_links(parser)
-    add("--cores-per-node", metavar="N", type=numbers.count,
+    add("--cores-per-node", metavar="N", type=arguments.count,
         help="(as the log's head or its jobs tell it, else 1)")  # fmt: skip
     add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
     add(
@@ -78,13 +78,13 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         help="draw programs with these parts, in place of --programs (default: names of jobs, else all "
         "alike)",
     )
-    add("--seeds", metavar="N", type=numbers.count,
+    add("--seeds", metavar="N", type=arguments.count,
         help="draws of programs and slowdowns, for intervals (default 5)")  # fmt: skip
-    add("--seed", metavar="K", type=numbers.whole(0), help="of the first draw (default 0)")
+    add("--seed", metavar="K", type=arguments.whole(0), help="of the first draw (default 0)")
     add("--pack", action="store_true", help="share even while nodes are free, so that nodes stay free")
     add("--pricing", metavar="NAME", action="append",
         help="price function to bill by; may be repeated (default: fair and runtime)")  # fmt: skip
-    add("--rate-su", metavar="L", type=numbers.positive, help="service units per core and hour (default 1)")
+    add("--rate-su", metavar="L", type=arguments.positive, help="service units per core and hour (default 1)")
     add("--page", metavar="FILE", help="write a page: map of the machine, Gantt chart, curves, policies")
     add(
         "--utilisation",
@@ -98,13 +98,11 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
+    from mpicoloc.batch import study
+
     if args.sweep is not None or len(args.logs) > 1:
-        from mpicoloc.batch.sweep import run as run_sweep
-
-        return run_sweep(args, add_arguments)
+        return study.run(args, add_arguments)
     sweep.check_single(args)
-    from mpicoloc.batch import study, tables
-
     (args.log,) = args.logs
     if args.page is not None:
         outputs.check(args.page, [args.log], flag="--page")
@@ -114,14 +112,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.as_json(), indent=2, allow_nan=False))
     elif found.study.is_comparison:
-        tables.show_sharing(found.figures)
+        study.show_sharing(found.figures)
     else:
-        tables.show(found.runs[0].outcome, found.wall_s)
+        study.show(found.runs[0].outcome, found.wall_s)
     sys.stdout.flush()
     if args.page is not None:
         study.write_page(args.page, args.log, found)
     if args.out is not None:
-        from mpicoloc.batch import tables
-
-        tables.write(found, args.out)
+        study.write(found, args.out)
     return 0

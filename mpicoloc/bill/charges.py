@@ -14,8 +14,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from mpicoloc import config, messages
-from mpicoloc.bill.db import claims, transactions
-from mpicoloc.bill.ledger import Charge, Ledger, Overtaken, Posting, Stamp, is_given_back, turn_claims
+from mpicoloc.bill.ledger import (
+    Charge,
+    Ledger,
+    Overtaken,
+    Posting,
+    Stamp,
+    claims,
+    is_given_back,
+    transactions,
+    turn_claims,
+)
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.core import units
 from mpicoloc.core.batch_system import StepRecord, step_record_of

@@ -14,8 +14,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from mpicoloc import config
-from mpicoloc.bill.db import CHARGES, GRANTS, accounts, claims, entries, transactions
-from mpicoloc.bill.ledger import RELEASED, Account, Ledger, Line, Posting, check_name, open_ledger, stamp_now
+from mpicoloc.bill.ledger import (
+    CHARGES,
+    GRANTS,
+    RELEASED,
+    Account,
+    Ledger,
+    Line,
+    Posting,
+    accounts,
+    check_name,
+    claims,
+    entries,
+    open_ledger,
+    stamp_now,
+    transactions,
+)
 from mpicoloc.core.units import PLACES, su_text
 from mpicoloc.show.table import Column, console, listing, write
 

@@ -18,7 +18,7 @@ from typing import Any
 from mpicoloc import config
 from mpicoloc.bill.price_verb import add_tariff
 from mpicoloc.bill.verify import add_key_file, key_of
-from mpicoloc.cli import helping, numbers
+from mpicoloc.cli import arguments
 from mpicoloc.core.units import usu_of_text
 from mpicoloc.errors import UsageError
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     refund.add_argument(
         "transaction",
         metavar="TRANSACTION",
-        type=numbers.whole(),
+        type=arguments.whole(),
         help="number of the charge, as statement shows it",
     )
     refund.add_argument(
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"ledger {name}", words, _EXAMPLES.get(name, ""), function)
+    parser = arguments.action(actions, f"ledger {name}", words, _EXAMPLES.get(name, ""), function)
     option = config.BY_KEY["ledger"]
     parser.add_argument(option.flag, metavar="FILE|URL", help=f"{option.help} ({option.env})")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -111,13 +111,13 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cores",
         metavar="N",
-        type=numbers.whole(most=2**31 - 1),
+        type=arguments.whole(most=2**31 - 1),
         help="cores to charge for (default: those of the profile)",
     )
     parser.add_argument(
         "--wall-s",
         metavar="S",
-        type=numbers.seconds,
+        type=arguments.seconds,
         help="run time to charge for, s (default: the profile's)",
     )
     parser.add_argument("--job-id", metavar="ID", help="refuse profiles of other jobs")
@@ -139,7 +139,7 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace-s",
         metavar="S",
-        type=numbers.seconds,
+        type=arguments.seconds,
         default="3600",
         help="charge a step without a profile when its record is so old (default 3600; 0: at once)",
     )

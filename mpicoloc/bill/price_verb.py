@@ -13,7 +13,7 @@ import argparse
 import json
 
 from mpicoloc import config
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import UsageError
 
@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
     for file, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
-        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
-        bills.append((file, profile.job, bill))
+        bills.append((file, profile.job, repricing.priced_again(file, profile, rate_su, pricing, slowdown)))
     if args.json:
         print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:

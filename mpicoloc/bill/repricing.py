@@ -10,7 +10,7 @@ from rich.markup import escape
 from mpicoloc import config
 from mpicoloc.bill import pricings
 from mpicoloc.bill.price import Bill, Tariff, bill, tariff
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Job, Profile
 from mpicoloc.errors import DataError, MpicolocError, UsageError, printable
@@ -159,7 +159,7 @@ def solo_s(text: str, profile: Profile) -> float:
     except ValueError:
         solo = profiles.read(text)
     else:
-        return numbers.parse("--solo", text, numbers.positive)
+        return arguments.parse("--solo", text, arguments.positive)
     if solo.interference.shared_s:
         raise DataError(
             f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "

@@ -14,7 +14,7 @@ import numpy as np
 from mpicoloc import messages
 from mpicoloc.bubble.calibration import SLOPE, BubbleSetting, Calibration
 from mpicoloc.bubble.hogs import SILENCE, Bubble, Hog, take_turns
-from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, curve, paces, rising, slowdowns
+from mpicoloc.bubble.shutters import QUIET_FRAC, Progress, Turns, curve, rising, slowdowns, turn_paces
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, Floats, SensitivityCurve
 from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, UsageError
@@ -253,7 +253,7 @@ def _measure(
 
 def _alone(probe: Progress, turns: Turns) -> float:
     """Lines per second of processor time in the rests of the bubble."""
-    pace, _ = paces(probe, turns.without_beginnings(GUARD_S), QUIET_FRAC)
+    pace, _ = turn_paces(probe, turns.without_beginnings(GUARD_S), QUIET_FRAC)
     pace = pace[(turns.level == 0) & ~np.isnan(pace)]
     if not len(pace):
         raise DataError("other programs had the probe's processor all the time: calibrate on a quiet machine")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from mpicoloc.bubble.calibration import BubbleSetting
-from mpicoloc.bubble.turns import Progress, Turns
+from mpicoloc.bubble.shutters import Progress, Turns
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import paths

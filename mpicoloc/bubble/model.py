@@ -169,8 +169,7 @@ class BubbleModel:
             float(np.interp(combined(levels), curve.levels, slowdown))
             for levels, slowdown in zip(ends, _ends(curve), strict=True)
         )
-        n = min(curve.n, *(score.n for score in scores))
-        return Estimate(value, low, high, n, "1", METHOD)
+        return Estimate(value, low, high, min(curve.n, *(score.n for score in scores)), "1", METHOD)
 
     def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
         """All ordered pairs of `jobs`; see `core.slowdown.pair_slowdowns`."""

@@ -355,5 +355,4 @@ def fill(
         return binary_brute(profile, n_pressures, n_nodes, threshold)
     if method not in METHODS:
         raise UsageError(f"propagation: the method must be one of {', '.join(METHODS)}, got {method!r}")
-    frac = float(method.removeprefix("random-")) / 100
-    return random_settings(profile, n_pressures, n_nodes, frac, rng)
+    return random_settings(profile, n_pressures, n_nodes, float(method.removeprefix("random-")) / 100, rng)

@@ -1,15 +1,20 @@
 """Runs of a program on several nodes with bubbles on some of them: real ones, and those of a replay.
 
 Real runs are noted, so that a series can be resumed. In a replay computation on disturbed nodes takes as many
-times longer as the curve of a single node says; who waits for whom, the replay finds out.
+times longer as the curve of a single node says; who waits for whom, the replay finds out. The actions of
+`mpicoloc bubble propagation` and `mpicoloc replay --propagation` are here.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
+import hashlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,19 +22,30 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from mpicoloc import messages
+from mpicoloc.bubble import curves_file, propagation
 from mpicoloc.bubble.model import monotone
-from mpicoloc.bubble.propagation import Profile
-from mpicoloc.core.bubbles import SensitivityCurve, check_level
-from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.job import sweep
+from mpicoloc.bubble.propagation import PolicyChoice, Profile
+from mpicoloc.bubble.propagation_verb import UNEVEN_RUNS
+from mpicoloc.cli import arguments
+from mpicoloc.core import progress
+from mpicoloc.core.bubbles import LEVELS, PropagationMatrix, SensitivityCurve, check_level
+from mpicoloc.core.number_lists import parse_cpus
+from mpicoloc.core.units import counted
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError, printable
+from mpicoloc.job import flags, launcher as job_launcher, sweep, target
 from mpicoloc.job.launcher import Launcher, check_names, hydra, openmpi
+from mpicoloc.network.topology import hostlist
+from mpicoloc.replay import scene as scenes
 from mpicoloc.replay.experiment import PlacedJob, simulate_alone, stretched
 from mpicoloc.replay.network import SimulatedNetwork
 from mpicoloc.replay.simulate import Settings
+from mpicoloc.show.table import Listing, console
 
 
 def replayed_profile(
@@ -281,3 +297,203 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
         return seconds
 
     return noted_time_s
+
+
+def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> dict[str, Any]:
+    """The matrix by rows, one for each level, from 1 node on; the policy None if it was not sought."""
+    return {
+        "program": name,
+        "n_nodes": matrix.n_nodes,
+        "levels": list(range(1, matrix.n_pressures + 1)),
+        "slowdown": matrix.times[:, 1:].tolist(),
+        "is_measured": matrix.is_measured[:, 1:].tolist(),
+        "cost_frac": matrix.cost_frac,
+        "policy": None if choice is None else dataclasses.asdict(choice),
+    }
+
+
+def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> None:
+    """Print a row for each level; what was run has a star."""
+    nodes = range(1, matrix.n_nodes + 1)
+    table = Listing(None, ("level", *(f"{n} disturbed" if n == 1 else str(n) for n in nodes)))
+    for i, (times, is_measured) in enumerate(zip(matrix.times, matrix.is_measured, strict=True)):
+        cells = (f"{times[n]:.3f}{'*' if is_measured[n] else ' '}" for n in nodes)
+        table.add_row(str(i + 1), *cells)
+    out = console()
+    out.print(table)
+    n_run = 1 + int(matrix.is_measured[:, 1:].sum())
+    words = f"{printable(name)}: slowdown by level and disturbed nodes; * {counted(n_run, 'run')}, "
+    out.print(f"{words}{100 * matrix.cost_frac:.0f} % of all", soft_wrap=True, markup=False)
+    if choice is not None:
+        out.print(_policy(choice), soft_wrap=True, markup=False)
+
+
+def _policy(choice: PolicyChoice) -> str:
+    errors = ", ".join(f"{policy} {100 * error:.1f} %" for policy, error in choice.error.items())
+    more = "" if choice.is_stable else ", not the same one for long: more --uneven-runs may choose another"
+    return f"policy {choice.policy} after {counted(choice.n_samples, 'uneven run')}{more}; errors: {errors}"
+
+
+Uneven = Callable[[Sequence[float]], float]
+"""Slowdown of the program with a bubble of its own level on each node."""
+
+
+def _check_matrix_flags(args: argparse.Namespace) -> None:
+    """Refuse what is wrong in flags and files before long runs."""
+    if args.profiling not in (None, *propagation.METHODS):
+        raise UsageError(
+            f"--profiling must be one of {', '.join(propagation.METHODS)}, got {args.profiling!r}"
+        )
+    for flag in ("propagation", "curves"):
+        path = getattr(args, flag)
+        if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
+            raise UsageError(f"--{flag} {path}: its folder cannot be written: name another, or make it")
+    curves_file.check_update_matrices(args.propagation)
+    curves_file.check_update(args.curves)
+
+
+def _fill_matrix(
+    args: argparse.Namespace,
+    name: str,
+    n_nodes: int,
+    profile: Profile,
+    uneven_slowdown: Uneven,
+    rng: np.random.Generator,
+) -> int:
+    """Fill the matrix, find the policy, print both, and put them into the files."""
+    method = args.profiling or propagation.METHODS[0]
+    threshold = args.threshold or propagation.THRESHOLD
+    matrix = propagation.fill(method, profile, args.max_level or len(LEVELS) - 1, n_nodes, rng, threshold)
+    max_runs = UNEVEN_RUNS if args.uneven_runs is None else args.uneven_runs
+    if args.propagation is not None:
+        curves_file.update_matrices(args.propagation, name, matrix)
+    choice: PolicyChoice | None = None
+    if n_nodes > 1 and max_runs:
+        choice = propagation.choose_by_runs(matrix, uneven_slowdown, rng, max_runs)
+    if args.json:
+        print(json.dumps(_matrix_json(name, matrix, choice), indent=2, allow_nan=False))
+    else:
+        _show_matrix(name, matrix, choice)
+    sys.stdout.flush()
+    if choice is None or args.curves is None:
+        return 0
+    if not curves_file.update(args.curves, name, policy=choice.policy):
+        messages.note(
+            f"{args.curves} has no curve or no score of {name} yet: `place` needs `mpicoloc bubble "
+            "sensitivity` and `score`, too"
+        )
+    return 0
+
+
+_OF_REPLAY = (
+    "out", "perfetto", "paraver", "window_s", "figures", "format", "against", "stretch", "sweep",
+    "processes", "no_base",
+)  # fmt: skip
+"""Flags whose results `--propagation` does not have."""
+N_ALONE = 3
+"""Runs without bubbles, at least."""
+
+
+@arguments.bounded
+def run_replay(args: argparse.Namespace) -> int:
+    """Replay the job for each setting that the matrix needs."""
+    for flag in _OF_REPLAY:
+        if getattr(args, flag):
+            raise UsageError(
+                f"--{flag.replace('_', '-')} does not go with --propagation: leave one of both out"
+            )
+    if args.curves is None:
+        raise UsageError("--propagation needs the program's curve on one node: give --curves FILE")
+    if (n_jobs := scenes.count_jobs(args)) != 1:
+        raise UsageError(f"--propagation is of one job, got {n_jobs}: give one trace")
+    _check_matrix_flags(args)
+    scene = scenes.scene_of(args)
+    for note in scene.notes:
+        messages.note(note)
+    job = scene.jobs[0]
+    name = args.name or job.name
+    curve = curves_file.curve_of(args.curves, name)
+    profile = replayed_profile(scene.network, job, curve, scene.settings)
+    uneven = replayed_uneven(scene.network, job, curve, scene.settings)
+    return _fill_matrix(args, name, job.n_hosts, profile, uneven, np.random.default_rng(args.random_state))
+
+
+def run_on_nodes(args: argparse.Namespace) -> int:
+    """Run the program for each setting that the matrix needs."""
+    app = flags.application(
+        args.app, "application", "mpicoloc bubble propagation --hosts LIST [--] app [arguments]"
+    )
+    hosts = hostlist.expand(args.hosts, "--hosts")
+    if twice := next((host for host in hosts if hosts.count(host) > 1), None):
+        raise UsageError(f"--hosts names {twice} twice: give each node once")
+    rng = np.random.default_rng(args.seed)
+    if args.cores is not None and not parse_cpus(args.cores):
+        raise UsageError(f"--cores must be a list of processors such as 0-3,8, got {args.cores!r}")
+    _check_matrix_flags(args)
+
+    bubble = partial(bubble_command, cores=args.cores or "", calibration=args.calibration or "")
+    launcher, n_repeats = _launcher(args, app), args.repeats
+    nodes = BubbledNodes(
+        launcher, hosts, app, args.ranks_per_node, bubble, args.mpirun_arg, args.settle_s, args.limit_s
+    )
+    one_run = _resumable(args, app, hosts, nodes.time_s)
+    time_s = _median_of_runs(one_run, n_repeats)
+    with progress.stage("running the program", unit="runs"):
+        # All slowdowns are over this one.
+        alone_s = _median_of_runs(one_run, max(N_ALONE, n_repeats))([0] * len(hosts))
+
+        def profile(level: int, n_disturbed: int) -> float:
+            if not n_disturbed:
+                return alone_s
+            return time_s([level] * n_disturbed + [0] * (len(hosts) - n_disturbed))
+
+        name = args.name or os.path.basename(app[0])
+        return _fill_matrix(args, name, len(hosts), profile, lambda levels: time_s(levels) / alone_s, rng)
+
+
+def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
+    """The runs, noted in the file of `--runs` if one was named."""
+    if args.runs is None:
+        return time_s
+
+    settings = {name: getattr(args, name) for name in ("mpirun", "mpirun_arg", "cores")}
+    settings |= {"program": list(app), "hosts": list(hosts), "calibration": _content_of(args.calibration)}
+    return resumable(time_s, args.runs, settings | {"ranks_per_node": str(args.ranks_per_node)})
+
+
+def _content_of(path: str | None) -> str | None:
+    """A digest of the file, which the nodes may have and this one not: then its name."""
+    try:
+        with open(path or "", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return path
+
+
+def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
+    """The median of some runs, each of which is told with -v."""
+
+    def median_s(levels: Sequence[float]) -> float:
+        found = []
+        for _ in range(n_repeats):
+            found.append(time_s(levels))
+            progress.count("runs", 1)
+            messages.detail(f"levels {' '.join(f'{level:g}' for level in levels)}: {found[-1]:.2f} s")
+        return statistics.median(found)
+
+    return median_s
+
+
+def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
+    """The mpirun that was named, or that of the program's MPI."""
+    if args.mpirun:
+        chosen = job_launcher.given(args.mpirun)
+    else:
+        found = target.find(app, os.environ)
+        chosen = job_launcher.find(found.abi, found.libmpi, found.file)
+    if chosen.family != "openmpi" and not args.mpirun_arg:
+        messages.note(
+            "this mpirun binds no ranks, so bubbles may take their processors: give "
+            "--mpirun-arg=-bind-to --mpirun-arg=core, or bind them otherwise"
+        )
+    return chosen

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc import messages
-from mpicoloc.bubble import calibrate, shutters, turns
+from mpicoloc.bubble import calibrate, shutters
 from mpicoloc.bubble.application import Application
 from mpicoloc.bubble.calibration import Calibration
 from mpicoloc.bubble.hogs import Bubble, Hog, take_turns
-from mpicoloc.bubble.turns import QUIET_FRAC, Progress, Turns, slowdowns
+from mpicoloc.bubble.shutters import QUIET_FRAC, Progress, Turns, slowdowns
 from mpicoloc.core import progress
 from mpicoloc.core.bubbles import SensitivityCurve
 from mpicoloc.core.number_lists import format_cpus
@@ -187,7 +187,7 @@ def sensitivity(
             if reason:
                 messages.note(f"no curve by counts ({reason}): whole runs of {app[0]} are compared")
             way = WHOLE_RUNS
-            curve = turns.curve(name, wall_slowdowns(run.beside_each_level(rng)))
+            curve = shutters.curve(name, wall_slowdowns(run.beside_each_level(rng)))
     _note_falls(curve)
     return Suffered(curve, way)
 

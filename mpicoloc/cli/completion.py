@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.cli import helping
+from mpicoloc.cli import arguments
 
 SHELLS = ("bash", "zsh", "fish")
 _FILES = re.compile(r"FILE|PATH|PROFILE|PAGE|SIGNED|KEYFILE|CC")
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     yield parser
-    for child in helping.actions_of(parser).values():
+    for child in arguments.actions_of(parser).values():
         yield from _parsers(child)
 
 

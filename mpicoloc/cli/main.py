@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TextIO
 
 import mpicoloc
 from mpicoloc import errors, messages
-from mpicoloc.cli import helping, verbosity
+from mpicoloc.cli import arguments, verbosity
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -78,7 +78,7 @@ class Parser(argparse.ArgumentParser):
     """Reports a wrong call as one line with a hint, by `UsageError`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", helping.Formatter)
+        kwargs.setdefault("formatter_class", arguments.Formatter)
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
@@ -103,11 +103,11 @@ class Parser(argparse.ArgumentParser):
 def build_parser(*called: str | None) -> tuple[Parser, Parser]:
     """The command's parser and that of the last verb called; all other verbs are only names in it."""
     parser = Parser(prog="mpicoloc")
-    helping.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
+    arguments.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
     verbosity.add_flags(parser)
     verbs: Any = parser.add_subparsers(
-        dest="verb", metavar="VERB", parser_class=Parser, title="verbs", action=helping.GroupedWords
+        dest="verb", metavar="VERB", parser_class=Parser, title="verbs", action=arguments.GroupedWords
     )
     verbs.groups = GROUPS
     last = parser
@@ -122,7 +122,7 @@ def build_parser(*called: str | None) -> tuple[Parser, Parser]:
 def _add_verb(verbs: Any, name: str) -> Parser:
     module = load_verb(name)
     parser: Parser = verbs.add_parser(name, help=VERBS[name])
-    helping.describe(parser, module.__doc__ or "")
+    arguments.describe(parser, module.__doc__ or "")
     module.add_arguments(parser)
     verbosity.add_flags(parser)
     parser.set_defaults(run=module.run)
@@ -148,7 +148,7 @@ def dispatch(argv: Sequence[str]) -> int:
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
     args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)
     if unknown:
-        helping.innermost_parser(called, args).error(f"unrecognized arguments: {' '.join(unknown)}")
+        arguments.innermost_parser(called, args).error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.verb is None:
         parser.print_help()
         return 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
-from mpicoloc.cli import helping
+from mpicoloc.cli import arguments
 from mpicoloc.core import progress
 from mpicoloc.messages import NORMAL, QUIET, VERBOSE
 
@@ -184,7 +184,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         *_VERBOSE_FLAGS, const=VERBOSE, help="print each step, its time, and more results", **words
     )
-    for child in helping.actions_of(parser).values():
+    for child in arguments.actions_of(parser).values():
         add_flags(child)
 
 

@@ -28,7 +28,7 @@ from mpicoloc.profile.merge import merge
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
-    from mpicoloc.show.listing import Listing
+    from mpicoloc.show.table import Listing
 
 _NOT_PRINTED = ("owner", "reason", "counts")
 """Of `LiveJob`, in JSON."""

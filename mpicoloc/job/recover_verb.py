@@ -14,7 +14,7 @@ import argparse
 import os
 
 from mpicoloc import messages
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.errors import DataError, UsageError
 
 

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from mpicoloc import config, messages
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
@@ -192,7 +192,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.usage = "mpicoloc run -n N [options] [--] app [arguments]"
     parser.add_argument(
-        "-n", "-np", dest="n_ranks", metavar="N", type=numbers.count, help="ranks of the application"
+        "-n", "-np", dest="n_ranks", metavar="N", type=arguments.count, help="ranks of the application"
     )
     flags.add_first(parser)
     group = parser.add_argument_group(
@@ -215,7 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--nodes",
-        type=numbers.count,
+        type=arguments.count,
         default=1,
         metavar="N",
         help="number of nodes that mpirun uses; each gets a coordinator beside its ranks (default 1)",
@@ -286,7 +286,7 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
                 "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )
-        programs.append(_Program(numbers.parse(part[0], part[1], numbers.count), part[2:]))
+        programs.append(_Program(arguments.parse(part[0], part[1], arguments.count), part[2:]))
     return programs
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import mpicoloc
 from mpicoloc import messages
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.core import progress
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
 
@@ -131,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
     """Flags of sweeps; `words` are the help of the first."""
     parser.add_argument("--sweep", metavar=("FLAG", "VALUE"), nargs="+", action="append", help=words)
     parser.add_argument(
-        "--processes", metavar="N", type=numbers.whole(most=4096), help="of a sweep (one for each core)"
+        "--processes", metavar="N", type=arguments.whole(most=4096), help="of a sweep (one for each core)"
     )
 
 

@@ -15,7 +15,7 @@ import os
 import sys
 
 from mpicoloc import config
-from mpicoloc.cli.numbers import positive
+from mpicoloc.cli.arguments import positive
 from mpicoloc.errors import EnvironmentFault
 
 _MOST_FRAC = 0.05

@@ -16,7 +16,7 @@ from mpicoloc.core.network import Topology, node_name, parse_xgft, shown
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
-from mpicoloc.lab import agent, control, plan, server
+from mpicoloc.lab import agent, control, server
 from mpicoloc.network.topology import placements
 from mpicoloc.show.table import Column, console, listing
 
@@ -88,7 +88,7 @@ def open_mpi(processes: Sequence[int]) -> list[str]:
     words += ["--map-by", "seq", "--bind-to", "none"]
     settings = {"plm_rsh_agent": server.AGENT, "pml": "ob1", "btl": "tcp,vader,self"}
     for layer in ("btl", "oob"):
-        settings[f"{layer}_tcp_if_include"] = plan.NETWORK
+        settings[f"{layer}_tcp_if_include"] = server.NETWORK
     return [*words, *(word for key, value in settings.items() for word in ("--mca", key, value))]
 
 
@@ -176,14 +176,13 @@ def _tree(lab: dict[str, Any]) -> Any:
 
 def topology(args: argparse.Namespace) -> int:
     """Print the fat-tree for `mpicoloc network --topology`."""
-    print(plan.yaml(_tree(control.ask(args.name, "describe"))), end="")
+    print(server.yaml(_tree(control.ask(args.name, "describe"))), end="")
     return 0
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run any command on a host or switch."""
-    usage = "mpicoloc lab exec HOST [--] command [arguments]"
-    command = flags.application(args.app, "command", usage)
+    command = flags.application(args.app, "command", "mpicoloc lab exec HOST [--] command [arguments]")
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
         raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
@@ -195,8 +194,7 @@ def run(args: argparse.Namespace) -> int:
     lab = control.ask(args.name, "describe")
     app = flags.application(args.app, "application", "mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
-    options = config.flags_to_env(flags.given(args))
-    env = {**SETTINGS, **os.environ, **options}
+    env = {**SETTINGS, **os.environ, **config.flags_to_env(flags.given(args))}
     config.validate(env)
     # A folder of the machine is one for all hosts; each has a /dev/shm of its own.
     env.pop(config.BY_KEY["shm_dir"].env, None)

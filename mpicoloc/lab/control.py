@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.lab import agent, plan
+from mpicoloc.lab import agent, server
 
 
 def check_tools(what: str, tools: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     the machine does not allow one.
     """
     _checked(name)
-    plan.topology(notation, rates)
+    server.topology(notation, rates)
     check_tools("lab", TOOLS)
     begin_lab("lab", "mpicoloc.lab.server", name, notation, rates, str(clock_step_s))
 
@@ -203,7 +203,7 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str,
     links = [dict(link) for link in now["links"]]
     if before is not None:
         for link, old in zip(links, _earlier(before, now), strict=True):
-            link.update({key: link[key] - old[key] for key in plan.COUNTED})
+            link.update({key: link[key] - old[key] for key in server.COUNTED})
     levels = [
         {"level": level, **_sums([link for link in links if link["level"] == level])}
         for level in sorted({link["level"] for link in links})
@@ -228,18 +228,18 @@ def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
     try:
         labs = [(part["name"], part["began_unix_s"], part["topology"]) for part in (before, now)]
         ends = [[(link["lower"], link["upper"]) for link in part["links"]] for part in (before, now)]
-        found = [{key: link[key] for key in plan.COUNTED} for link in before["links"]]
+        found = [{key: link[key] for key in server.COUNTED} for link in before["links"]]
         is_whole = before.get("whole", True) is True
     except (AttributeError, KeyError, TypeError):
         raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
     if labs[0] != labs[1] or ends[0] != ends[1]:
         raise DataError("the counters of another lab, or of an earlier one of this name: take new ones")
     both = zip(found, now["links"], strict=True)
-    numbers = [(old[key], link[key]) for old, link in both for key in plan.COUNTED]
+    numbers = [(old[key], link[key]) for old, link in both for key in server.COUNTED]
     if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
         raise DataError("not counted since the lab is up, or not before now: take it without --since")
     return found
 
 
 def _sums(links: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    return {"n_links": len(links), **{key: sum(link[key] for link in links) for key in plan.COUNTED}}
+    return {"n_links": len(links), **{key: sum(link[key] for link in links) for key in server.COUNTED}}

@@ -1,17 +1,343 @@
-"""Slurm labs of this machine from outside: begin one, end it, look at its programs."""
+"""Slurm labs of this machine: begin one, end it, look at its programs; and the first process of one.
+
+That is ``python -m mpicoloc.lab.slurm_cluster PLAN``, PLAN in JSON: process 1 of a PID namespace with
+munged, slurmctld and one slurmd per node in it, each slurmd with a mount table, host name, System V IPC and
+/dev/shm of its own. When it ends, by whatever cause, the kernel ends all the others. A daemon that ends is
+started again a second later, as systemd would do it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
+import time
 import zlib
+from dataclasses import dataclass
 
 from mpicoloc.errors import EnvironmentFault, UsageError
-from mpicoloc.lab import agent, control, slurm_server
+from mpicoloc.lab import agent, control
+
+ROOT = "/run/mpicoloc-slurm"
+"""Folder of the labs; root's, so that nobody else can put a lab's files there."""
+MAX_NODES = 16
+CPUS = 4
+"""Of each node by default, whatever the machine has."""
+PARTITIONS = {
+    "whole": "Default=YES OverSubscribe=EXCLUSIVE",
+    "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
+}
+"""A node for one job, where jobs go by default, or up to two jobs on a core. What is put into the second one
+comes first: a partner that the scheduler looks at after those who wait for the whole node comes too late."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row.
+
+    `is_guarded`: only root puts jobs into partition shared.
+    `memory_mib`: each node's, of which jobs get what they ask for; None: it is not counted.
+    """
+
+    name: str
+    n_nodes: int
+    n_cpus: int
+    port: int
+    spank: str | None = None
+    is_guarded: bool = False
+    memory_mib: int | None = None
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie."""
+        return f"{ROOT}/{self.name}"
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of its nodes, n1 and up."""
+        return [f"n{k}" for k in range(1, self.n_nodes + 1)]
+
+
+def texts(plan: Plan) -> dict[str, str]:
+    """Files of the cluster: name in its folder -> text.
+
+    Result: ``slurm.conf`` and what it names.
+    """
+    return {
+        "slurm.conf": _slurm_conf(plan),
+        "topology.conf": _topology_conf(plan.n_nodes),
+        # Any other plugin wants systemd, or control groups of its own.
+        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        # /tmp is one for all nodes, /dev/shm is each node's own.
+        "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
+        "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
+        "task_prolog": _TASK_PROLOG,
+        "job_submit.lua": JOB_SUBMIT if plan.is_guarded else JOB_SUBMIT.replace('"shared"', "nil", 1),
+        "hosts": "127.0.0.1 localhost " + " ".join(plan.nodes) + "\n::1 localhost\n",
+    }
+
+
+# Open MPI leaves the loopback out, and here all nodes are behind it.
+_TASK_PROLOG = """#!/bin/sh
+echo export OMPI_MCA_btl_tcp_if_include=lo
+echo export OMPI_MCA_oob_tcp_if_include=lo
+"""
+
+
+JOB_SUBMIT = """local SHARED = "shared"
+local OPERATORS = { [0] = true }
+-- What decides where a job begins, beside whom, and when.
+local PLACE = {
+    "req_nodes", "dependency", "min_nodes", "max_nodes", "min_cpus", "max_cpus",
+    "num_tasks", "ntasks_per_node", "cpus_per_task",
+}
+
+local function is_shared(partition)
+    return SHARED and ("," .. (partition or "") .. ","):find("," .. SHARED .. ",", 1, true)
+end
+
+local function is_placed(job)
+    for _, name in ipairs(PLACE) do
+        local value = job[name]
+        if value and value ~= slurm.NO_VAL and value ~= slurm.NO_VAL16 then
+            return true
+        end
+    end
+    return false
+end
+
+local function is_allowed(job, record, uid)
+    if OPERATORS[uid] then
+        return slurm.SUCCESS
+    elseif is_shared(job.partition) then
+        slurm.log_user("jobs come into partition %s by mpicoloc only", SHARED)
+        return slurm.ERROR
+    elseif is_shared(record.partition) and (job.partition or "") == "" and is_placed(job) then
+        slurm.log_user("mpicoloc has placed this job: move it out of partition %s first", SHARED)
+        return slurm.ERROR
+    end
+    return slurm.SUCCESS
+end
+
+function slurm_job_submit(job, partitions, uid)
+    if job.shared == 0 then
+        job.admin_comment = "exclusive"
+    end
+    return is_allowed(job, {}, uid)
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+    return is_allowed(job, record, uid)
+end
+"""
+"""Rule of a site that pairs: users do not put jobs into the partition for sharing themselves, and one that
+said --exclusive is left alone, as it has a note of somebody else."""
+
+
+_SLURM_CONF = """ClusterName={name}
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={port}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+JobSubmitPlugins=lua
+MpiDefault=pmix
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+TaskProlog={folder}/task_prolog
+SwitchType=switch/none
+TopologyPlugin=topology/tree
+SelectType=select/cons_tres
+SelectTypeParameters={select}
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,batch_sched_delay=0
+SlurmdParameters=config_overrides
+PlugStackConfig={folder}/plugstack.conf
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/%n.log
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/log/jobs.txt
+MailProg=/bin/true
+ReturnToService=2
+KillWait=5
+NodeName=n[1-{last}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}] {size}
+{partitions}"""
+
+
+def _slurm_conf(plan: Plan) -> str:
+    last = plan.n_nodes
+    select = "CR_Core"
+    if plan.memory_mib:
+        # Half a node's for who names none, else such a job would keep everybody out.
+        select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
+    return _SLURM_CONF.format(
+        name=plan.name,
+        folder=plan.folder,
+        port=plan.port,
+        ports=f"{plan.port + 1}-{plan.port + last}",
+        last=last,
+        size=f"CPUs={plan.n_cpus} RealMemory={plan.memory_mib or 1000}",
+        select=select,
+        partitions="".join(
+            f"PartitionName={name} Nodes=ALL {words} DefaultTime=10 MaxTime=60 State=UP\n"
+            for name, words in PARTITIONS.items()
+        ),
+    )
+
+
+def _topology_conf(n_nodes: int) -> str:
+    """Two levels: switches of two nodes in a small cluster, of four in a larger one, and one above them."""
+    width = 2 if n_nodes <= 4 else 4
+    leaves = [range(at, min(at + width, n_nodes + 1)) for at in range(1, n_nodes + 1, width)]
+    lines = [f"SwitchName=s{k} Nodes=n[{leaf[0]}-{leaf[-1]}]" for k, leaf in enumerate(leaves, 1)]
+    return "\n".join([*lines, f"SwitchName=top Switches=s[1-{len(leaves)}]"]) + "\n"
+
+
+PREFIX = "mpicoloc-slurm/"
+"""Of the abstract socket that tells who process 1 of a Slurm lab is."""
+READY_S = 30.0
+_AGAIN_S = 1.0
+_NODE = """hostname "$0"; mount -t tmpfs -o mode=1777 none /dev/shm; mount --bind "$1/hosts" /etc/hosts
+exec slurmd -D -N "$0" -f "$1/slurm.conf"
+"""
+
+
+def prepare(plan: Plan) -> None:
+    """Make the cluster's folder with its files and its munge key, which only root can read."""
+    shutil.rmtree(plan.folder, ignore_errors=True)
+    for folder in ("state", "log", "munge", *(f"spool/{node}" for node in plan.nodes)):
+        os.makedirs(f"{plan.folder}/{folder}", mode=0o755)
+    for name, text in texts(plan).items():
+        with open(f"{plan.folder}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+    os.chmod(f"{plan.folder}/task_prolog", 0o755)
+    fd = os.open(f"{plan.folder}/munge/key", os.O_WRONLY | os.O_CREAT, 0o400)
+    with open(fd, "wb") as key:
+        key.write(os.urandom(128))
+
+
+def commands(plan: Plan) -> dict[str, list[str]]:
+    """The daemons, in the order in which they start: name -> command."""
+    munge, conf = f"{plan.folder}/munge", f"{plan.folder}/slurm.conf"
+    kinds = [f"--{what}={munge}/{name}" for what, name in _MUNGE.items()]
+    space = ["unshare", "--mount", "--uts", "--ipc", "sh", "-ec", _NODE]
+    return {
+        "munged": ["munged", "--foreground", "--num-threads=2", *kinds],
+        "slurmctld": ["slurmctld", "-D", "-f", conf],
+        **{node: [*space, node, plan.folder] for node in plan.nodes},
+    }
+
+
+_MUNGE = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
+
+
+class Daemons:
+    """All daemons of the cluster by name."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.commands = plan, commands(plan)
+        self.pids: dict[int, str] = {}
+        self.due_s: dict[str, float] = {}
+
+    def start(self, name: str) -> None:
+        """Start one; Slurm's write ``<name>.log`` themselves, and all but munged say the same here again."""
+        with open(f"{self.plan.folder}/log/{name}.out", "ab") as log:
+            process = subprocess.Popen(
+                self.commands[name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, "SLURM_CONF": f"{self.plan.folder}/slurm.conf"},
+                start_new_session=True,
+            )
+        self.pids[process.pid] = name
+        process.returncode = 0  # `reap` waits for it
+
+    def reap(self) -> None:
+        """Take what has ended, whoever's child it was, and start the daemons among it again."""
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                if pid in self.pids:
+                    self.due_s[self.pids.pop(pid)] = time.monotonic() + _AGAIN_S
+        for name in [name for name, due_s in self.due_s.items() if due_s <= time.monotonic()]:
+            del self.due_s[name]
+            self.start(name)
+
+    def begin(self) -> None:
+        """Start all and wait until every node can take a job.
+
+        Raises `EnvironmentFault` if that takes longer than `READY_S`.
+        """
+        deadline_s = time.monotonic() + READY_S
+        self.start("munged")
+        while not os.path.exists(f"{self.plan.folder}/munge/socket") and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        for name in self.commands:
+            if name != "munged":
+                self.start(name)
+        while time.monotonic() < deadline_s:
+            if self._states() == ["idle"] * self.plan.n_nodes:
+                return
+            time.sleep(0.05)
+        raise EnvironmentFault(
+            f"the daemons of Slurm do not come up in {READY_S:.0f} s: see {self.plan.folder}/log"
+        )
+
+    def _states(self) -> list[str]:
+        env = {**os.environ, "SLURM_CONF": f"{self.plan.folder}/slurm.conf"}
+        command = ["sinfo", "-h", "-N", "-p", "whole", "-o", "%T"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=READY_S)
+        return done.stdout.split()
+
+
+def main(text: str) -> int:
+    """Make the cluster, say "ready", and keep it up."""
+    plan = Plan(**json.loads(text))
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            door.bind(agent.socket_name(plan.name, PREFIX))
+        except OSError:
+            print(
+                f"there is a Slurm lab {plan.name} already: end it with `mpicoloc slurm down --name "
+                f"{plan.name}`, or make another one with --name"
+            )
+            return 4
+        door.listen()
+        prepare(plan)
+        daemons = Daemons(plan)
+        try:
+            daemons.begin()
+        except EnvironmentFault as error:
+            print(error)
+            return 4
+        try:
+            print("ready", flush=True)
+        except BrokenPipeError:
+            return 0  # who asked for it is gone
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        os.dup2(1, 2)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it ends the sleep
+        while True:
+            daemons.reap()
+            time.sleep(0.2)
+
 
 TOOLS = {
     "unshare": "util-linux",
@@ -29,28 +355,27 @@ _PORTS = range(27600, 29600, 20)
 def start(
     name: str,
     n_nodes: int,
-    n_cpus: int = slurm_server.CPUS,
+    n_cpus: int = CPUS,
     spank: str | None = None,
     *,
     is_guarded: bool = False,
     memory_mib: int | None = None,
-) -> slurm_server.Plan:
+) -> Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
     Result: what was made; ``slurm.conf`` lies in its `folder`. Raises `UsageError` if an argument makes no
     sense. Raises `EnvironmentFault` if there is such a lab, or the machine does not allow one.
     """
     checked(name)
-    if not 1 <= n_nodes <= slurm_server.MAX_NODES:
-        raise UsageError(f"{n_nodes} nodes: give 1 to {slurm_server.MAX_NODES}")
+    if not 1 <= n_nodes <= MAX_NODES:
+        raise UsageError(f"{n_nodes} nodes: give 1 to {MAX_NODES}")
     if not 1 <= n_cpus <= 1024:
         raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
         raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
     control.check_tools("Slurm lab", TOOLS)
-    port = _free_ports(name, n_nodes + 1)
-    plan = slurm_server.Plan(name, n_nodes, n_cpus, port, spank, is_guarded, memory_mib)
-    control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_server", json.dumps(dataclasses.asdict(plan)))
+    plan = Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded, memory_mib)
+    control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_cluster", json.dumps(dataclasses.asdict(plan)))
     return plan
 
 
@@ -87,12 +412,12 @@ def conf(name: str) -> str:
         raise EnvironmentFault(
             f"no Slurm lab {name!r} is up: make one with `mpicoloc slurm up --name {name}`"
         )
-    return f"{slurm_server.ROOT}/{name}/slurm.conf"
+    return f"{ROOT}/{name}/slurm.conf"
 
 
 def first_process(name: str) -> int | None:
     """The lab's process 1, by its number outside; None if it is not up."""
-    with control.connected("Slurm lab", checked(name), slurm_server.PREFIX) as peer:
+    with control.connected("Slurm lab", checked(name), PREFIX) as peer:
         return agent.credentials(peer)[0] if peer else None
 
 
@@ -101,8 +426,12 @@ def stop(name: str) -> bool:
 
     Raises `EnvironmentFault` if the caller may not, or it does not end.
     """
-    with control.connected("Slurm lab", checked(name), slurm_server.PREFIX) as peer:
+    with control.connected("Slurm lab", checked(name), PREFIX) as peer:
         control.check_tools("Slurm lab", TOOLS)
         was_up = peer is not None and control.end("Slurm lab", name, peer)
-    shutil.rmtree(f"{slurm_server.ROOT}/{name}", ignore_errors=True)
+    shutil.rmtree(f"{ROOT}/{name}", ignore_errors=True)
     return was_up
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from mpicoloc.cli import helping, numbers, verbosity
+from mpicoloc.cli import arguments, verbosity
 from mpicoloc.job import flags
 
 _TOPOLOGY = "XGFT(2;4,2;1,2)"
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
-    parser = helping.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""), function)
+    parser = arguments.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""), function)
     parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
     return parser
 
@@ -66,7 +66,7 @@ def _action(actions: Any, name: str, function: str, words: str) -> argparse.Argu
 def _add_run(actions: Any) -> None:
     run = _action(actions, "run", "run", "run an MPI program on hosts of the lab and write its profile")
     run.add_argument(
-        "-n", "-np", dest="n_ranks", metavar="N", type=numbers.count, help="ranks (default: one per host)"
+        "-n", "-np", dest="n_ranks", metavar="N", type=arguments.count, help="ranks (default: one per host)"
     )
     run.add_argument("--hosts", metavar="LIST", help="hosts to use, in this order, as 0-3,6 (default: all)")
     run.add_argument(

@@ -14,8 +14,7 @@ from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import most_sharing_jobs
-from mpicoloc.show.blocks import short
-from mpicoloc.show.figures import Bars, Figure, Row, plot
+from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mpicoloc import config
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
@@ -34,7 +34,7 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
     """What some placements need."""
     parser.add_argument(
-        "--ranks-per-host", type=numbers.count, metavar="N", default=1, help="for placements Fk and RF (1)"
+        "--ranks-per-host", type=arguments.count, metavar="N", default=1, help="for placements Fk and RF (1)"
     )
 
 
@@ -58,10 +58,10 @@ def add_routes(parser: argparse.ArgumentParser) -> None:
     add_ranks_per_host(parser)
     add = parser.add_argument
     add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
-    add("--seed", type=numbers.whole(0), metavar="N", default=0, help="for placement RF (0)")
+    add("--seed", type=arguments.whole(0), metavar="N", default=0, help="for placement RF (0)")
     add(
         "--duration-s",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="S",
         help="time in which the job sent its bytes (default: its run time)",
     )

@@ -15,8 +15,7 @@ from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import CommonLink, most_sharing_jobs
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import Column, console, interval, listing
+from mpicoloc.show.table import Column, Listing, console, interval, listing
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:

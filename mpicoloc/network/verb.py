@@ -18,8 +18,8 @@ import json
 import sys
 
 from mpicoloc import messages
-from mpicoloc.cli import drawn, numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.core import progress
 from mpicoloc.network import flags
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_routes(parser)
     add(
         "--window-s",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="S",
         help="rates in windows of this length too, from a profile with a trace",
     )
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
     )
     add("--json", action="store_true", help="print the result as JSON")
-    drawn.add_arguments(parser, "the result too,")
+    arguments.add_figures(parser, "the result too,")
 
 
 @bounded
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.network.characterise import characterise
     from mpicoloc.profile import profiles
 
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     network = files.network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
@@ -69,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
     if args.figures is not None:
         from mpicoloc.network import figures as pictures
 
-        drawn.write(pictures.figures(results.cases, results.shared), args.figures, formats)
+        arguments.write_figures(pictures.figures(results.cases, results.shared), args.figures, formats)
     return 0

@@ -51,8 +51,7 @@ def write(
         hdf5.replace(os.fspath(path), buffer.getvalue())
     except EnvironmentFault as error:
         reason = getattr(error.__cause__, "strerror", None) or "the system refuses"
-        message = f"cannot write {os.fspath(path)}: {reason}; choose another place"
-        raise EnvironmentFault(message) from error
+        raise EnvironmentFault(f"cannot write {os.fspath(path)}: {reason}; choose another place") from error
 
 
 def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -74,8 +74,7 @@ class Cuts:
         found = self._violated(x, edges, reduced)
         self._sets += found
         self._n_rounds += 1
-        is_last = self._n_rounds >= MAX_ROUNDS or not (found or len(missing))
-        return Tightened(bound, missing, is_last)
+        return Tightened(bound, missing, self._n_rounds >= MAX_ROUNDS or not (found or len(missing)))
 
     def _solved(self, edges: Ints) -> tuple[Floats, Floats, Floats] | None:
         """Primal values of the edges, dual ones of vertices and sets; None: the program has no solution."""

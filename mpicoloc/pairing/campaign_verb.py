@@ -25,7 +25,7 @@ import argparse
 import json
 
 from mpicoloc import messages
-from mpicoloc.cli.numbers import count, whole
+from mpicoloc.cli.arguments import count, whole
 
 _WHY_UNKNOWN = (
     "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
@@ -55,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from mpicoloc import config
-    from mpicoloc.pairing import campaign, campaign_file, terminal as report
+    from mpicoloc.pairing import campaign, terminal as report
 
     env = config.flags_to_env({"meter": args.meter})
-    plan = campaign_file.read(args.file)
+    plan = campaign.read_file(args.file)
     names = args.only or list(plan.programs)
-    wanted = campaign_file.experiments(plan, names, args.pairs, np.random.default_rng(args.seed))
+    wanted = campaign.experiments(plan, names, args.pairs, np.random.default_rng(args.seed))
     if args.dry_run:
         done = campaign.read(args.out)
         todo = campaign.missing(plan, wanted, done, env)

@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
-from typing import TYPE_CHECKING
 
 import mpicoloc
 from mpicoloc import messages
-from mpicoloc.cli.numbers import whole
+from mpicoloc.cli.arguments import whole
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import UsageError
-
-if TYPE_CHECKING:
-    from mpicoloc.pairing.fitted import FittedModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
     from mpicoloc.pairing import model_file, terminal, training_sets
-    from mpicoloc.pairing.training.fitting import KINDS, fit_model
+    from mpicoloc.pairing.training.fitting import KINDS, fit_model, why_baseline
 
     learnt = training_sets.learn_from(
         args.training, args.campaign, args.profiles, machine=args.machine, layout=args.layout
@@ -117,28 +112,10 @@ def run(args: argparse.Namespace) -> int:
     card = {**model.card, "versions": versions, "date": date, "layout": learnt.layout}
     model = dataclasses.replace(model, card=card)
     model_file.write(model, args.out)
-    if (why := _why_baseline(model)) is not None:
+    if (why := why_baseline(model)) is not None:
         messages.note(why)
-    if args.json:
-        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
-    else:
-        terminal.show_card(model_file.card(model), messages.is_verbose())
+    terminal.print_model(model, is_json=args.json)
     return 0
-
-
-def _why_baseline(model: FittedModel) -> str | None:
-    """Why a baseline was kept, and what helps; None if the model is none."""
-    from mpicoloc.pairing.training.regressors import BASELINES
-
-    if model.kind not in BASELINES:
-        return None
-    first, remedy = model.card["scores"][0]["kind"], "measure more programs, or more rounds"
-    if first == model.kind:
-        return f"the baseline {first!r} has the least cost: {remedy}"
-    return (
-        f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
-        f"{model.kind!r}, which is kept: {remedy}"
-    )
 
 
 def _of_curves(args: argparse.Namespace) -> int:
@@ -149,8 +126,5 @@ def _of_curves(args: argparse.Namespace) -> int:
 
     model = model_file.of_curves(args.curves)
     model_file.write(model, args.out)
-    if args.json:
-        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
-    else:
-        terminal.show_bubbles(model)
+    terminal.print_model(model, is_json=args.json)
     return 0

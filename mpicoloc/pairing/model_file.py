@@ -19,6 +19,7 @@ from mpicoloc.core.slowdown import JobFeatures, machine_from_values
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import arrays_file
 from mpicoloc.pairing.fitted import (
+    Band,
     FittedModel,
     Kernel,
     Layers,
@@ -29,7 +30,6 @@ from mpicoloc.pairing.fitted import (
     Similar,
     Trees,
 )
-from mpicoloc.pairing.scores import Band
 
 Array = np.ndarray[Any, Any]
 StoredModel: TypeAlias = FittedModel | BubbleModel

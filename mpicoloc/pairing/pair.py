@@ -23,7 +23,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli.numbers import count, positive
+from mpicoloc.cli.arguments import count, positive
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give a file of jobs, or --watch for those of Slurm, or --release to take back")
     if args.release is not None:
         return _release(args)
-    from mpicoloc.pairing.policies import Rules
-    from mpicoloc.pairing.queue import Room
+    from mpicoloc.pairing.policies import Room, Rules
 
     rules = Rules(
         policy=args.policy,

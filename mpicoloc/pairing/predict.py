@@ -18,7 +18,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc import messages
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -76,19 +75,11 @@ def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
 
 
 def _card(args: argparse.Namespace, model: StoredModel) -> None:
-    from mpicoloc.bubble.model import BubbleModel
-    from mpicoloc.pairing import model_file, terminal
+    from mpicoloc.pairing import terminal
 
     if args.curves is not None:
         raise UsageError("curves have no card; it is that of a model: give --model FILE")
-    card = model_file.card(model)
-    if args.json:
-        print(json.dumps(card, indent=2, allow_nan=False))
-        return
-    if isinstance(model, BubbleModel):
-        terminal.show_bubbles(model)
-        return
     try:
-        terminal.show_card(card, messages.is_verbose())
+        terminal.print_model(model, is_json=args.json)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error

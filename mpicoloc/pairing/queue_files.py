@@ -14,8 +14,7 @@ from mpicoloc.core.slowdown import JobFeatures, PairSlowdowns, Run
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.model_file import StoredModel
-from mpicoloc.pairing.policies import Plan, Rules, plan_parts
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Plan, Queue, Rules, plan_parts
 
 Ends: TypeAlias = tuple[float, float, float]
 """Value, low, high."""

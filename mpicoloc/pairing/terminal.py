@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from mpicoloc import messages
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures
 from mpicoloc.errors import printable
-from mpicoloc.pairing import policies
+from mpicoloc.pairing import model_file, policies
+from mpicoloc.pairing.fitted import COVERAGE
+from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan
-from mpicoloc.pairing.scores import COVERAGE
 from mpicoloc.pairing.sharing_plan import Action, Commit
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
-    from mpicoloc.pairing.campaign_file import Experiment
+    from mpicoloc.pairing.campaign import Experiment
     from mpicoloc.pairing.corun import Slowdown
-    from mpicoloc.show.listing import Listing
+    from mpicoloc.show.table import Listing
 
 
 def plan_json(
@@ -114,7 +116,7 @@ _SCORES = {
     "inside new": ("new", "coverage"),
     "width new": ("new", "width"),
 }
-"""Columns of the table: which rows, and a field of `pairing.scores.Scores`."""
+"""Columns of the table: which rows, and a field of `pairing.fitted.Scores`."""
 _LEFT_OUT = {"width new": 1, "error": 2, "worst new": 3}
 _SHORT = ("model", "error new", "cost new")
 """Those that decide whether a model is of use."""
@@ -150,6 +152,16 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     }.items():
         out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
     out.print(_scores(card["scores"], card["choice"], with_all))
+
+
+def print_model(model: StoredModel, *, is_json: bool) -> None:
+    """Print what is known of a model; errors are those of `show_card`."""
+    if is_json:
+        print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
+    elif isinstance(model, BubbleModel):
+        show_bubbles(model)
+    else:
+        show_card(model_file.card(model), messages.is_verbose())
 
 
 def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with_all: bool) -> Listing:

@@ -111,8 +111,7 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
 
 def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
     """In a process of its own."""
-    told = run_as_json(run_of(hdf5.read(path, raw)))
-    return told | {"owner": os.fstat(raw.fileno()).st_uid}
+    return run_as_json(run_of(hdf5.read(path, raw))) | {"owner": os.fstat(raw.fileno()).st_uid}
 
 
 def from_production(

@@ -15,8 +15,16 @@ import numpy as np
 from mpicoloc.bubble.propagation import POLICY_NUMBERS
 from mpicoloc.core.profile import Bools, Estimate, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.place.anneal import Annealing, Replicas, SlotPlacement, anneal, best, cost_of
-from mpicoloc.place.problem import OBJECTIVES, Problem
+from mpicoloc.place.anneal import (
+    OBJECTIVES,
+    Annealing,
+    Problem,
+    Replicas,
+    SlotPlacement,
+    anneal,
+    best,
+    cost_of,
+)
 
 MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
@@ -117,8 +125,7 @@ def lower_bound(problem: Problem, objective: str = "sum") -> float:
     Both are linear in the unknowns. Fractions of slots are allowed, and a job may meet many others, so the
     bound is no placement.
     """
-    kinds = _job_classes(problem, objective)
-    program = _Program(problem, kinds, is_worst=objective == "worst")
+    program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
     return -found if objective == "speedup" else found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpicoloc.core.plain_values import plain
 from mpicoloc.errors import printable
 from mpicoloc.place.place import Placed
-from mpicoloc.show.figures import Figure, Row
+from mpicoloc.show.figures import Figure, Row, short
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def _draw(
     from matplotlib.colors import LinearSegmentedColormap
 
     from mpicoloc.show import drawing
-    from mpicoloc.show.blocks import short
 
     axes = picture.subplots()
     slots = placed.slots.T

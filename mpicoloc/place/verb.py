@@ -19,12 +19,12 @@ import time
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli import drawn, numbers
+from mpicoloc.cli import arguments
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.place.anneal import Constraints
     from mpicoloc.place.place import Placed
-    from mpicoloc.place.problem import Constraints
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,28 +34,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--curves", metavar="FILE", help="curves and scores of the programs: .csv or .json")
     add("--propagation", metavar="FILE", help="matrices of programs: .csv with program, level, nodes_1 ...")
     add("--slowdowns", metavar="FILE", help="what pairs of programs suffer, in place of --curves")
-    add("--nodes", metavar="N", type=numbers.count, help="nodes, all alike")
+    add("--nodes", metavar="N", type=arguments.count, help="nodes, all alike")
     add("--hosts", metavar="LIST", help="their names, as n[0-7],m1, in place of --nodes")
-    add("--slots", metavar="S", type=numbers.count, default=2, help="jobs that a node holds (default 2)")
-    add("--seed", metavar="K", type=numbers.whole(0), default=0, help="of the random state (default 0)")
+    add("--slots", metavar="S", type=arguments.count, default=2, help="jobs that a node holds (default 2)")
+    add("--seed", metavar="K", type=arguments.whole(0), default=0, help="of the random state (default 0)")
     add("--objective", metavar="WORD", default="sum", help="sum (default), speedup or worst")
-    add("--sweeps", metavar="N", type=numbers.positive,
+    add("--sweeps", metavar="N", type=arguments.positive,
         help="exchanges tried for each slot (default: by the size of the problem)")  # fmt: skip
-    add("--restarts", metavar="N", type=numbers.count,
+    add("--restarts", metavar="N", type=arguments.count,
         help="random placements to begin with (default: by the size)")  # fmt: skip
     add("--apart", metavar="A,B", action="append", default=[], help="jobs that may not share a node")
     add("--at-most", metavar="JOB=X", action="append", default=[], help="largest slowdown of a job")
     add("--whole", metavar="JOB", action="append", default=[], help="job that has its nodes to itself")
     add("--files", metavar="FOLDER", help="write host file, rank file and node list of each job here")
-    add("--ranks-per-node", metavar="R", type=numbers.count, default=1,
+    add("--ranks-per-node", metavar="R", type=arguments.count, default=1,
         help="ranks of a job on a node, for --files (default 1)")  # fmt: skip
-    drawn.add_arguments(parser, "the placement")
+    arguments.add_figures(parser, "the placement")
     add("--json", action="store_true", help="print the placement as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the placement, and write what is asked for."""
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
     if args.propagation is not None and args.curves is None:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.files is not None:
         _write_files(args, placed, names)
     if args.figures is not None:
-        drawn.write([terminal.placement(placed, names)], args.figures, formats)
+        arguments.write_figures([terminal.placement(placed, names)], args.figures, formats)
     if args.json:
         hosts = names if args.hosts is not None else range(len(names))
         print(json.dumps(terminal.as_json(placed, hosts, wall_s, args.seed), indent=2, allow_nan=False))
@@ -103,7 +103,7 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     from mpicoloc.core.slowdown import measured_programs
     from mpicoloc.job import launcher
     from mpicoloc.pairing import model_file, queue_files
-    from mpicoloc.place import anneal, place, problem
+    from mpicoloc.place import anneal, place
 
     jobs = curves_file.jobs(args.jobs)
     if args.files is not None:
@@ -113,12 +113,12 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     if args.curves is not None:
         model = model_file.of_curves(args.curves)
         matrices = {} if args.propagation is None else curves_file.matrices(args.propagation)
-        problem_of = functools.partial(problem.of_bubbles, jobs, *size, model, matrices, constraints)
+        problem_of = functools.partial(anneal.of_bubbles, jobs, *size, model, matrices, constraints)
     else:
         table, features = measured_programs(
             queue_files.slowdowns(args.slowdowns), (job.program for job in jobs)
         )
-        problem_of = functools.partial(problem.of_model, jobs, *size, table, features, constraints)
+        problem_of = functools.partial(anneal.of_model, jobs, *size, table, features, constraints)
 
     began_s = time.perf_counter()
     placed = place.place(problem_of, np.random.default_rng(args.seed), args.objective, settings)
@@ -126,7 +126,7 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
 
 
 def _constraints(args: argparse.Namespace) -> Constraints:
-    from mpicoloc.place.problem import Constraints
+    from mpicoloc.place.anneal import Constraints
 
     apart = []
     for text in args.apart:
@@ -139,7 +139,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
         name, equals, most = text.rpartition("=")
         if not (name and equals):
             raise UsageError(f"--at-most {text!r} is no JOB=X, for example a=1.2")
-        at_most[name] = numbers.parse("--at-most", most, numbers.positive)
+        at_most[name] = arguments.parse("--at-most", most, arguments.positive)
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 
 

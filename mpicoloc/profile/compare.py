@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 
 from mpicoloc import messages
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.errors import UsageError, printable
 
 

@@ -20,7 +20,7 @@ from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.show.table import Column, console, listing
 
 if TYPE_CHECKING:
-    from mpicoloc.show.listing import Listing
+    from mpicoloc.show.table import Listing
 
 UNITS = {
     "wall_s": "s",

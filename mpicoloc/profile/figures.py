@@ -22,8 +22,19 @@ from mpicoloc.network import utilisation
 from mpicoloc.network.traffic.job_traffic import CallRows
 from mpicoloc.network.utilisation import spread, windows
 from mpicoloc.profile.symbolize import site_words
-from mpicoloc.show.blocks import MOST, Blocks, hosts, of_ranks, short, short_place
-from mpicoloc.show.figures import WIDTH, Bars, Figure, Gap, plot
+from mpicoloc.show.figures import (
+    MOST,
+    WIDTH,
+    Bars,
+    Blocks,
+    Figure,
+    Gap,
+    hosts,
+    of_ranks,
+    plot,
+    short,
+    short_place,
+)
 from mpicoloc.trace import times
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import argparse
 import json
 
 from mpicoloc import messages
-from mpicoloc.cli import numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", metavar="FOLDER", nargs="?", default=".", help="where profiles lie, in folders below it too"
     )
-    parser.add_argument("--last", metavar="N", type=numbers.count, help="only the N jobs that began last")
+    parser.add_argument("--last", metavar="N", type=arguments.count, help="only the N jobs that began last")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print all facts of each profile as JSON")
     how.add_argument("--csv", action="store_true", help="print them as comma-separated values")

@@ -13,8 +13,8 @@ import argparse
 import os
 
 from mpicoloc import messages
-from mpicoloc.cli import drawn
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.show import outputs
 
 
@@ -23,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
     add("--out", metavar="PAGE", help="the page to write (default: the profile's name, with .html)")
-    drawn.add_arguments(parser, "every figure")
+    arguments.add_figures(parser, "every figure")
 
 
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Write what was asked for, and print the name of the page."""
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     out = args.out
     if out is None and args.figures is None:
         out = os.path.splitext(os.path.basename(args.file))[0] + ".html"
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     sections = profile_figures.figures(profile, args.file)
     if args.figures is not None:
         parts = [part for _, found in sections for part in found]
-        drawn.write([part for part in parts if isinstance(part, Figure)], args.figures, formats)
+        arguments.write_figures([part for part in parts if isinstance(part, Figure)], args.figures, formats)
         for part in parts:
             if not isinstance(part, Figure):
                 messages.note(f"no figure {part.name}: {part.reason}")

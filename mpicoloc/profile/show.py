@@ -16,8 +16,8 @@ import json
 from typing import Any
 
 from mpicoloc import messages
-from mpicoloc.cli import numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.errors import MpicolocError, printable
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument(
-        "--top", metavar="N", type=numbers.count, help="show N rows of each long table (default 8)"
+        "--top", metavar="N", type=arguments.count, help="show N rows of each long table (default 8)"
     )
     rows.add_argument("--all", action="store_true", help="show all rows")
     parser.add_argument(

@@ -25,7 +25,7 @@ from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
 from mpicoloc.profile.symbolize import site_words
-from mpicoloc.show.blocks import hosts
+from mpicoloc.show.figures import hosts
 from mpicoloc.show.table import Column, listing
 from mpicoloc.trace import sums
 

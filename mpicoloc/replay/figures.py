@@ -11,8 +11,7 @@ from mpicoloc.core.profile import Array
 from mpicoloc.errors import printable
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
-from mpicoloc.show.blocks import of_ranks, short
-from mpicoloc.show.figures import WIDTH, Cell, Figure, plot
+from mpicoloc.show.figures import WIDTH, Cell, Figure, of_ranks, plot, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -14,8 +14,7 @@ from mpicoloc.errors import printable
 from mpicoloc.replay import experiment
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show import outputs
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import Column, console, listing, write_parquet
+from mpicoloc.show.table import Column, Listing, console, listing, write_parquet
 
 
 def signed(time_s: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.cli import numbers
+from mpicoloc.cli import arguments
 from mpicoloc.core.network import Placement, slimmed
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
@@ -239,8 +239,8 @@ def _stretch(text: str) -> tuple[int, float]:
     n_hosts, colon, factor = text.partition(":")
     if not colon:
         raise UsageError(f"--stretch {text}: give it as J:X, like 2:1.5")
-    return numbers.parse("--stretch", n_hosts, numbers.whole(0)), numbers.parse(
-        "--stretch", factor, numbers.positive
+    return arguments.parse("--stretch", n_hosts, arguments.whole(0)), arguments.parse(
+        "--stretch", factor, arguments.positive
     )
 
 
@@ -346,7 +346,9 @@ def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
         level_word, colon, link_word = word.strip().partition(":")
         if not colon:
             raise UsageError(f"--failed {word}: give it as LEVEL:LINK, like 1:0")
-        level, link = (numbers.parse("--failed", part, numbers.whole(0)) for part in (level_word, link_word))
+        level, link = (
+            arguments.parse("--failed", part, arguments.whole(0)) for part in (level_word, link_word)
+        )
         if level >= tree.height:
             raise UsageError(f"--failed {word}: {tree} has links on levels 0 to {tree.height - 1}")
         if link >= (n_links := tree.n_links(level)):

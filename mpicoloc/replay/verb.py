@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpicoloc import messages
 from mpicoloc.bubble import propagation_verb
-from mpicoloc.cli import drawn, numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.errors import UsageError
 from mpicoloc.job import sweep
 from mpicoloc.network.flags import add_links, add_ranks_per_host, add_topology
@@ -48,19 +48,19 @@ _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
 _MAX_TIMES = (1 << 31) - 1
 """What a loop of the simulator counts to."""
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
-_LANES = numbers.several(numbers.whole(0, 255))
+_LANES = arguments.several(arguments.whole(0, 255))
 
 
 def _latency_s(text: str) -> float:
     """A number of seconds up to 1."""
-    latency_s = numbers.seconds(text)
+    latency_s = arguments.seconds(text)
     if latency_s > 1:
         raise argparse.ArgumentTypeError(f"must be at most 1 s, got {text}")
     return latency_s
 
 
 def _speedup(text: str) -> float:
-    speedup = numbers.positive(text)
+    speedup = arguments.positive(text)
     if speedup < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, the rate of a link, got {text}")
     return speedup
@@ -83,19 +83,19 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--hosts",
-        type=numbers.whole(most=_MAX_RANKS),
+        type=arguments.whole(most=_MAX_RANKS),
         metavar="N",
         help="hosts that take part in the pattern",
     )
     add(
         "--bytes",
-        type=numbers.size(1, _MAX_MESSAGE_BYTES),
+        type=arguments.size(1, _MAX_MESSAGE_BYTES),
         metavar="BYTES",
         help="of each message of the pattern",
     )
     add(
         "--times",
-        type=numbers.whole(most=_MAX_TIMES),
+        type=arguments.whole(most=_MAX_TIMES),
         metavar="N",
         help="how often the pattern is repeated (1; uniform: messages of a host, 100)",
     )
@@ -116,7 +116,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--cpu-speed",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="X",
         help="computation is X times as fast as recorded (1)",
     )
@@ -128,7 +128,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--flops",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="F",
         help="flops a second of the processors of a SimGrid trace (1e9)",
     )
@@ -160,7 +160,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
     _add_lanes(parser)
     parser.add_argument(
         "--random-state",
-        type=numbers.whole(0),
+        type=arguments.whole(0),
         metavar="N",
         default=0,
         help="of random routes, placements and patterns (0)",
@@ -170,7 +170,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
 def _add_routes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_topology(parser, is_required=False)  # --sweep topology names several
-    add("--slimming", type=numbers.count, metavar="S", help="links up from each switch, not the topology's")
+    add("--slimming", type=arguments.count, metavar="S", help="links up from each switch, not the topology's")
     add_links(parser)
     add(
         "--routing",
@@ -188,11 +188,11 @@ def _add_routes(parser: argparse.ArgumentParser) -> None:
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    mtu = numbers.size(1, _MAX_MTU_BYTES)
+    mtu = arguments.size(1, _MAX_MTU_BYTES)
     add("--mtu", type=mtu, metavar="BYTES", default=2048, help="bytes of a packet (2048)")
     add(
         "--eager",
-        type=numbers.size(most=_MAX_EAGER_BYTES),
+        type=arguments.size(most=_MAX_EAGER_BYTES),
         metavar="BYTES",
         default=16384,
         help="longer messages wait for their receive (16384)",
@@ -206,7 +206,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--cable-latency-s",
-        type=numbers.several(_latency_s),
+        type=arguments.several(_latency_s),
         metavar="S",
         default=(25e-9,),
         help="of each link, or of each level with commas, hosts' links first (25e-9)",
@@ -228,7 +228,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--buffer",
-        type=numbers.size(most=_MAX_BUFFER_BYTES),
+        type=arguments.size(most=_MAX_BUFFER_BYTES),
         metavar="BYTES",
         default=65536,
         help="of each port, at each end, all lanes (65536)",
@@ -241,13 +241,13 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--lanes",
-        type=numbers.whole(most=16),
+        type=arguments.whole(most=16),
         metavar="N",
         help="virtual lanes of each link (one for each lane that is named, else 1)",
     )
     add(
         "--weights",
-        type=numbers.several(numbers.whole(1, 255)),
+        type=arguments.several(arguments.whole(1, 255)),
         metavar="W,W,..",
         default=(),
         help="packets that each lane may send in its turn (1 each)",
@@ -257,7 +257,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
     add("--high", type=_LANES, metavar="L,L,..", default=(), help="lanes of high priority")
     add(
         "--high-limit",
-        type=numbers.whole(0, 255),
+        type=arguments.whole(0, 255),
         metavar="N",
         help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
     )
@@ -277,14 +277,14 @@ def run_sweep(args: argparse.Namespace) -> int:
     """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
     from mpicoloc.replay import report
 
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     rows, code = sweep.run(
         args, "replay", _ONE_RUN, lambda: _cases(args), row, _write_rows, report.show_sweep
     )
     if rows and args.figures is not None:
         from mpicoloc.replay import figures as pictures
 
-        drawn.write([pictures.slowdowns(rows)], args.figures, formats)
+        arguments.write_figures([pictures.slowdowns(rows)], args.figures, formats)
     return code
 
 
@@ -414,11 +414,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--paraver", metavar="FILE", help="write the simulated calls as .prv, .pcf and .row")
     parser.add_argument(
         "--window-s",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="S",
         help="length of windows of links (256 at most, so chosen)",
     )
-    drawn.add_arguments(parser, "contention, links over time and ranks")
+    arguments.add_figures(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument(
         "--against",
@@ -438,7 +438,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print."""
     if args.propagation is not None:
-        return propagation_verb.run_replay(args)
+        from mpicoloc.bubble.propagation_runs import run_replay
+
+        return run_replay(args)
     propagation_verb.refuse_matrix_flags(args)
     if args.sweep is not None:
         return run_sweep(args)
@@ -450,7 +452,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_one(args: argparse.Namespace) -> int:
     from mpicoloc.replay import report, scene
 
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     _check_outputs(args)
     before, before_host_s = ([], None) if args.against is None else read(args.against)
     staged = scene.scene_of(args)
@@ -493,4 +495,4 @@ def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...
     if args.figures is not None:
         from mpicoloc.replay import figures as pictures
 
-        drawn.write(pictures.figures(result), args.figures, formats)
+        arguments.write_figures(pictures.figures(result), args.figures, formats)

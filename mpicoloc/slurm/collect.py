@@ -305,8 +305,7 @@ def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
             return _WAITS, 0
         _check_by_hand(charge, record, job)
     except MpicolocError as error:
-        file = step.profile if step.has_profile else step.record
-        result, code = bill_charges.refused(file, None, error)
+        result, code = bill_charges.refused(step.profile if step.has_profile else step.record, None, error)
         if sealed or isinstance(error, EnvironmentFault):
             books.held.add(step.start)
     else:
@@ -377,8 +376,7 @@ def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _
         "profile": "used",
         "lacks": None,
     }
-    slowdown = profile.interference.slowdown
-    return _charge_by(evidence, slowdown, step.stem + PROFILE, record, job, books)
+    return _charge_by(evidence, profile.interference.slowdown, step.stem + PROFILE, record, job, books)
 
 
 def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) -> None:
@@ -495,8 +493,7 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
     if record.is_script:
         return None
     scripts = bill_ledger.standing(ledger, runs=[record.run_of(step) for step in SCRIPTS])
-    paid = (one for one in scripts if record.step not in one.facts.get("others_cpu_s", {}))
-    return next(paid, None)
+    return next((one for one in scripts if record.step not in one.facts.get("others_cpu_s", {})), None)
 
 
 def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:

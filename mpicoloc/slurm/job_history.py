@@ -19,7 +19,7 @@ from mpicoloc.core.batch_system import BatchJob
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures, Machine, Run, program_name
 from mpicoloc.errors import DataError, printable
-from mpicoloc.pairing import pair_history, production
+from mpicoloc.pairing import production
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
@@ -171,7 +171,7 @@ class ProfileHistory:
             self._meetings[paths] = None
             if all(path in runs for path in paths):
                 try:
-                    self._meetings[paths] = pair_history.meeting([runs[path] for path in paths])
+                    self._meetings[paths] = production.meeting([runs[path] for path in paths])
                 except (ArithmeticError, DataError):
                     self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 

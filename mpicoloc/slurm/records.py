@@ -537,8 +537,7 @@ def _settle_note(
     elif start and state == "CG":
         return  # its epilog may yet come
     elif start and row["RestartCnt"] == "1":
-        earlier = [other for other in same if not is_note_of(start, other)]
-        first = _first_start(spool, start, earlier, key)
+        first = _first_start(spool, start, [other for other in same if not is_note_of(start, other)], key)
         yield from _write_from_note(spool, note, first, float(start.submitted_unix_s), key)
     else:
         raise Refused(_forgotten_step(note))
@@ -650,8 +649,7 @@ def _write_from_note(
     spool: str, note: StepNote, start: Start, ended_unix_s: float, key: signature.Key
 ) -> Iterator[str]:
     """Write the record of a note; `ended_unix_s` is the latest end of its job."""
-    record = record_from_note(start, note, ended_unix_s)
-    made = write_record(spool, start.name(note.step), record, key)
+    made = write_record(spool, start.name(note.step), record_from_note(start, note, ended_unix_s), key)
     if start.fields.get("BatchFlag") == "0":
         mark_job(spool, start.job)  # as at the end of a step that was seen
     remove_note(note.path)

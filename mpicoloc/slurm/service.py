@@ -28,9 +28,8 @@ from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.slowdown import JobFeatures
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-from mpicoloc.pairing import blossom, model_file, pair_history, policies, sharing_plan
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
+from mpicoloc.pairing.policies import Queue, Room, Rules
 from mpicoloc.pairing.sharing_plan import Action, Partitions, own_limit_s
 from mpicoloc.slurm import client
 from mpicoloc.slurm.job_history import Kind, ProfileHistory
@@ -186,8 +185,7 @@ def _expected_slowdowns(
     if how.model is not None and jobs:
         before = slowdown.pair_slowdowns(how.model, list(of_kind.values()))
     value, high = (
-        array[np.ix_(which, which)]
-        for array in pair_history.expected_pair_slowdowns(of_kind, measured, before)
+        array[np.ix_(which, which)] for array in production.expected_pair_slowdowns(of_kind, measured, before)
     )
     return value, high
 
@@ -577,8 +575,7 @@ def service_settings(partitions: Partitions, rules: Rules, model_path: str | Non
         raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
     if rules.n_per_node != 2:
         raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
-    model = None if model_path is None else model_file.read(model_path)
-    return ServiceSettings(partitions, rules, model)
+    return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
 
 
 def named_partitions(alone: str, shared: str) -> Partitions:

@@ -19,7 +19,7 @@ from typing import Any
 
 from mpicoloc import config, messages
 from mpicoloc.bill.verify import add_key_file, key_of
-from mpicoloc.cli import helping, numbers
+from mpicoloc.cli import arguments
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 _EXAMPLES = {
@@ -37,19 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
     up.add_argument(
-        "--nodes", metavar="N", type=numbers.count, default="4", help="nodes n1 to nN, 16 at most (default 4)"
+        "--nodes",
+        metavar="N",
+        type=arguments.count,
+        default="4",
+        help="nodes n1 to nN, 16 at most (default 4)",
     )
     up.add_argument(
         "--cpus",
         metavar="N",
-        type=numbers.count,
+        type=arguments.count,
         default="4",
         help="processors that each claims to have (default 4)",
     )
     up.add_argument(
         "--memory-mib",
         metavar="N",
-        type=numbers.count,
+        type=arguments.count,
         help="memory that each claims to have, of which jobs get as much as they ask for (default: any)",
     )
     up.add_argument(
@@ -88,7 +92,7 @@ def _add_closing(actions: Any) -> None:
     close.add_argument(
         "--ended",
         metavar="UNIX_S",
-        type=numbers.positive,
+        type=arguments.positive,
         help="when it ended, in seconds since 1970 (default: now)",
     )
     add_key_file(close)
@@ -102,24 +106,24 @@ def _add_closing(actions: Any) -> None:
     settle.add_argument(
         "--job",
         metavar="JOB",
-        type=numbers.whole(0),
+        type=arguments.whole(0),
         help="a job that Slurm no longer has, with these facts from sacct:",
     )
     settle.add_argument(
         "--submitted",
         metavar="UNIX_S",
-        type=numbers.whole(0),
+        type=arguments.whole(0),
         help="its SubmitTime, in seconds since 1970",
     )
     settle.add_argument(
-        "--ended", metavar="UNIX_S", type=numbers.positive, help="its end, for steps whose end is unknown"
+        "--ended", metavar="UNIX_S", type=arguments.positive, help="its end, for steps whose end is unknown"
     )
     settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
     add_key_file(settle)
     clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
     for parser in (close, clean):
-        parser.add_argument("job", metavar="JOB", type=numbers.whole(0), help="Slurm's number of it")
-        parser.add_argument("--uid", type=numbers.whole(0), required=True, help="number of its user")
+        parser.add_argument("job", metavar="JOB", type=arguments.whole(0), help="Slurm's number of it")
+        parser.add_argument("--uid", type=arguments.whole(0), required=True, help="number of its user")
 
 
 def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
@@ -129,7 +133,7 @@ def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.
 
 
 def _action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
-    return helping.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""), function)
+    return arguments.action(actions, f"slurm {name}", words, _EXAMPLES.get(name, ""), function)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -175,8 +179,7 @@ def _env(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> int:
     from mpicoloc.pmpi import build_shim, paths
 
-    folder = paths.writable_lib_dir()
-    plugin, _ = build_shim.build_plugin(folder, sys.executable, args.include)
+    plugin, _ = build_shim.build_plugin(paths.writable_lib_dir(), sys.executable, args.include)
     _warn_if_closed(str(plugin))
     print(f"optional {plugin}")
     return 0

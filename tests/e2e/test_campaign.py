@@ -12,8 +12,8 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.job import init_barrier
-from mpicoloc.pairing import campaign as campaign_folder, campaign as pair_runner, campaign_file
-from mpicoloc.pairing.campaign_file import Experiment, Program
+from mpicoloc.pairing import campaign as campaign_file, campaign as campaign_folder, campaign as pair_runner
+from mpicoloc.pairing.campaign import Experiment, Program
 from mpicoloc.pmpi import contract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -106,7 +106,7 @@ def test_company_spoils_an_experiment(openmpi, tmp_path, shm_dir):
         process = subprocess.Popen(company, cwd=tmp_path, stdout=log, stderr=log, env=env)
     try:
         jobs.wait_until(lambda: Path(contract.board_path()).exists(), "the other job", 60)
-        plan = campaign_file.read(str(tmp_path / "programs.toml"))
+        plan = campaign_file.read_file(str(tmp_path / "programs.toml"))
         told = []
         made = campaign_folder.make(
             plan, [Experiment(0, ("a",))], str(tmp_path / "found"), {}, lambda _, why: told.append(str(why))

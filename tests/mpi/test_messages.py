@@ -13,7 +13,7 @@ import once
 import pytest
 import shimlab
 
-from mpicoloc.lab import agent, control, plan as plan_of_lab, server
+from mpicoloc.lab import agent, control, server, server as plan_of_lab
 from mpicoloc.network.traffic import collective
 from mpicoloc.network.traffic.collective import Collective
 from mpicoloc.network.traffic.job_traffic import job_traffic

@@ -9,8 +9,7 @@ import pytest
 from simulated_deployment import LEVELS, Programs, draw, draw_level, normalised
 
 from mpicoloc.errors import UsageError
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Queue, Rules
 
 SHARED, DI, GREEDY, BLOSSOM = (Rules(name) for name in ("fifo-shared", "di", "greedy", "blossom"))
 N_PROGRAMS = 32

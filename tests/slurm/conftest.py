@@ -12,7 +12,7 @@ import pytest
 import sample
 from slurm_jobs import Cluster, is_possible, jobs
 
-from mpicoloc.lab import slurm_cluster, slurm_server
+from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.pmpi import build_shim, paths
@@ -39,7 +39,7 @@ def lab():
     plugin, _ = build_shim.build_plugin(paths.lib_dir(), sys.executable)
     name = f"test-{os.getpid()}"
     plan = slurm_cluster.start(name, 4, spank=str(plugin))
-    assert plan.folder == f"{slurm_server.ROOT}/{name}"
+    assert plan.folder == f"{slurm_cluster.ROOT}/{name}"
     with tempfile.TemporaryDirectory(prefix="mpicoloc-slurm-") as folder:
         try:
             for family in ("openmpi", "mpich"):

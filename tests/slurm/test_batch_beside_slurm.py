@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from slurm_jobs import is_possible
 
-from mpicoloc.batch import allocation, machine, order
+from mpicoloc.batch import allocation, inputs, order
 from mpicoloc.core import network
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.network.topology.hostlist import expand
@@ -94,7 +94,7 @@ def lab():
         slurm_cluster.stop(name)
 
 
-TREE = machine.of_hosts(network.parse_xgft("XGFT(2;4,4;1,1)", 1e9), np.arange(N_NODES))
+TREE = inputs.of_hosts(network.parse_xgft("XGFT(2;4,4;1,1)", 1e9), np.arange(N_NODES))
 CONS_TRES = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
 ALIKE = "NodeName=n[1-16] CPUs=1 State=UNKNOWN\n"
 BATCH = "PartitionName=batch Nodes=n[1-16] Default=YES OverSubscribe=EXCLUSIVE State=UP\n"

@@ -13,7 +13,7 @@ import jobs
 import pytest
 from slurm_jobs import LIMIT_S, daemon
 
-from mpicoloc.lab import slurm_server
+from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.sharing_plan import Commit, Release
 from mpicoloc.slurm import client
 
@@ -170,7 +170,7 @@ def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluste
     before = rule.read_text()
     full("n1", "n2", "n3", "n4")
     try:
-        rewrite(rule, slurm_server.JOB_SUBMIT)
+        rewrite(rule, slurm_cluster.JOB_SUBMIT)
         told = as_nobody(cluster, "sbatch", "-p", "shared", "-n1", "--wrap", "true")
         assert "jobs come into partition shared by mpicoloc only" in told.stderr
         alone = int(as_nobody(cluster, "sbatch", "--parsable", "--exclusive", "--wrap", "true").stdout)

@@ -15,7 +15,7 @@ from slurm_jobs import LIMIT_S, is_possible
 
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.cli.main import main
-from mpicoloc.lab import slurm_cluster, slurm_server
+from mpicoloc.lab import slurm_cluster
 from mpicoloc.pmpi import build_shim
 from mpicoloc.profile import hdf5, signature
 
@@ -58,7 +58,7 @@ def cluster_of(lab, place):
     try:
         command = [*jobs._reach(), *up, "--plugstack", words]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
-        yield {"PATH": os.environ["PATH"], "SLURM_CONF": f"{slurm_server.ROOT}/{name}/slurm.conf"}
+        yield {"PATH": os.environ["PATH"], "SLURM_CONF": f"{slurm_cluster.ROOT}/{name}/slurm.conf"}
     finally:
         slurm_cluster.stop(name)
 

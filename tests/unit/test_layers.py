@@ -30,8 +30,8 @@ class Room:
 
 BASE = "errors messages config core core/record core/number_lists core/counters"
 _PRICES = "bill/price bill/pricings"
-_ESTIMATES = "bubble/calibration bubble/turns bubble/shutters"
-_FLAGS = "cli/helping cli/memory cli/drawn cli/numbers"
+_ESTIMATES = "bubble/calibration bubble/shutters"
+_FLAGS = "cli/arguments"
 _PROFILES = f"{BASE} pmpi measure network show {_PRICES} {_ESTIMATES}"
 _VERBS = f"{_PROFILES} profile trace network/files {_FLAGS}"
 _JOBS = f"{_VERBS} trace/export network/figures network/flags network/terminal job"
@@ -78,10 +78,7 @@ ROOMS = {
     "slurm": Room(f"{_DECIDE} batch bill", libraries="numpy"),
     "lab": Room(f"{_DECIDE} batch bill", libraries="numpy"),
     # What several verbs share.
-    "cli/helping": Room(BASE),
-    "cli/numbers": Room("errors"),
-    "cli/memory": Room(f"{BASE} profile"),
-    "cli/drawn": Room(f"{BASE} show"),
+    "cli/arguments": Room(f"{BASE} profile show"),
 }
 """Rooms of docs/explain/architecture.md: folders, and files of a folder that stand apart from it."""
 VERBS = {module.replace(".", "/") for module in main.MODULES.values()}

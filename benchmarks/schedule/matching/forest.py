@@ -3,10 +3,10 @@
 import numpy as np
 
 from mpicoloc.core.slowdown import JobFeatures, pair_slowdowns
-from mpicoloc.pairing import scores
+from mpicoloc.pairing import fitted as scores
 from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.fitted import FittedModel
-from mpicoloc.pairing.training import regressors
+from mpicoloc.pairing.training import fitting
 
 N_PROGRAMS, N_FEATURES = 32, 24
 NAMES = tuple(FEATURES)[:N_FEATURES]
@@ -29,10 +29,10 @@ def fitted(n_trees, rng):
     slowdown = 1 + np.outer(nature[:, 0], nature[:, 1]).ravel()
     values = features(nature, rng)
     x = np.hstack([np.repeat(values, N_PROGRAMS, axis=0), np.tile(values, (N_PROGRAMS, 1))])
-    kind = regressors.KINDS["random forest"]
+    kind = fitting.KINDS["random forest"]
     usual = {name: value for name, value in kind.usual.items() if name in kind.space}
     usual = {name: value for name, value in usual.items() if name != "statistics"}
-    model = regressors.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
+    model = fitting.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
     band = scores.band(model.predict(x), slowdown)
     usual_slowdown = (slowdown.mean(), *np.quantile(slowdown, (0.025, 0.975)))
     return FittedModel(

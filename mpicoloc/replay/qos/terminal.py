@@ -14,8 +14,7 @@ from mpicoloc.replay.qos.policy import VARIABLES, Demands, Policy, job_environme
 from mpicoloc.replay.qos.search import SearchResult, Tried
 from mpicoloc.replay.report import signed
 from mpicoloc.show.figures import Figure, Row, plot
-from mpicoloc.show.listing import Listing
-from mpicoloc.show.table import Column, console, listing
+from mpicoloc.show.table import Column, Listing, console, listing
 
 
 def contention(jobs: Sequence[str], found: SearchResult) -> Figure:

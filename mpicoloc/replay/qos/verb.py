@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli import drawn, numbers
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli import arguments
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.core import progress
 from mpicoloc.core.units import counted
 from mpicoloc.errors import UsageError
@@ -44,16 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_routes(parser)
     add(
         "--lanes",
-        type=numbers.count,
+        type=arguments.count,
         metavar="N",
         default=4,
         help="data lanes of the fabric's ports: 1, 2, 4, 8 or 15 (4)",
     )
-    add("--mtu", type=numbers.count, metavar="BYTES", default=4096, help="bytes of a full packet (4096)")
+    add("--mtu", type=arguments.count, metavar="BYTES", default=4096, help="bytes of a full packet (4096)")
     add(
-        "--rows", type=numbers.count, metavar="N", default=8, help="rows of the ports' arbitration tables (8)"
+        "--rows",
+        type=arguments.count,
+        metavar="N",
+        default=8,
+        help="rows of the ports' arbitration tables (8)",
     )
-    several = numbers.several(numbers.whole(0, 10**6))
+    several = arguments.several(arguments.whole(0, 10**6))
     add("--assign", type=several, metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
     add(
         "--weights",
@@ -64,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--high", type=several, metavar="L1,L2,..", help="lanes of high priority")
     add(
         "--high-limit",
-        type=numbers.whole(0),
+        type=arguments.whole(0),
         metavar="N",
         default=255,
         help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
@@ -85,17 +89,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="time",
         help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
     )
-    add("--max-weight", type=numbers.count, metavar="N", default=8, help="largest weight to try (8)")
+    add("--max-weight", type=arguments.count, metavar="N", default=8, help="largest weight to try (8)")
     add(
         "--buffer",
-        type=numbers.size(),
+        type=arguments.size(),
         metavar="BYTES",
         default=65536,
         help="of a simulated port, all lanes together (65536)",
     )
     add(
         "--cpu-speed",
-        type=numbers.positive,
+        type=arguments.positive,
         metavar="X",
         default=1.0,
         help="computation is X times as fast as recorded (1)",
@@ -104,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
     add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
     add("--json", action="store_true", help="print the result as JSON")
-    drawn.add_arguments(parser, "the search")
+    arguments.add_figures(parser, "the search")
 
 
 @bounded
@@ -134,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     _write(args, files)
     if tried and args.figures is not None:
         names = [case.job.id for case in chosen.cases]
-        drawn.write([report.contention(names, tried)], args.figures, formats)
+        arguments.write_figures([report.contention(names, tried)], args.figures, formats)
     return 0
 
 
@@ -142,7 +146,7 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
     """Refuse what is wrong in the flags before anything is read. Returns the formats of figures."""
     if args.figures is not None and not args.search:
         raise UsageError("--figures draws what --search finds: give it too")
-    formats = drawn.formats_of(args)
+    formats = arguments.formats_of(args)
     if args.goal not in GOALS:
         raise UsageError(f"--goal must be {' or '.join(GOALS)}, got {args.goal!r}")
     for flag in ("weights", "high"):

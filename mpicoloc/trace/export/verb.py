@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli.memory import bounded
+from mpicoloc.cli.arguments import bounded
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mpicoloc.batch.allocation import ALLOCATIONS
-from mpicoloc.batch.machine import of_hosts
-from mpicoloc.batch.view import FREE
+from mpicoloc.batch.inputs import of_hosts
+from mpicoloc.batch.order import FREE
 from mpicoloc.core.network import Topology
 
 TREE = Topology((6, 4, 3), (1, 4, 4), (1e9,) * 3)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pages import ROOT
 from test_batch_simulation import log_of, tree
 
-from mpicoloc.batch import allocation, engine, job_log, machine, order
+from mpicoloc.batch import allocation, engine, inputs, order
 from mpicoloc.batch.comparison import Record
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
@@ -25,7 +25,7 @@ JOBS = st.lists(
 
 
 def workload(jobs, n_nodes=MACHINE.n_nodes):
-    return job_log.workload(log_of(jobs), 1, n_nodes)
+    return inputs.workload(log_of(jobs), 1, n_nodes)
 
 
 def asks_every_job(view, first):
@@ -63,7 +63,7 @@ def test_the_schedule_is_that_of_asking_every_job_at_each_event(order_name, allo
 
 
 def test_so_is_the_schedule_of_thousands_of_jobs_on_a_large_machine():
-    own = machine.named("MareNostrum")
+    own = inputs.named("MareNostrum")
     drawn = zip(*(column.astype(int).tolist() for column in thesis_log.draw(0, 5000)), strict=True)
     work = workload(list(drawn), own.n_nodes)
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from test_shared_simulation import log_of
 
-from mpicoloc.batch import allocation, comparison, order, page, sharing_figures
+from mpicoloc.batch import allocation, comparison, order, page
 from mpicoloc.batch.comparison import Case, Centre
-from mpicoloc.batch.job_log import workload
-from mpicoloc.batch.machine import of_hosts
+from mpicoloc.batch.inputs import of_hosts, workload
 from mpicoloc.batch.shared_simulation import Slowdowns
 from mpicoloc.bill.price import tariff
 from mpicoloc.core.network import Topology
@@ -37,7 +36,7 @@ def all_runs(slowdowns=(1.5,)):
 
 def test_figures_of_two_jobs_that_share_are_exact():
     """1,000 s and 400 s at 1.5: ends at 1,200 s and 600 s in place of 1,000 s and 1,400 s."""
-    found = sharing_figures.of_runs(centre(), all_runs(), [tariff(1.0, "fair"), tariff(1.0, "runtime")])
+    found = page.of_runs(centre(), all_runs(), [tariff(1.0, "fair"), tariff(1.0, "runtime")])
     none, blind, model = found
     assert none.figures["completion_s"].value == 1400
     assert none.figures["lost_node_hours"].value == 0
@@ -54,21 +53,21 @@ def test_figures_of_two_jobs_that_share_are_exact():
     assert blind.charged_su["fair"].value == pytest.approx(32 * (1e6 / 1200 + 160000 / 600) / 3600)
     assert blind.users["fair"] == pytest.approx({1: 32 * 1e6 / 1200 / 3600, 2: 32 * 160000 / 600 / 3600})
     assert none.charged_su["fair"].value == pytest.approx(none.charged_su["runtime"].value)
-    assert sharing_figures.sentences(found)[1] == "Sharing by model would have saved 14.3 % of this machine."
+    assert page.sentences(found)[1] == "Sharing by model would have saved 14.3 % of this machine."
 
 
 def test_figures_over_seeds_have_intervals_in_json_and_words():
-    found = sharing_figures.of_runs(centre(), all_runs((1.4, 1.5)), [tariff(1.0, "fair")])
-    told = json.loads(json.dumps(sharing_figures.as_json(found), allow_nan=False))["policies"][2]
+    found = page.of_runs(centre(), all_runs((1.4, 1.5)), [tariff(1.0, "fair")])
+    told = json.loads(json.dumps(page.as_json(found), allow_nan=False))["policies"][2]
     assert told["saved_frac"]["n"] == 2
     assert told["saved_frac"]["low"] < told["saved_frac"]["value"] < told["saved_frac"]["high"]
-    assert "95 % interval" in sharing_figures.sentences(found)[1]
-    assert sharing_figures.as_json(found)["policies"][0]["saved_frac"] is None
+    assert "95 % interval" in page.sentences(found)[1]
+    assert page.as_json(found)["policies"][0]["saved_frac"] is None
 
 
 def test_the_page_holds_all_jobs_and_asks_for_nothing():
     runs = all_runs()
-    found = sharing_figures.of_runs(centre(), runs, [tariff(1.0, "fair")])
+    found = page.of_runs(centre(), runs, [tariff(1.0, "fair")])
     text = page.page("log <b>", centre(), runs, found)
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
     assert [policy["name"] for policy in data["policies"]] == ["none", "blind", "model"]

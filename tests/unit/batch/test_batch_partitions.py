@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_batch_simulation import MACHINE, Watch, log_of, tree
 
-from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order, partitions
+from mpicoloc.batch import allocation, engine, inputs, log_files, order, partitions
 from mpicoloc.errors import DataError
 
 TWO = """PartitionName=left Nodes=n[0-5] MaxTime=10
@@ -92,24 +92,24 @@ def of_partitions(*rows):
 
 def test_jobs_are_of_the_partition_with_the_name_or_the_number():
     parts = partitions.parse(TWO + "PartitionName=3 Nodes=n0", "partitions", MACHINE)
-    work = job_log.workload(of_partitions((2, 1, 1), (1, 1, 1), (3, 1, 1)), 1, 12)
+    work = inputs.workload(of_partitions((2, 1, 1), (1, 1, 1), (3, 1, 1)), 1, 12)
     assert partitions.of_jobs(work, parts).tolist() == [1, 0, 2]
 
 
 def test_jobs_without_a_partition_are_of_the_default_one():
-    work = job_log.workload(of_partitions((-1, 1, 1)), 1, 12)
+    work = inputs.workload(of_partitions((-1, 1, 1)), 1, 12)
     parts = partitions.parse(TWO + "PartitionName=a Nodes=n0 Default=YES", "partitions", MACHINE)
     assert partitions.of_jobs(work, parts).tolist() == [2]
     with pytest.raises(DataError, match="1 jobs are of no partition that the log tells"):
         partitions.of_jobs(work, parts[:2])
-    work = job_log.workload(of_partitions((7, 1, 1)), 1, 12)
+    work = inputs.workload(of_partitions((7, 1, 1)), 1, 12)
     with pytest.raises(DataError, match="1 jobs are of partition 7, which the partitions left, right"):
         partitions.of_jobs(work, parts[:2])
 
 
 def test_jobs_that_a_partition_does_not_allow_are_told():
     parts = partitions.parse(TWO, "partitions", MACHINE)
-    work = job_log.workload(of_partitions((2, 4, 1), (2, 5, 1), (1, 6, 600), (1, 6, 601)), 1, 12)
+    work = inputs.workload(of_partitions((2, 4, 1), (2, 5, 1), (1, 6, 600), (1, 6, 601)), 1, 12)
     of_job = partitions.of_jobs(work, parts)
     keep = partitions.takes(work, parts, of_job)
     assert keep.tolist() == [True, False, True, False]
@@ -124,7 +124,7 @@ def test_jobs_that_a_partition_does_not_allow_are_told():
 
 def test_a_job_without_a_limit_has_that_of_its_partition():
     parts = partitions.parse(TWO, "partitions", MACHINE)
-    work = job_log.workload(of_partitions((1, 1, -1), (2, 1, -1), (1, 1, 7)), 1, 12)
+    work = inputs.workload(of_partitions((1, 1, -1), (2, 1, -1), (1, 1, 7)), 1, 12)
     of_job = partitions.of_jobs(work, parts)
     assert partitions.with_limits(work, parts, of_job).estimate_s.tolist() == [600, 1, 7]
 
@@ -145,12 +145,12 @@ JOBS = st.lists(
 def test_partitions_without_common_nodes_are_machines_of_their_own(order_name, allocation_name, jobs):
     jobs = sorted(jobs)
     of_job = np.array([row[4] for row in jobs])
-    work = job_log.workload(log_of([row[:4] for row in jobs]), 1, 12)
+    work = inputs.workload(log_of([row[:4] for row in jobs]), 1, 12)
     done = simulate(work, of_job, TWO, order_name, allocation_name, [Watch()])
     chosen = order.named(order_name), allocation.named(allocation_name)
     for i, nodes in enumerate((np.arange(6), np.arange(6, 12))):
         if (of_job == i).any():
-            part = machine.part_of(MACHINE, nodes, "part")
+            part = inputs.part_of(MACHINE, nodes, "part")
             alone = engine.simulate(partitions.select(work, of_job == i), part, *chosen)
             assert np.array_equal(done.start_s[of_job == i], alone.start_s)
 
@@ -158,7 +158,7 @@ def test_partitions_without_common_nodes_are_machines_of_their_own(order_name, a
 @settings(max_examples=20, deadline=None)
 @given(jobs=JOBS)
 def test_one_partition_of_all_nodes_is_the_machine(jobs):
-    work = job_log.workload(log_of([row[:4] for row in sorted(jobs)]), 1, 12)
+    work = inputs.workload(log_of([row[:4] for row in sorted(jobs)]), 1, 12)
     text = "PartitionName=a Nodes=ALL"
     for name in order.ORDERS:
         done = simulate(work, np.zeros(len(work), int), text, name, "virtual-blocks")
@@ -173,7 +173,7 @@ def test_one_partition_of_all_nodes_is_the_machine(jobs):
 def test_jobs_stay_in_partitions_that_overlap_and_all_end(order_name, allocation_name, jobs):
     jobs = sorted(jobs)
     of_job = np.array([row[4] for row in jobs])
-    work = job_log.workload(log_of([row[:4] for row in jobs]), 1, 12)
+    work = inputs.workload(log_of([row[:4] for row in jobs]), 1, 12)
     watch = Inside([set(range(8)), set(range(4, 12))], of_job)
     text = "PartitionName=a Nodes=n[0-7]\nPartitionName=b Nodes=n[4-11] PriorityTier=5"
     done = simulate(work, of_job, text, order_name, allocation_name, [watch])
@@ -194,14 +194,14 @@ class Inside(Watch):
 
 
 def test_the_partition_of_higher_priority_gets_common_nodes_first():
-    work = job_log.workload(log_of([(0, 10, 10, 8), (1, 10, 10, 8), (2, 10, 10, 8)]), 1, 12)
+    work = inputs.workload(log_of([(0, 10, 10, 8), (1, 10, 10, 8), (2, 10, 10, 8)]), 1, 12)
     text = "PartitionName=a Nodes=n[0-7]\nPartitionName=b Nodes=n[0-7] PriorityTier={}"
     assert simulate(work, [0, 0, 1], text.format(2)).start_s.tolist() == [0, 20, 10]
     assert simulate(work, [0, 0, 1], text.format(1)).start_s.tolist() == [0, 10, 20]
 
 
 def test_nodes_have_the_names_of_the_topology():
-    named = machine.Machine("m", np.arange(4), tree("XGFT(2;2,2;1,1)").subtree, ("login", "a7", "a9", "b1"))
+    named = inputs.Machine("m", np.arange(4), tree("XGFT(2;2,2;1,1)").subtree, ("login", "a7", "a9", "b1"))
     (own,) = partitions.parse("PartitionName=a Nodes=a[7,9]", "partitions", named)
     assert own.nodes.tolist() == [1, 2]
-    assert machine.part_of(named, own.nodes, "part").node_names() == ("a7", "a9")
+    assert inputs.part_of(named, own.nodes, "part").node_names() == ("a7", "a9")

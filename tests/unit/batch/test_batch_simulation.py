@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
+from mpicoloc.batch import allocation, engine, inputs, log_files, order
 from mpicoloc.batch.links import SharedLinks
 from mpicoloc.core.network import parse_xgft
 from mpicoloc.errors import DataError, UsageError
@@ -12,7 +12,7 @@ from mpicoloc.errors import DataError, UsageError
 
 def tree(notation):
     topology = parse_xgft(notation, 1e9)
-    return machine.of_hosts(topology, np.arange(topology.n_hosts))
+    return inputs.of_hosts(topology, np.arange(topology.n_hosts))
 
 
 MACHINE = tree("XGFT(3;3,2,2;1,1,1)")
@@ -23,7 +23,7 @@ def log_of(rows):
     lines = [
         f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
     ]
-    return swf.parse(lines, "log")[0]
+    return log_files.parse_swf(lines, "log")[0]
 
 
 class Watch:
@@ -56,7 +56,7 @@ JOBS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(jobs=JOBS)
 def test_no_node_is_used_twice_and_all_jobs_end(order_name, allocation_name, jobs):
-    work = job_log.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
+    work = inputs.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
     watch, shared = Watch(), SharedLinks(MACHINE, len(work))
     done = engine.simulate(
         work, MACHINE, order.named(order_name), allocation.named(allocation_name), [watch, shared]
@@ -82,7 +82,7 @@ def test_backfilling_never_delays_the_first_job(jobs):
                 promised.setdefault(job, view.reservation(0).start_s)
             return place
 
-        work = job_log.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
+        work = inputs.workload(log_of(sorted(jobs)), 1, MACHINE.n_nodes)
         done = engine.simulate(work, MACHINE, watched, chosen)
         assert all(done.start_s[job] <= start_s for job, start_s in promised.items())
 
@@ -113,7 +113,7 @@ def test_no_job_shares_links_with_more_jobs_than_figure_4_6_allows(nodes, togeth
 
 def test_three_jobs_of_figure_4_10():
     """A in subtrees 2 and 5, B in subtree 2 alone, C in both: A and B, B and C, A and C share links."""
-    marenostrum = machine.named("MareNostrum")
+    marenostrum = inputs.named("MareNostrum")
     shared = SharedLinks(marenostrum, 3)
     second, fifth = 324, 4 * 324
     shared.began(None, 0, np.array([second, fifth]))
@@ -134,15 +134,15 @@ def test_three_jobs_of_figure_4_10():
 def test_a_damaged_line_is_told_with_its_number(line, words):
     good = "1 5 -1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1"
     with pytest.raises(DataError, match=words):
-        swf.parse([good, line], "log")
-    assert swf.parse([good, line], "log", skip_damaged=True)[1] == (2,)
+        log_files.parse_swf([good, line], "log")
+    assert log_files.parse_swf([good, line], "log", skip_damaged=True)[1] == (2,)
 
 
 def test_bad_input():
     with pytest.raises(DataError, match="needs 13 nodes"):
-        job_log.workload(log_of([(0, 1, 1, 13)]), 1, 12)
+        inputs.workload(log_of([(0, 1, 1, 13)]), 1, 12)
     with pytest.raises(DataError, match="no job in it"):
-        swf.parse(["; Version: 2.2"], "log")
+        log_files.parse_swf(["; Version: 2.2"], "log")
     with pytest.raises(UsageError, match="allocation 'x' is unknown"):
         allocation.named("x")
     with pytest.raises(UsageError, match="order 'x' is unknown"):
@@ -166,7 +166,7 @@ class Pacer:
 
 def ends_s(run_s, others, pacer):
     """Ends of job 0 and of others (submission, run time), all of one node."""
-    work = job_log.workload(log_of([(s, r, -1, 1) for s, r in [(0, run_s), *others]]), 1, 64)
+    work = inputs.workload(log_of([(s, r, -1, 1) for s, r in [(0, run_s), *others]]), 1, 64)
     chosen = order.named("fcfs"), allocation.named("first-available")
     return engine.simulate(work, tree("XGFT(1;64;1)"), *chosen, [pacer]).end_s
 

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_batch_simulation import log_of
 
-from mpicoloc.batch import allocation, draws, engine, job_log, machine as batch_machine, order
+from mpicoloc.batch import allocation, draws, engine, inputs, order
 from mpicoloc.batch.links import LinkSharing
+from mpicoloc.batch.order import Allocation
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining
-from mpicoloc.batch.view import Allocation
 from mpicoloc.core import network
 from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError
 
-MACHINE = batch_machine.of_hosts(Topology((4, 4), (1, 2), (1e9, 1e9)), np.arange(16))
+MACHINE = inputs.of_hosts(Topology((4, 4), (1, 2), (1e9, 1e9)), np.arange(16))
 
 
 def work_of(rows, on=MACHINE):
     """Jobs (submission, run time, nodes) whose run times are known, one core a node."""
-    return job_log.workload(log_of([(s, r, -1, n) for s, r, n in rows]), 1, on.n_nodes)
+    return inputs.workload(log_of([(s, r, -1, n) for s, r, n in rows]), 1, on.n_nodes)
 
 
 def on_nodes(*wanted):
@@ -93,7 +93,7 @@ def test_three_jobs_of_figure_4_10():
 
     All always send, so each works at half its pace until it is alone on its links.
     """
-    marenostrum = batch_machine.named("MareNostrum")
+    marenostrum = inputs.named("MareNostrum")
     second, fifth = 324, 4 * 324
     nodes = ([second, fifth], [second + 1, second + 18], [second + 19, fifth + 18])
     work = work_of([(0, 300, 2), (0, 200, 2), (0, 100, 2)], marenostrum)
@@ -106,7 +106,7 @@ def test_three_jobs_of_figure_4_10():
 
 def test_nodes_and_links_together():
     """Two jobs on the same four nodes: pace 1.5 by the nodes, and their links are each other's, too."""
-    four = batch_machine.of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4))
+    four = inputs.of_hosts(Topology((2, 2), (1, 2), (1e9, 1e9)), np.arange(4))
     work, which, u = work_of([(0, 1000, 4), (0, 400, 4)], four), np.zeros(2, int), 0.6
     links = LinkSharing(four, np.array([[0, u]]), which)
     told = blind(Slowdowns(np.array([[1.5]]), np.array([[1.5]])))
@@ -141,7 +141,7 @@ def test_who_waits_is_promised_the_later_ends(n_nodes, chosen):
 JOBS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 12)), min_size=1, max_size=20
 )
-DEEP = batch_machine.of_hosts(network.parse_xgft("XGFT(3;3,2,2;1,1,1)", 1e9), np.arange(12))
+DEEP = inputs.of_hosts(network.parse_xgft("XGFT(3;3,2,2;1,1,1)", 1e9), np.arange(12))
 PARTS = st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=2, max_size=2)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpicoloc.batch import allocation, engine, job_log, log_files, machine, order
-from mpicoloc.core.network import parse_xgft
+from mpicoloc.batch import allocation, engine, inputs, log_files, order
+from mpicoloc.core import network as xgft
 
 HERE = Path(__file__).resolve().parent
 SACCT = HERE.parents[2] / "examples" / "batch" / "lab.sacct"
@@ -41,9 +41,9 @@ def test_both_files_tell_the_same_jobs():
 @pytest.mark.parametrize("path", [SACCT, JOBCOMP], ids=["sacct", "jobcomp"])
 def test_jobs_wait_in_simulation_about_as_long_as_slurm_let_them(path):
     """Slurm's backfill gives each job a reservation, and its daemons take about a second for each job."""
-    topology = parse_xgft("XGFT(2;4,4;1,1)", 1e9)
-    lab = machine.of_hosts(topology, np.arange(16))
-    work = job_log.workload(read(path), 1, 16)
+    topology = xgft.parse_xgft("XGFT(2;4,4;1,1)", 1e9)
+    lab = inputs.of_hosts(topology, np.arange(16))
+    work = inputs.workload(read(path), 1, 16)
     done = engine.simulate(work, lab, order.named("conservative"), allocation.named("best-fit"))
     submit_s, start_s, end_s = np.array(
         [[float(word) for word in line.split("|")[4:7]] for line in SACCT.read_text().splitlines()[1:]]

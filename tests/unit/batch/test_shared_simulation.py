@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mpicoloc.batch import allocation, engine, metrics, order, shared_simulation, sharing_figures
-from mpicoloc.batch.job_log import JobLog, workload
-from mpicoloc.batch.machine import of_hosts
+from mpicoloc.batch import allocation, comparison, engine, order, page, shared_simulation
+from mpicoloc.batch.inputs import JobLog, of_hosts, workload
 from mpicoloc.batch.shared_simulation import NO_JOB, SharedSimulation
 from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core.network import Topology
@@ -183,7 +182,7 @@ def test_work_is_conserved_and_all_jobs_end(queue, is_blind, packs, by, chosen):
     assert (took_s <= log.run_s * true.max() + 1e-6).all()
     occupied_s = (took_s * work.n_nodes).sum()
     assert simulation.busy_node_s + simulation.shared_node_s == pytest.approx(occupied_s)
-    told = metrics.of_schedule(work, schedule, 4, simulation.busy_node_s, simulation.shared_node_s)
+    told = comparison.of_schedule(work, schedule, 4, simulation.busy_node_s, simulation.shared_node_s)
     assert told.lost_node_hours * 3600 == pytest.approx(
         occupied_s - (log.run_s * work.n_nodes).sum(), abs=1e-6
     )
@@ -235,12 +234,12 @@ def test_a_model_that_is_right_never_delays_the_first_job(queue):
 
 
 def test_figures_over_seeds_have_an_interval():
-    found = sharing_figures.over_seeds([1.0, 2.0, 3.0], "1")
+    found = page.over_seeds([1.0, 2.0, 3.0], "1")
     assert found.value == 2
     # Student's t of two degrees of freedom is 4.3027; the error of the mean is 1 / sqrt 3.
     assert (found.low, found.high) == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), abs=1e-3)
-    assert sharing_figures.over_seeds([5.0], "1").method == "one seed"
-    assert sharing_figures.over_seeds([1.0, 1.2], "1", 1.0).low == 1.0
-    ratio = sharing_figures.ratio_over_seeds([2.0, 8.0])
+    assert page.over_seeds([5.0], "1").method == "one seed"
+    assert page.over_seeds([1.0, 1.2], "1", 1.0).low == 1.0
+    ratio = page.ratio_over_seeds([2.0, 8.0])
     assert ratio.value == pytest.approx(4)
     assert 0 < ratio.low < 4 < ratio.high

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from test_shared_simulation import FOUR_NODES, Watch, log_of, queues
 
 from mpicoloc.batch import allocation, order
-from mpicoloc.batch.job_log import workload
+from mpicoloc.batch.inputs import workload
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns
 from mpicoloc.batch.sharing_rules import Service
 from mpicoloc.pairing import policies

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mpicoloc.batch import job_log, log_files, slurm_log
+from mpicoloc.batch import inputs, log_files
 from mpicoloc.errors import DataError
 
 HEADER = "JobIDRaw|User|Partition|Submit|Eligible|Start|End|State|NNodes|NCPUS|Timelimit|JobName"
@@ -54,7 +54,7 @@ def test_jobs_that_never_began_or_have_not_ended_are_known_as_such(start, end):
     words[5], words[6] = (DAY + word if word[0].isdigit() else word for word in (start, end))
     log, damaged = read("|".join(words), GOOD.replace("7|", "8|", 1))
     assert not damaged
-    assert job_log.ran(log).tolist() == [log.number[0] == 8, log.number[1] == 8]
+    assert inputs.ran(log).tolist() == [log.number[0] == 8, log.number[1] == 8]
 
 
 def test_a_job_arrives_when_it_becomes_eligible():
@@ -165,7 +165,7 @@ def test_a_damaged_line_is_told_with_its_number(row, words):
 def test_what_is_no_log_of_sacct_names_the_command(lines, words):
     with pytest.raises(DataError) as caught:
         log_files.parse(lines, "log")
-    assert words in str(caught.value) and slurm_log.COMMAND in str(caught.value)
+    assert words in str(caught.value) and log_files.COMMAND in str(caught.value)
 
 
 JOBCOMP = (
@@ -185,7 +185,7 @@ def test_the_list_of_jobcomp_is_a_log():
     )
     log, damaged = log_files.parse([JOBCOMP, never, ""], "jobs.txt")
     assert damaged == () and log.number.tolist() == [5, 6]
-    assert job_log.ran(log).tolist() == [True, False]
+    assert inputs.ran(log).tolist() == [True, False]
     assert (log.run_s[0], log.limit_s[0], log.n_nodes[0], log.n_processors[0]) == (5, 600, 2, 8)
     assert log.names["user"] == {0: "ann"} and log.names["program"] == {0: "my = job"}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pages import ROOT
 
-from mpicoloc.batch import allocation, engine, job_log, machine, order, swf
+from mpicoloc.batch import allocation, engine, inputs, log_files, order
 from mpicoloc.core.network import Topology
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "batch"))
@@ -16,7 +16,7 @@ import easy_of_accasim
 import thesis_log
 
 N_NODES = 10
-MACHINE = machine.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
+MACHINE = inputs.of_hosts(Topology((N_NODES,), (1,), (1e9,)), np.arange(N_NODES))
 RULES = {
     "fills": (
         [(0, 100, 100, 6), (0, 10, 50, 4), (1, 20, 20, 8), (2, 40, 200, 4), (3, 5, 5, 2), (3, 5, 5, 3)],
@@ -46,7 +46,7 @@ def workload(rows):
     lines = [
         f"{i} {s} -1 {r} {n} -1 -1 {n} {e} -1 1 1 1 1 1 1 -1 -1" for i, (s, r, e, n) in enumerate(rows, 1)
     ]
-    return job_log.workload(swf.parse(lines, "log")[0], 1, N_NODES)
+    return inputs.workload(log_files.parse_swf(lines, "log")[0], 1, N_NODES)
 
 
 def begins_s(work, next_job):
@@ -97,4 +97,4 @@ def test_the_same_seed_draws_the_same_log(tmp_path):
         thesis_log.write_log(tmp_path / name, range(1, thesis_log.MIN_JOBS + 1), *columns)
     texts = [(tmp_path / name).read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
-    assert len(swf.parse(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS
+    assert len(log_files.parse_swf(texts[0].split("\n"), "a")[0]) == thesis_log.MIN_JOBS

@@ -6,8 +6,7 @@ from hypothesis import given, settings, strategies as st
 from simulated_deployment import Programs, deploy, draw, normalised
 
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.pairing.policies import POLICIES, Rules, plan
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import POLICIES, Queue, Room, Rules, plan
 
 
 def programs(runtime_s, slowdown, predicted=None, **sizes):

@@ -10,8 +10,7 @@ from simulated_deployment import Meetings, Programs, deploy, deploy_learning, dr
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import training_sets
-from mpicoloc.pairing.policies import Rules
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import Queue, Room, Rules
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -94,7 +93,7 @@ def test_the_second_queue_of_a_campaign_that_hurts_is_as_short_as_fifo():
     spec.loader.exec_module(deploying)
     learnt = training_sets.read_file(ROOT / "benchmarks" / "data" / "campaign-same.npz")
     runtime_s = np.array([job.runtime_s for job in learnt.jobs])
-    measured = deploying.problem(learnt)
+    measured = deploying.fitting.problem(learnt)
     true = deploying.matrix(measured, measured.slowdown)
     programs, rng = deploying.deployed(runtime_s, true, true), np.random.default_rng(0)
     known = Meetings(len(true), 1.3, rng)

@@ -59,7 +59,7 @@ def charged(call, *argv):
 def empty(url):
     import sqlalchemy as sa
 
-    from mpicoloc.bill.db import tables
+    from mpicoloc.bill.ledger import tables
 
     engine = sa.create_engine(url)
     tables.drop_all(engine)

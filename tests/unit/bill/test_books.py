@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from ledger_lab import STAMP, SU, assert_right, balances, charge
 
 from mpicoloc.bill import ledger as posts, ledger as spool
-from mpicoloc.bill.db import CHARGES, GRANTS
-from mpicoloc.bill.ledger import Ledger
+from mpicoloc.bill.ledger import CHARGES, GRANTS, Ledger
 from mpicoloc.bill.ledger_actions import audit
 from mpicoloc.core.units import MAX_USU, su_text, usu_of_su, usu_of_text
 from mpicoloc.errors import DataError, Refused, UsageError

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from ledger_lab import STAMP, SU, assert_right, charge, results, start
 
-from mpicoloc.bill.db import CHARGES
-from mpicoloc.bill.ledger import Ledger
+from mpicoloc.bill.ledger import CHARGES, Ledger
 
 MOST_CALLS = 200
 """A post changes files in far fewer calls than these."""

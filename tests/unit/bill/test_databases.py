@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from ledger_lab import STAMP, SU, assert_right, charge, empty, results, start
 
-from mpicoloc.bill import db
+from mpicoloc.bill import ledger as db
 from mpicoloc.bill.ledger import Ledger
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 

@@ -13,8 +13,7 @@ import h5py
 import pytest
 from ledger_lab import STAMP, SU, assert_right, charge, charged, profile, results, start, write
 
-from mpicoloc.bill.db import CHARGES
-from mpicoloc.bill.ledger import Ledger
+from mpicoloc.bill.ledger import CHARGES, Ledger
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5, signature
 

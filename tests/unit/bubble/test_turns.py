@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mpicoloc.bubble.sensitivity import wall_slowdowns
-from mpicoloc.bubble.turns import (
+from mpicoloc.bubble.shutters import (
     QUIET_FRAC,
     Progress,
     Turns,

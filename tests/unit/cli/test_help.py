@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from mpicoloc.cli import helping, main as cli
+from mpicoloc.cli import arguments, main as cli
 
 
 def commands():
@@ -13,7 +13,7 @@ def commands():
     for verb in cli.VERBS:
         parser = cli.build_parser(verb)[1]
         yield (verb,), parser
-        yield from (((verb, word), child) for word, child in helping.actions_of(parser).items())
+        yield from (((verb, word), child) for word, child in arguments.actions_of(parser).items())
 
 
 COMMANDS = [pytest.param(words, parser, id=" ".join(words)) for words, parser in commands()]
@@ -21,7 +21,7 @@ COMMANDS = [pytest.param(words, parser, id=" ".join(words)) for words, parser in
 
 def examples_of(parser):
     """The examples of a parser, each a line of shell."""
-    found = (parser.epilog or "").removeprefix(f"{helping.EXAMPLES}\n").replace("\\\n", "")
+    found = (parser.epilog or "").removeprefix(f"{arguments.EXAMPLES}\n").replace("\\\n", "")
     return [" ".join(line.split()) for line in found.splitlines() if line.strip()]
 
 
@@ -47,7 +47,7 @@ def test_examples_are_taken_by_their_own_parser(words, parser):
 
 def test_a_wrong_example_would_be_found():
     parser = cli.build_parser("show")[1]
-    helping.describe(parser, "Show.\n\n  mpicoloc show --jsn a.h5")
+    arguments.describe(parser, "Show.\n\n  mpicoloc show --jsn a.h5")
     verb, *rest = own_words(examples_of(parser)[0])
     assert cli.build_parser("show")[0].parse_known_args([verb, *rest])[1] == ["--jsn"]
 
@@ -70,7 +70,7 @@ def test_help_has_one_shape_and_fits(words, parser, columns, monkeypatch):
 
 def test_prose_is_wrapped_and_what_is_indented_stays(monkeypatch):
     parser = cli.Parser(prog="x")
-    helping.describe(parser, "One two\nthree.\n\n  a = 1   # stays\n\n  sudo mpicoloc lab down\n\nThe end.")
+    arguments.describe(parser, "One two\nthree.\n\n  a = 1   # stays\n\n  sudo mpicoloc lab down\n\nThe end.")
     monkeypatch.setenv("COLUMNS", "40")
     text = parser.format_help()
     assert "One two three.\n\n  a = 1   # stays\n\nThe end.\n" in text

@@ -16,7 +16,7 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.job import live
 from mpicoloc.job.live import Counts, LiveJob
 from mpicoloc.profile import hdf5
-from mpicoloc.show.listing import Listing
+from mpicoloc.show.table import Listing
 
 NETWORK = ["--topology", "XGFT(2;4,4;1,2)", "--placement", "F1", "--placement", "F1"]
 CALLS = [

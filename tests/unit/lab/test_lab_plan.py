@@ -13,52 +13,52 @@ import pytest
 from mpicoloc.cli.main import main
 from mpicoloc.core import network
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.lab import actions, agent, control, plan, server
+from mpicoloc.lab import actions, agent, control, server
 from mpicoloc.network import routing
 from mpicoloc.network.topology import readers
 
-TREE = plan.topology("XGFT(2;4,2;1,2)", "1Gbit")
+TREE = server.topology("XGFT(2;4,2;1,2)", "1Gbit")
 TREES = ["XGFT(1;3;1)", "XGFT(2;4,2;1,2)", "XGFT(2;2,3;2,2)", "XGFT(3;2,2,2;1,2,1)"]
 
 
 @pytest.mark.parametrize("notation", TREES)
 def test_every_port_is_cabled_once_and_leads_where_the_routes_say(notation):
-    tree = plan.topology(notation, "1Gbit")
-    cables = plan.cables(tree)
+    tree = server.topology(notation, "1Gbit")
+    cables = server.cables(tree)
     ends = [(c.lower, c.lower_port) for c in cables] + [(c.upper, c.upper_port) for c in cables]
     assert len(set(ends)) == 2 * len(cables) == 2 * sum(map(tree.n_links, range(tree.height)))
     peer = {(c.lower, c.lower_port): c.upper for c in cables} | {
         (c.upper, c.upper_port): c.lower for c in cables
     }
-    for level, number in plan.nodes(tree):
-        routes = [line.split() for line in plan.addressing(tree, level, number, []).splitlines()]
+    for level, number in server.nodes(tree):
+        routes = [line.split() for line in server.addressing(tree, level, number, []).splitlines()]
         port = {words[2].split("/")[0]: words[4] for words in routes if words[0] == "route"}
         for host in range(tree.n_hosts):
             if (level, number) != (0, host):
                 hop = routing.next_hop(tree, level, number, host)
                 assert peer[
-                    network.node_name(level, number), port[plan.address(0, host)]
+                    network.node_name(level, number), port[server.address(0, host)]
                 ] == network.node_name(*hop)
 
 
 def test_nodes_have_addresses_of_their_own():
-    tree = plan.topology("XGFT(3;10,8,8;1,4,4)", "1Gbit")
-    addresses = [plan.address(*node) for node in plan.nodes(tree)]
+    tree = server.topology("XGFT(3;10,8,8;1,4,4)", "1Gbit")
+    addresses = [server.address(*node) for node in server.nodes(tree)]
     assert len(set(addresses)) == len(addresses) == tree.n_hosts + tree.n_switches
-    macs = [cable.mac for cable in plan.cables(tree)]
+    macs = [cable.mac for cable in server.cables(tree)]
     assert len(set(macs)) == len(macs)
 
 
 def test_network_reads_the_topology_of_a_lab():
-    tree = plan.topology("XGFT(2;4,2;1,2)", "1Gbit,2.5Gbit")
-    fabric = readers.read(plan.yaml(tree), "lab.yaml", 1.0)
+    tree = server.topology("XGFT(2;4,2;1,2)", "1Gbit,2.5Gbit")
+    fabric = readers.read(server.yaml(tree), "lab.yaml", 1.0)
     assert fabric.topology == tree
     assert fabric.host_names == tuple(network.node_name(0, host) for host in range(8))
 
 
 def test_rates_are_per_level():
-    assert plan.topology("XGFT(2;4,2;1,2)", "800Mbit").capacity_bps == (1e8, 1e8)
-    assert plan.topology("XGFT(2;4,2;1,2)", "8kbit, 1.6Gbit").capacity_bps == (1e3, 2e8)
+    assert server.topology("XGFT(2;4,2;1,2)", "800Mbit").capacity_bps == (1e8, 1e8)
+    assert server.topology("XGFT(2;4,2;1,2)", "8kbit, 1.6Gbit").capacity_bps == (1e3, 2e8)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_rates_are_per_level():
 )
 def test_what_makes_no_lab_is_told(notation, rates, capsys):
     with pytest.raises(UsageError):
-        plan.topology(notation, rates)
+        server.topology(notation, rates)
     assert main(["lab", "up", "--topology", notation, "--rate", rates]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -201,7 +201,7 @@ def test_a_tool_that_fails_without_a_word():
         server._batch("false", None, "")
 
 
-LINK = {"level": 0, "lower": "h0", "upper": "s1-0", **dict.fromkeys(plan.COUNTED, 5)}
+LINK = {"level": 0, "lower": "h0", "upper": "s1-0", **dict.fromkeys(server.COUNTED, 5)}
 COUNTERS = {"name": "lab", "began_unix_s": 1.5, "topology": "XGFT(1;1;1)", "links": [LINK]}
 
 

@@ -13,8 +13,8 @@ from network_files import profile
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
 from mpicoloc.show import drawing
+from mpicoloc.show.drawing import panels_of_bars
 from mpicoloc.show.figures import Bars, Figure
-from mpicoloc.show.plots import panels_of_bars
 
 pytestmark = pytest.mark.usefixtures("here")
 UNKNOWN = "mpicoloc: 999 bytes to or from unknown ranks are not in the traffic, unless the other side "

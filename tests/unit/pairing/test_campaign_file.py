@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
-from mpicoloc.pairing import campaign, campaign_file
-from mpicoloc.pairing.campaign_file import Experiment
+from mpicoloc.pairing import campaign
+from mpicoloc.pairing.campaign import Experiment
 from mpicoloc.pairing.corun import TimedRun
 
 THREE = """
@@ -39,7 +39,7 @@ def write(tmp_path):
 
 
 def test_commands_are_found_from_where_the_file_is(write, tmp_path):
-    plan = campaign_file.read(write(THREE))
+    plan = campaign.read_file(write(THREE))
     assert plan.programs["a"].argv == (str(tmp_path / "a"), "1", "2")
     assert plan.programs["b"].argv == ("b", "with space")
     assert plan.programs["b"].env == (("OMP_NUM_THREADS", "1"),)
@@ -67,17 +67,17 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
 )
 def test_mistakes_in_a_file_are_told_with_the_value(write, text, words):
     with pytest.raises(DataError, match=words):
-        campaign_file.read(write(text))
+        campaign.read_file(write(text))
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        campaign_file.read(str(tmp_path / "none.toml"))
+        campaign.read_file(str(tmp_path / "none.toml"))
 
 
 def test_every_program_is_alone_and_beside_every_one_in_each_round(write):
-    plan = campaign_file.read(write(THREE))
-    found = campaign_file.experiments(plan, list("abc"), None, np.random.default_rng(1))
+    plan = campaign.read_file(write(THREE))
+    found = campaign.experiments(plan, list("abc"), None, np.random.default_rng(1))
     for i_round in range(2):
         names = Counter(tuple(sorted(each.names)) for each in found if each.i_round == i_round)
         assert names == Counter(map(tuple, ["a", "b", "c", "aa", "ab", "ac", "bb", "bc", "cc"]))
@@ -100,21 +100,21 @@ def test_places_have_no_core_in_common(tmp_path, told, places):
     for cpu, siblings in enumerate(told):
         if siblings is not None:
             (tmp_path / str(cpu)).write_text(siblings + "\n")
-    assert campaign_file.halves(range(len(told)), f"{tmp_path}/{{}}") == places
+    assert campaign.halves(range(len(told)), f"{tmp_path}/{{}}") == places
 
 
 def test_some_pairs_are_the_same_in_each_round(write):
-    plan = campaign_file.read(write(THREE))
-    found = campaign_file.experiments(plan, list("abc"), 2, np.random.default_rng(1))
+    plan = campaign.read_file(write(THREE))
+    found = campaign.experiments(plan, list("abc"), 2, np.random.default_rng(1))
     pairs = [{tuple(sorted(e.names)) for e in found if e.i_round == i and e.kind == "pair"} for i in range(2)]
     assert pairs[0] == pairs[1]
     assert len(pairs[0]) == 2
 
 
 def test_an_unknown_name(write):
-    plan = campaign_file.read(write(THREE))
+    plan = campaign.read_file(write(THREE))
     with pytest.raises(UsageError, match="no program 'd'"):
-        campaign_file.experiments(plan, ["a", "d"], None, np.random.default_rng(1))
+        campaign.experiments(plan, ["a", "d"], None, np.random.default_rng(1))
 
 
 def note(folder, plan, names, i_round=0, took_s=1.0, digests=None, env=None):
@@ -126,8 +126,8 @@ def note(folder, plan, names, i_round=0, took_s=1.0, digests=None, env=None):
 
 
 def test_what_was_made_is_not_made_again(write, tmp_path):
-    plan = campaign_file.read(write(THREE))
-    wanted = campaign_file.experiments(plan, ["a", "b"], None, np.random.default_rng(1))
+    plan = campaign.read_file(write(THREE))
+    wanted = campaign.experiments(plan, ["a", "b"], None, np.random.default_rng(1))
     note(tmp_path, plan, ["b", "a"], 1)
     # A campaign was killed while it wrote a line; the next one goes on.
     with open(tmp_path / "runs.jsonl", "a") as file:
@@ -139,8 +139,8 @@ def test_what_was_made_is_not_made_again(write, tmp_path):
 
 
 def test_a_program_that_was_changed_is_not_mixed_with_itself(write, tmp_path):
-    note(tmp_path, campaign_file.read(write(THREE)), ["a"])
-    changed = campaign_file.read(write(THREE.replace("./a 1 2", "./a 1 3")))
+    note(tmp_path, campaign.read_file(write(THREE)), ["a"])
+    changed = campaign.read_file(write(THREE.replace("./a 1 2", "./a 1 3")))
     with pytest.raises(DataError, match=r"program 'a' was changed .*\(its command\)"):
         campaign.missing(changed, [Experiment(0, ("a",))], campaign.read(str(tmp_path)), {})
 
@@ -160,7 +160,7 @@ def test_a_program_that_was_built_again_is_another_one(write, tmp_path):
     for name, path in files.items():
         path.write_text(f"#!/bin/sh\necho {name}")
         path.chmod(0o755)
-    plan = campaign_file.read(write(WITH_FILES.format(script=files["script"])))
+    plan = campaign.read_file(write(WITH_FILES.format(script=files["script"])))
     note(tmp_path, plan, ["a", "b"])
     wanted = [Experiment(0, ("a", "b")), Experiment(1, ("a",))]
     done = campaign.read(str(tmp_path))
@@ -184,7 +184,7 @@ def test_a_program_that_was_built_again_is_another_one(write, tmp_path):
 def test_large_files_are_known_by_their_size_and_time(write, tmp_path, monkeypatch):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "mesh").write_bytes(b"1234")
-    plan = campaign_file.read(write(WITH_FILES.format(script="/none")))
+    plan = campaign.read_file(write(WITH_FILES.format(script="/none")))
     monkeypatch.setattr(campaign, "MAX_BYTES", 3)
     first = campaign.digest(plan.programs["a"])
     assert campaign.digest(plan.programs["a"]) == first
@@ -198,7 +198,7 @@ def test_a_program_that_is_built_while_a_campaign_runs_is_told(write, tmp_path):
     path = tmp_path / "a"
     path.write_text(f"#!/bin/sh\necho '# more' >> {path}\nexit 7\n")
     path.chmod(0o755)
-    plan = campaign_file.read(write("[programs.a]\ncommand = './a'\n"))
+    plan = campaign.read_file(write("[programs.a]\ncommand = './a'\n"))
     told = []
     wanted = [Experiment(i_round, ("a",)) for i_round in range(2)]
     n_failed = campaign.make(
@@ -211,7 +211,7 @@ def test_a_program_that_is_built_while_a_campaign_runs_is_told(write, tmp_path):
 
 def test_a_file_that_a_run_writes_may_stand_in_its_command(write, tmp_path):
     command = f"sh /usr/bin/tool.sh -log {tmp_path}/log"
-    program = campaign_file.read(write(f"[programs.a]\ncommand = {command!r}\n")).programs["a"]
+    program = campaign.read_file(write(f"[programs.a]\ncommand = {command!r}\n")).programs["a"]
     before = campaign.digest(program)
     (tmp_path / "log").write_text("step 1")
     assert campaign.changes(before, campaign.digest(program), program) == []
@@ -221,7 +221,7 @@ def test_a_file_that_a_run_writes_may_stand_in_its_command(write, tmp_path):
 def test_a_script_belongs_to_its_program(write, tmp_path, command):
     script = tmp_path / "model.py"
     script.write_text("print(1)")
-    program = campaign_file.read(write(f"[programs.a]\ncommand = {command.format(script)!r}\n")).programs["a"]
+    program = campaign.read_file(write(f"[programs.a]\ncommand = {command.format(script)!r}\n")).programs["a"]
     before = campaign.digest(program)
     script.write_text("print(2)")
     (changed,) = campaign.changes(before, campaign.digest(program), program)
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_read_costs_its_own_experiments(write, tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "gone").symlink_to("/proc/self/mem")
     text = "".join(f"[programs.{name}]\ncommand = 'false'\nfolder = '{name}'\n" for name in "ab")
-    plan = campaign_file.read(write(text))
+    plan = campaign.read_file(write(text))
     note(tmp_path, plan, ["a"], digests={"a": "1.2.3"})
     wanted = [Experiment(1, (name,)) for name in "ab"]
     assert campaign.missing(plan, wanted, campaign.read(str(tmp_path)), {}) == wanted
@@ -273,7 +273,7 @@ def test_without_locks_nothing_is_ended(tmp_path, monkeypatch):
 
 
 def test_other_places_and_another_meter_are_not_mixed(write, tmp_path):
-    plan = campaign_file.read(write(THREE))
+    plan = campaign.read_file(write(THREE))
     env, wanted = {"MPICOLOC_METER": "none"}, [Experiment(0, ("a",))]
     note(tmp_path, plan, ["a"], env=env)
     done = campaign.read(str(tmp_path))
@@ -286,7 +286,7 @@ def test_other_places_and_another_meter_are_not_mixed(write, tmp_path):
 
 
 def test_the_time_that_is_left(write, tmp_path):
-    plan = campaign_file.read(write(THREE))
+    plan = campaign.read_file(write(THREE))
     a, b, c = (Experiment(1, (name,)) for name in "abc")
     assert campaign.expected_s([a], []) is None
     for names, took_s in ((["a"], 10.0), (["b"], 40.0), (["a", "b"], 60.0)):

@@ -16,11 +16,14 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import Machine, Row, TrainingSet, merged, pair_slowdowns, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
-from mpicoloc.pairing.scores import band, cost, covering
+from mpicoloc.pairing.fitted import band, cost, covering
 from mpicoloc.pairing.training.fitting import (
+    BASELINES,
     FEW,
+    KINDS as KINDS_OF,
     MISSES,
     SAME_FOR_ALL,
+    fit,
     fit_kind,
     fit_model,
     leave_program_out,
@@ -28,7 +31,6 @@ from mpicoloc.pairing.training.fitting import (
     problem,
     tuned,
 )
-from mpicoloc.pairing.training.regressors import BASELINES, KINDS as KINDS_OF, fit
 
 KINDS = ("elastic net", "extra trees")
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import blossom, policies
-from mpicoloc.pairing.policies import POLICIES, Rules, degradation_graph, duration_s, plan
-from mpicoloc.pairing.queue import Queue, Room
+from mpicoloc.pairing.policies import POLICIES, Queue, Room, Rules, degradation_graph, duration_s, plan
 
 
 def queue(n, seed=0, worst=3.0, **sizes):

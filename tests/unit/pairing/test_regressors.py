@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
 from mpicoloc.pairing.fitted import LEAF, Trees, prepare
-from mpicoloc.pairing.training.regressors import BASELINES, KINDS, SimilarRegressor, fit
+from mpicoloc.pairing.training.fitting import BASELINES, KINDS, SimilarRegressor, fit
 
 N_FEATURES = 5
 ALL = {**KINDS, **BASELINES}

@@ -8,8 +8,7 @@ from hypothesis import given, settings, strategies as st
 from waiting_jobs import NOW_S, QUEUES, decided, job, node, told, two_by_two
 
 from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, Snapshot
-from mpicoloc.pairing.policies import Group, plan
-from mpicoloc.pairing.queue import Queue
+from mpicoloc.pairing.policies import Group, Queue, plan
 from mpicoloc.pairing.sharing_plan import Commit, Release, assignment_of, decide
 
 

@@ -11,17 +11,16 @@ from hypothesis import given, settings, strategies as st
 from mpicoloc.core.bubbles import JobRequest
 from mpicoloc.core.slowdown import measured_programs
 from mpicoloc.errors import DataError, UsageError
-from mpicoloc.place import anneal, problem
-from mpicoloc.place.anneal import Annealing, Replicas, aligned_placement, random_placement
+from mpicoloc.place import anneal
+from mpicoloc.place.anneal import Annealing, Constraints, Replicas, aligned_placement, random_placement
 from mpicoloc.place.place import all_placements, lower_bound, place, search, slowdowns_of
-from mpicoloc.place.problem import Constraints
 
 QUICK = Annealing(n_restarts=8, n_sweeps=4)
 
 
 def bubbled(sizes, n_nodes, n_slots=2, seed=0, **more):
     requests, known = placements.jobs(sizes, seed), placements.model(seed)
-    return requests, known, problem.of_bubbles(requests, n_nodes, n_slots, known, **more)
+    return requests, known, anneal.of_bubbles(requests, n_nodes, n_slots, known, **more)
 
 
 def check_whole(given_problem, slots):
@@ -133,11 +132,11 @@ def test_a_longer_search_is_no_worse_on_a_large_problem():
 
 def test_jobs_apart_whole_nodes_and_limits_are_kept():
     requests, known = placements.jobs([2, 2, 2, 2], 4), placements.model(4)
-    free = problem.of_bubbles(requests, 6, 2, known)
+    free = anneal.of_bubbles(requests, 6, 2, known)
     best = search(free)
     limit = float(best.slowdown[1])
     asked = Constraints(apart=(("j0", "j1"),), at_most={"j1": limit}, whole=("j3",))
-    one = problem.of_bubbles(requests, 6, 2, known, constraints=asked)
+    one = anneal.of_bubbles(requests, 6, 2, known, constraints=asked)
     for found in (search(one), anneal.anneal(one, np.random.default_rng(0))):
         assert found.n_broken == 0
         together = [set(node) for node in found.slots.tolist()]
@@ -151,7 +150,7 @@ def test_constraints_that_nothing_keeps_are_told():
     asked = Constraints(at_most=dict.fromkeys(("j0", "j1", "j2", "j3"), 1.0))
     with pytest.raises(DataError, match="no placement keeps all constraints: the best one breaks"):
         place(
-            lambda end: problem.of_bubbles(requests, 8, 2, known, constraints=asked, end=end),
+            lambda end: anneal.of_bubbles(requests, 8, 2, known, constraints=asked, end=end),
             np.random.default_rng(0),
         )
 
@@ -172,7 +171,7 @@ def test_constraints_that_nothing_keeps_are_told():
 )
 def test_what_cannot_be_placed_is_refused_in_one_line(sizes, nodes, asked, error, words):
     with pytest.raises(error, match=words) as caught:
-        problem.of_bubbles(
+        anneal.of_bubbles(
             placements.jobs(sizes), nodes, 2, placements.model(), constraints=Constraints(**asked)
         )
     assert "\n" not in str(caught.value)
@@ -182,18 +181,18 @@ def test_any_model_of_pairs_can_be_placed_by():
     pairs = {("a", "a"): 1.4, ("a", "b"): 1.0, ("b", "a"): 1.1, ("b", "b"): 1.3}
     table, features = measured_programs({pair: (x, np.nan, np.nan) for pair, x in pairs.items()}, ["a", "b"])
     requests = [JobRequest(str(i), name, 2) for i, name in enumerate("aabb")]
-    one = problem.of_model(requests, 4, 2, table, features)
+    one = anneal.of_model(requests, 4, 2, table, features)
     found = search(one)
     assert found.slowdown == pytest.approx([1.0, 1.0, 1.1, 1.1])
     assert lower_bound(one) == pytest.approx(4.2)
     assert anneal.anneal(one, np.random.default_rng(0)).slowdown.sum() == pytest.approx(4.2)
     with pytest.raises(DataError, match="was not measured"):
-        problem.of_model(requests, 4, 2, measured_programs({}, ["a", "b"])[0], features)
+        anneal.of_model(requests, 4, 2, measured_programs({}, ["a", "b"])[0], features)
 
 
 def test_intervals_of_curves_and_scores_are_carried_to_the_jobs():
     requests, known = placements.jobs([2, 2], 1), placements.model(1)
-    placed = place(lambda end: problem.of_bubbles(requests, 2, 2, known, end=end), np.random.default_rng(0))
+    placed = place(lambda end: anneal.of_bubbles(requests, 2, 2, known, end=end), np.random.default_rng(0))
     assert placed.gap_frac == 0 and placed.method == "exhaustive"
     assert placed.value == pytest.approx(sum(one.value for one in placed.slowdowns))
     for one in placed.slowdowns:
@@ -201,14 +200,14 @@ def test_intervals_of_curves_and_scores_are_carried_to_the_jobs():
     assert placed.nodes_of(0) == [0, 1]
 
 
-@pytest.mark.parametrize("objective", problem.OBJECTIVES)
+@pytest.mark.parametrize("objective", anneal.OBJECTIVES)
 def test_annealing_keeps_jobs_apart_for_every_objective(objective):
     requests, known = placements.jobs([2] * 36, 5), placements.model(5)
-    free = problem.of_bubbles(requests, 40, 2, known)
+    free = anneal.of_bubbles(requests, 40, 2, known)
     together = anneal.anneal(free, np.random.default_rng(1), objective).slots.tolist()
     pairs = {tuple(sorted(node)) for node in together if -1 not in node and node[0] != node[1]}
     asked = Constraints(apart=tuple((f"j{a}", f"j{b}") for a, b in sorted(pairs)[:12]))
-    one = problem.of_bubbles(requests, 40, 2, known, constraints=asked)
+    one = anneal.of_bubbles(requests, 40, 2, known, constraints=asked)
     assert search(one, objective) is None
     found = anneal.anneal(one, np.random.default_rng(2), objective)
     assert found.n_broken == 0
@@ -222,13 +221,13 @@ def test_broken_constraints_are_those_that_counting_by_hand_finds(case, objectiv
     ids = [one.id for one in requests]
     apart = [job for job, two in enumerate(pairwise(sizes)) if sum(two) <= n_nodes]
     asked = Constraints(tuple((ids[job], ids[job + 1]) for job in apart), dict.fromkeys(ids, 1.05))
-    one = problem.of_bubbles(requests, n_nodes, n_slots, known, constraints=asked)
+    one = anneal.of_bubbles(requests, n_nodes, n_slots, known, constraints=asked)
     found = anneal.anneal(one, np.random.default_rng(seed), objective, QUICK)
     met = sum({job, job + 1} <= set(node) for node in found.slots.tolist() for job in apart)
     assert found.n_broken == met + (found.slowdown > 1.05 * (1 + 1e-12)).sum()
 
 
-@pytest.mark.parametrize("objective", problem.OBJECTIVES)
+@pytest.mark.parametrize("objective", anneal.OBJECTIVES)
 def test_a_solver_that_gives_up_leaves_a_weaker_bound(monkeypatch, objective):
     _, _, one = bubbled([2, 2, 3, 1], 4)
     usual = lower_bound(one, objective)
@@ -243,5 +242,5 @@ def test_a_solver_that_gives_up_leaves_a_weaker_bound(monkeypatch, objective):
 
 @pytest.mark.parametrize(("sizes", "n_nodes", "n_slots"), [([1] * 25, 64, 16), ([40, 40, 40, 40], 64, 3)])
 def test_a_search_without_an_end_in_sight_is_given_up(sizes, n_nodes, n_slots):
-    one = problem.of_bubbles(placements.jobs(sizes, 4), n_nodes, n_slots, placements.model(4))
+    one = anneal.of_bubbles(placements.jobs(sizes, 4), n_nodes, n_slots, placements.model(4))
     assert search(one) is None

@@ -18,7 +18,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.profile import COLUMNS, Network, NetworkLevel, dtype, table
 from mpicoloc.errors import DataError
 from mpicoloc.profile import figures as messages, figures as mpi, figures as profile_figures, hdf5, page
-from mpicoloc.show import blocks, drawing, figures, plots
+from mpicoloc.show import drawing, figures
 from mpicoloc.trace import node_file, times
 
 HOSTILE = "</title><script>alert(1)</script>&<img src=x onerror=alert(1)>\x1b[2J$x^$"
@@ -168,7 +168,7 @@ def test_the_title_tells_when_who_and_where(full):
     ],
 )  # fmt: skip
 def test_call_sites_are_cut_at_the_left(place, short):
-    assert blocks.short_place(place, 25) == short and len(short) <= 25
+    assert figures.short_place(place, 25) == short and len(short) <= 25
 
 
 def test_a_matrix_of_equal_values_has_one_colour(full):
@@ -191,7 +191,7 @@ def test_a_matrix_of_equal_values_has_one_colour(full):
 @pytest.mark.parametrize(("n_ranks", "n_bands"), [(2, 0), (32, 0), (33, 1)])
 def test_intervals_of_few_ranks_are_bars(n_ranks, n_bands):
     picture, one = Picture(), np.ones(n_ranks)
-    plots.interval_by_rank(picture, np.arange(n_ranks), one, one - 0.1, one + 0.1, "x")
+    drawing.interval_by_rank(picture, np.arange(n_ranks), one, one - 0.1, one + 0.1, "x")
     filled = [found for found in picture.axes[0].collections if isinstance(found, FillBetweenPolyCollection)]
     assert len(filled) == n_bands
     assert [word.get_text() for word in picture.legends[0].get_texts()] == ["95 % interval", "estimate"]
@@ -200,7 +200,7 @@ def test_intervals_of_few_ranks_are_bars(n_ranks, n_bands):
 def test_a_legend_names_what_is_seen():
     picture = Picture()
     parts = [("MPI_Long", np.array([5.0, 4.0])), ("MPI_Short", np.array([0.001, 0.002]))]
-    plots.stacked_by_rank(picture, np.arange(2), parts, mean=4.5)
+    drawing.stacked_by_rank(picture, np.arange(2), parts, mean=4.5)
     words = [word.get_text() for word in picture.legends[0].get_texts()]
     assert words == ["MPI_Long", "mean MPI_Long"]
 
@@ -279,11 +279,11 @@ def test_a_thousand_ranks(n_nodes, what, n_rows):
 
 
 def test_blocks_of_ranks():
-    found = blocks.of_ranks(np.arange(1030))
+    found = figures.of_ranks(np.arange(1030))
     assert (found.size, len(found.first)) == (3, 344)
     assert found.means(np.arange(1030))[:2].tolist() == [1, 4]
     assert (found.least(np.arange(1030))[1], found.most(np.arange(1030))[1]) == (3, 5)
-    assert blocks.of_ranks(np.arange(512)).size == 1 and blocks.of_ranks(np.arange(4)).words("x") == ""
+    assert figures.of_ranks(np.arange(512)).size == 1 and figures.of_ranks(np.arange(4)).words("x") == ""
 
 
 def draw_changed(profile, base):

@@ -14,7 +14,7 @@ from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Ba
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.errors import UsageError
-from mpicoloc.lab import slurm_server
+from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.profile import hdf5
@@ -288,4 +288,4 @@ def test_nodes_that_take_no_jobs_have_no_room():
 
 def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():
     page = Path(__file__).parents[3] / "docs/howto/decide/slurm-pairing.md"
-    assert f"```lua\n{slurm_server.JOB_SUBMIT}```" in page.read_text()
+    assert f"```lua\n{slurm_cluster.JOB_SUBMIT}```" in page.read_text()

@@ -1,0 +1,232 @@
+"""What several verbs share: numbers for the `type=` of argparse, help, figures as files, a bound of memory.
+
+`cli.main.Parser` puts the flag's name before the message of a number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import re
+import resource
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mpicoloc import messages
+from mpicoloc.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from mpicoloc.show.figures import Figure
+
+
+WIDEST_COLUMNS = 100
+EXAMPLES = "examples:"
+_COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
+
+
+class GroupedWords(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Verbs of which the help makes groups."""
+
+    groups: Mapping[str, Iterable[str]]
+
+
+class Formatter(argparse.HelpFormatter):
+    """Prose is wrapped, what is indented stays as it is."""
+
+    def __init__(self, prog: str, width: int | None = None, **kwargs: Any) -> None:
+        import shutil
+
+        columns = min(shutil.get_terminal_size().columns - 2, WIDEST_COLUMNS)
+        super().__init__(prog, width=columns if width is None else width, **kwargs)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, GroupedWords):
+            return super()._format_action(action)
+        lines = {entry.dest: entry for entry in action._get_subactions()}
+        parts = []
+        for title, words in action.groups.items():
+            parts.append(f"{'':{self._current_indent}}{title}:\n")
+            self._indent()
+            parts += [super(Formatter, self)._format_action(lines[word]) for word in words]
+            self._dedent()
+        return "".join(parts)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        parts = [
+            part if part.startswith(("  ", EXAMPLES)) else textwrap.fill(" ".join(part.split()), width)
+            for part in text.split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(parts), indent)
+
+
+def describe(parser: argparse.ArgumentParser, text: str) -> None:
+    """Set description and examples of a parser."""
+    parts = text.strip("\n").split("\n\n")
+    commands = [part for part in parts if _COMMAND.match(part)]
+    parser.description = "\n\n".join(part for part in parts if part not in commands)
+    if commands:
+        parser.epilog = f"{EXAMPLES}\n" + "\n".join(commands)
+
+
+def action(
+    actions: Any, command: str, words: str, arguments: str = "", act: object = None
+) -> argparse.ArgumentParser:
+    """A word that may follow a verb, with a parser of its own; `act` is what runs it."""
+    parser: argparse.ArgumentParser = actions.add_parser(command.split()[-1], help=words)
+    root = "sudo " if "needs root" in words else ""
+    example = f"  {root}mpicoloc {command} {arguments}".rstrip()
+    describe(parser, f"{words[0].upper()}{words[1:]}.\n\n{example}")
+    parser.set_defaults(act=act)
+    return parser
+
+
+def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the word that followed the verb in a call, or the verb's where there is none."""
+    for found in parser._actions:
+        if isinstance(found, argparse._SubParsersAction):
+            word = getattr(args, found.dest, None)
+            return innermost_parser(found.choices[word], args) if word in found.choices else parser
+    return parser
+
+
+def actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Parsers of the words that may follow a verb, by word."""
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in found), {})
+
+
+T = TypeVar("T")
+
+
+def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
+    """Let a verb take at most `profile.sandbox.MEMORY_BYTES` more than it has at its begin.
+
+    The processes in which it reads files have the same bound, each for itself.
+    """
+
+    @functools.wraps(run)
+    def within(args: Namespace) -> T:
+        from mpicoloc.profile import sandbox
+
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        most = sandbox.address_space_bytes() + sandbox.MEMORY_BYTES
+        # Only the soft limit: the caller of `main` may be a program with work of its own.
+        is_lower = before[0] == resource.RLIM_INFINITY or most < before[0]
+        resource.setrlimit(resource.RLIMIT_AS, (most, before[1]) if is_lower else before)
+        try:
+            return run(args)
+        except MemoryError as error:
+            raise DataError(
+                f"what was read takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
+                "files, or a part of the trace; no profile takes as much"
+            ) from error
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    return within
+
+
+def add_figures(parser: argparse.ArgumentParser, what: str) -> None:
+    """Flags for figures as files."""
+    parser.add_argument("--figures", metavar="FOLDER", help=f"draw {what} into files of this folder")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        help="format of the figures: svg, png or csv (their data); several with commas (default: all)",
+    )
+
+
+def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """What `--format` names; nothing can be asked for where there is no `--figures`."""
+    from mpicoloc.show import figures
+
+    if args.format is not None and args.figures is None:
+        raise UsageError("--format is of figures: give --figures FOLDER too")
+    return figures.formats_of(args.format)
+
+
+def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
+    """Write the figures and tell how many."""
+    from mpicoloc.show import figures
+
+    written = figures.save(made, folder, formats)
+    messages.note(f"{len(made)} figures, {len(written)} files in {folder}")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def parse(flag: str, text: str, parsed: Callable[[str], Number]) -> Number:
+    """The number in a part of a flag's value, by one of the types below. Raises `UsageError`."""
+    try:
+        return parsed(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{flag} {error}") from None
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A finite number of seconds, 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, got {text!r}")
+    return value
+
+
+def whole(least: int = 1, most: int = 10**18) -> Callable[[str], int]:
+    """A type for whole numbers in [least, most]."""
+
+    def parse(text: str) -> int:
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else least - 1
+        if not least <= value <= most:
+            bound = f"least {least}" if value < least else f"most {most}"
+            raise argparse.ArgumentTypeError(f"must be a whole number of at {bound}, got {text!r}")
+        return value
+
+    return parse
+
+
+count = whole()
+"""A whole number of at least 1."""
+
+
+def size(least: int = 0, most: int = 10**24) -> Callable[[str], int]:
+    """A type for numbers of bytes in [least, most] like 65536, 64KiB or 1.5MB."""
+
+    def parse(text: str) -> int:
+        match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
+        if match is None:
+            raise argparse.ArgumentTypeError(
+                f"must be a number of bytes, like 65536, 64KiB or 1.5MB, got {text!r}"
+            )
+        prefix = match[2] or ""
+        step = 1024 if prefix.endswith("i") else 1000
+        n_bytes = round(float(match[1]) * step ** " kMG".index(prefix[:1].replace("K", "k") or " "))
+        if not least <= n_bytes <= most:
+            bound = f"least {least:,}" if n_bytes < least else f"most {most:,}"
+            raise argparse.ArgumentTypeError(f"must be at {bound}, got {text}")
+        return n_bytes
+
+    return parse
+
+
+def several(parsed: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
+    """A type for numbers of another type with commas between."""
+    return lambda text: tuple(parsed(word.strip()) for word in text.split(","))
