@@ -59,9 +59,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("argv", "code", "words"), WRONG, ids=[" ".join(row[0]) for row in WRONG])
-def test_a_wrong_call_is_one_line(argv, code, words):
-    result = mpicoloc(*argv)
-    assert_one_line(result, code, words)
+def test_a_wrong_call_is_one_line(argv, code, words, capsys):
+    assert_one_line(subprocess.CompletedProcess(argv, cli.main(argv), *capsys.readouterr()), code, words)
 
 
 def assert_one_line(result, code, words):
