@@ -7,7 +7,8 @@ import numpy as np
 from progress_ratio import GUARD_S
 
 from mpicoloc.core.profile import valid_shutters
-from mpicoloc.measure.estimate import interference, split_wall
+from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.job_scaling import split_wall
 
 EDGE_S = 0.01
 """Between a shutter's pause and the windows beside it lies less."""

@@ -22,7 +22,7 @@ from mpicoloc.core.profile import VERDICTS, Bools, Estimate, Floats, Profile, Ta
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces
-from mpicoloc.measure.estimate import pass_ns
+from mpicoloc.measure.meter_choice import pass_ns
 
 METHOD = "bubble-turns"
 MIN_TURNS = 4

@@ -8,13 +8,8 @@ import numpy as np
 
 from mpicoloc.core.profile import UNIT_SITE, Estimate, Profile, Table, valid_shutters
 from mpicoloc.measure import burst, count, ipc, processor
-from mpicoloc.measure.estimate import (
-    RankSlowdowns,
-    job_scale,
-    of_critical_ranks,
-    pass_ns,
-    rank_slowdowns,
-)
+from mpicoloc.measure.job_scaling import RankSlowdowns, job_scale, of_critical_ranks, rank_slowdowns
+from mpicoloc.measure.meter_choice import pass_ns
 
 MAX_POINTS = 40
 

@@ -17,7 +17,7 @@ from mpicoloc.core.units import amount
 from mpicoloc.errors import DataError, printable
 from mpicoloc.measure import processor
 from mpicoloc.measure.convergence import running_slowdowns
-from mpicoloc.measure.estimate import split_wall
+from mpicoloc.measure.job_scaling import split_wall
 from mpicoloc.network import utilisation
 from mpicoloc.network.traffic.job_traffic import CallRows
 from mpicoloc.network.utilisation import spread, windows

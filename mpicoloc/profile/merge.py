@@ -14,7 +14,7 @@ from mpicoloc import config
 from mpicoloc.bill.price import price
 from mpicoloc.core.profile import COLUMNS, VERDICTS, Interference, Job, MpiSummary, Profile, Table, table
 from mpicoloc.errors import UsageError
-from mpicoloc.measure import estimate
+from mpicoloc.measure import job_scaling
 from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.bundle import NodePart
 
@@ -65,7 +65,7 @@ def complete(
     """
     names = {*tables, "ranks", "nodes", "cycles", "shutters", "counts", "bubble_levels", "sensitivity"}
     full = {name: tables[name] if name in tables else table(name) for name in names}
-    slowdowns = estimate.rank_slowdowns(full)
+    slowdowns = job_scaling.rank_slowdowns(full)
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
     found = interference(job, full, rng=rng, slowdowns=slowdowns)
     if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():

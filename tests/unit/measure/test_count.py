@@ -13,7 +13,8 @@ from mpicoloc.measure import count
 from mpicoloc.measure.burst import PhaseSlowdown
 from mpicoloc.measure.convergence import running_slowdowns
 from mpicoloc.measure.count import instants, steadiest
-from mpicoloc.measure.estimate import MUCH_WIDER, choose, counting_frac, interference
+from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.meter_choice import MUCH_WIDER, choose, counting_frac
 from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.merge import complete
 from mpicoloc.profile.summary import summary

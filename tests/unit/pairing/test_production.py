@@ -11,7 +11,7 @@ from production_runs import MACHINE, run
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import Machine, as_json, from_json, key_of, moments
 from mpicoloc.errors import DataError
-from mpicoloc.measure.estimate import WallTimeSplit, job_slowdown
+from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.pairing.production import layout, rows_of
 from mpicoloc.pairing.training_sets import from_production
 

@@ -1,0 +1,180 @@
+"""Which meter tells the slowdown of the co-run phase, and what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpicoloc.core.profile import UNIT_SITE, VERDICTS, Estimate, MeterResult, Table, text, valid_shutters
+from mpicoloc.measure import burst
+from mpicoloc.measure.burst import PhaseSlowdown
+from mpicoloc.measure.job_scaling import RankSlowdowns, Tables
+
+if TYPE_CHECKING:
+    Rng = np.random.Generator | Callable[[], np.random.Generator]
+
+RANKS_WAIT_DIFFERENTLY = (
+    "some of its ranks wait long for others, and the counted place is passed by all together"
+)
+
+MUCH_WIDER = 3.0
+"""Counts stand back if their interval is so many times as wide as that of bursts, which holds less often."""
+
+
+def weakest_meter(nodes: Table) -> tuple[str, str]:
+    """The weakest meter of all nodes, and why that node has no better one."""
+    order = ("none", "count", "burst", "ipc")
+    rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
+    i_weakest = int(np.argmin(rank))
+    return order[rank[i_weakest]], text(nodes["meter_reason"][i_weakest])
+
+
+def corun_slowdown(
+    meter: str, tables: Tables, slowdowns: RankSlowdowns, rng: np.random.Generator
+) -> PhaseSlowdown:
+    """Slowdown of the co-run phase; `meter`: the weakest of the nodes, `tables`: those of critical ranks.
+
+    Units of work that the application marks come before all meters.
+    """
+    cycles, shutters, nodes = tables["cycles"], tables["shutters"], tables["nodes"]
+    bursts = slowdowns.critical_cycles(burst.burst_cycles(cycles), burst.valid_windows(shutters)[1])
+    by_burst = _without_counting(_matched(bursts, shutters, rng), counting_frac(tables))
+    tried = [MeterResult("burst", by_burst.slowdown, by_burst.reason)]
+    counted: tuple[Estimate, ...] = ()
+    if meter == "count" or len(tables["counts"]):
+        tried.append(_by_places(tables, slowdowns.ranks_wait_alike))
+    if meter == "ipc":
+        of_ipc, counted = _by_instructions(shutters, rng)
+        tried.append(of_ipc)
+    by_units = _by_units(cycles, shutters, slowdowns, rng)
+    if by_units is not None:
+        beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
+        found = dataclasses.replace(by_units, alternatives=beside)
+    elif meter == "none":
+        reasons = filter(None, map(text, nodes["meter_reason"]))
+        found = PhaseSlowdown(None, f"no meter: {next(reasons, 'switched off')}")
+    elif meter == "burst":
+        found = by_burst
+    else:
+        was_chosen = any(text(node["meter_reason"]).startswith("option meter is") for node in nodes)
+        found = choose(tried[-1], counted, by_burst, was_chosen)
+    return dataclasses.replace(found, meters=tuple(tried))
+
+
+def choose(
+    of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: PhaseSlowdown, was_chosen: bool
+) -> PhaseSlowdown:
+    """The number of the meter `count` or `ipc`, or that of bursts.
+
+    `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. All meters
+    see the same shutters, so their errors are not independent: an average would not be better by as much as
+    its interval says.
+    """
+    of_burst, coverage_frac = by_burst.slowdown, by_burst.coverage_frac
+    if of_meter.meter == "count":
+        counted = () if of_meter.slowdown is None else (of_meter.slowdown,)
+        is_burst_better = not counted or (not was_chosen and _is_much_wider(of_meter.slowdown, of_burst))
+    else:
+        # A program that waits in loops of its own counts instructions without progress; bursts see through.
+        is_burst_better = not was_chosen
+    if of_burst is not None and is_burst_better:
+        return dataclasses.replace(by_burst, alternatives=counted)
+    bursts = () if of_burst is None else (of_burst,)
+    if of_meter.slowdown is None:
+        return PhaseSlowdown(None, of_meter.reason, coverage_frac, counted + bursts)
+    covered = None if of_meter.meter == "count" else coverage_frac
+    return PhaseSlowdown(of_meter.slowdown, "", covered, counted[1:] + bursts)
+
+
+def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
+    from mpicoloc.measure.count import half_width  # the profiles of most jobs do not need it
+
+    return MUCH_WIDER * half_width(of_burst) < half_width(counted) < np.inf
+
+
+def _by_units(
+    cycles: Table, shutters: Table, slowdowns: RankSlowdowns, rng: np.random.Generator
+) -> PhaseSlowdown | None:
+    """From the units of work that the application marks; None: there are none, or they tell nothing."""
+    units = cycles[cycles["from_site"] == UNIT_SITE]
+    if not len(units):
+        return None
+    found = _matched(units[np.isin(units["rank"], slowdowns.critical_ranks)], shutters, rng)
+    if found.slowdown is None:
+        return None
+    return dataclasses.replace(found, slowdown=dataclasses.replace(found.slowdown, method="pcontrol"))
+
+
+def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterResult, tuple[Estimate, ...]]:
+    """From counts of instructions: the result, and all estimates."""
+    from mpicoloc.measure import ipc  # the profiles of most jobs do not need it
+
+    counted = tuple(ipc.estimates(shutters, rng=rng))
+    # Eq. 6 of all counts is only for comparison: a rank that polls would count as working.
+    if counted and counted[0].method != ipc.UNMODIFIED:
+        return MeterResult("ipc", counted[0], ""), counted
+    n_known = len(ipc.work(shutters))
+    reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
+    return MeterResult("ipc", None, reason), counted
+
+
+def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
+    """From counts of places, which all ranks pass together."""
+    from mpicoloc.measure import count  # the profiles of most jobs do not need it
+
+    if not ranks_wait_alike:
+        return MeterResult("count", None, RANKS_WAIT_DIFFERENTLY)
+    found = count.slowdown(tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
+    return MeterResult("count", found.slowdown, found.reason)
+
+
+def n_running_threads(ranks: Table, wall_s: float) -> float:
+    """Threads that ran, on average; at least one a rank, as ranks wait for each other."""
+    used_s = float(np.nansum(ranks["cpu_s"]))
+    return max(len(ranks), used_s / wall_s if wall_s > 0 else 0.0, 1.0)
+
+
+def pass_ns(tables: Tables) -> float:
+    """What one pass of a counted place takes of the node's time, ns: several threads may count at once."""
+    nodes, ranks = tables["nodes"], tables["ranks"]
+    n_passes = float(nodes["n_hits"].sum())
+    of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
+    wall_s = float(ranks["wall_s"].max()) if len(ranks) else 0.0
+    return of_thread_ns * len(nodes) / n_running_threads(ranks, wall_s)
+
+
+def counting_frac(tables: Tables) -> float:
+    """Part of the time in valid shutters that counting places took from the job."""
+    shutters, counts = valid_shutters(tables["shutters"]), tables["counts"]
+    if not len(counts) or not len(shutters):
+        return 0.0
+    names = [node.astype(np.uint64) << np.uint64(48) ^ t0 for node, t0 in
+             ((table["i_node"], table["t0_ns"]) for table in (shutters, counts))]  # fmt: skip
+    n_during = float(counts["n_during"][np.isin(names[1], names[0])].sum())
+    time_ns = float((shutters["t1_ns"] - shutters["t0_ns"]).sum())
+    return min(n_during * pass_ns(tables) / time_ns, 0.5)
+
+
+def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
+    """Bursts in shutters last longer by what counting takes; co-run ones are nearly all without it."""
+    one = found.slowdown
+    if one is None or frac == 0.0:
+        return found
+    value, low, high = (x / (1 - frac) for x in (one.value, one.low, one.high))
+    return dataclasses.replace(found, slowdown=dataclasses.replace(one, value=value, low=low, high=high))
+
+
+def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> PhaseSlowdown:
+    """The matched estimate; if valid shutters are too few, its reason names the verdicts of the others."""
+    n_windows, window_s = burst.valid_windows(shutters)
+    result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
+    if result.reason and n_windows < burst.MIN_SHUTTERS:
+        counts = np.bincount(shutters["verdict"], minlength=len(VERDICTS))
+        refused = ", ".join(
+            f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
+        )
+        return PhaseSlowdown(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+    return result
