@@ -51,7 +51,7 @@ _MIN_QUEUE_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Cable:
-    """One link: level and number as in `topology.xgft`, nodes at both ends, and the interfaces there."""
+    """One link: level and number as in `core.network`, nodes at both ends, and the interfaces there."""
 
     level: int
     link: int

@@ -145,7 +145,7 @@ def _not_prepared(found: Preparation, n: int) -> str:
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
-    """Write a model; errors as of `pairing.arrays_file.write`."""
+    """Write a model; errors as of `arrays_file.write`."""
     told, arrays = to_document(model)
     arrays_file.write(path, FORMAT, VERSION, told, arrays)
 

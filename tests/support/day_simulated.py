@@ -11,7 +11,7 @@ from statistics import mean
 import numpy as np
 
 from mpicoloc.batch import allocation, engine, order
-from mpicoloc.batch.inputs import NO_JOB, JobLog, workload
+from mpicoloc.batch.inputs import NO_JOB, JobLog, of_hosts, workload
 from mpicoloc.batch.shared_simulation import Join, SharedSimulation, Slowdowns
 from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core.network import Topology
@@ -131,7 +131,7 @@ def ends_s(way, jobs, solo_s):
     held_s = [one + wait_s / by for one, by in zip(work_s(jobs, slowdown), stretch, strict=True)]
     log = _log(submit_s, held_s)
     n_nodes = len({job.node for job in jobs})
-    nodes = workload.of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
+    nodes = of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
     work, chosen = workload(log, 1, n_nodes), allocation.named("first-available")
     if way == "exclusive":
         return engine.simulate(work, nodes, order.named("fcfs"), chosen).end_s - wait_s + begin_s

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from production_runs import MACHINE, run
 
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.slowdown import Machine, as_json, from_json, key_of, moments
+from mpicoloc.core.slowdown import Machine, key_of, moments, run_as_json, run_from_json
 from mpicoloc.errors import DataError
 from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.pairing.production import layout, rows_of
@@ -201,7 +201,7 @@ def test_profiles_of_another_machine_are_refused_or_left_out():
 
 def test_a_run_travels_as_json():
     for one in met():
-        assert from_json(json.loads(json.dumps(as_json(one)))) == one
+        assert run_from_json(json.loads(json.dumps(run_as_json(one)))) == one
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=5), min_size=1, max_size=4))
