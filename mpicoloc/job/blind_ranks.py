@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mpicoloc.errors import EnvironmentFault
+from mpicoloc.job.processes import DAEMONS, stat
 from mpicoloc.pmpi import contract
 
 PAST = "past"
@@ -19,7 +20,6 @@ PATIENCE_S = 3.0
 """A rank that has loaded MPI by itself for so long is in MPI_Init, and no tool that a script runs before."""
 FOREIGN_PATIENCE_S = 15.0
 """Likewise for processes of another user, whose libraries cannot be seen."""
-_LAUNCHERS = ("hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "orterun", "orted", "prte", "slurmstepd")
 _LIBRARY = b"/libmpicoloc-"
 _SHMEM = b"/liboshmem.so"
 _MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
@@ -32,18 +32,19 @@ def processes() -> dict[int, int]:
 
     Children come after their parents.
     """
-    table = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(name))}
+    names: dict[int, str] = {}
+    parents: dict[int, int] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        fields = stat(pid)
+        if fields and fields[1] != "Z":
+            names[int(pid)], parents[int(pid)] = fields[0], int(fields[2])
     branch = os.getpid()
-    while (parent := table.get(branch, ("", 0))[1]) > 1 and not _is_launcher(table, parent):
+    while (parent := parents.get(branch, 0)) > 1 and not names.get(parent, "").startswith(DAEMONS):
         branch = parent
-    if parent <= 1:  # the launcher is not visible: its ranks are brothers of this process
-        branch = os.getpid()
-        parent = os.getppid()
-    return _below(parent, {pid: above for pid, (_, above) in table.items() if pid != branch})
-
-
-def _is_launcher(table: Mapping[int, tuple[str, int]], pid: int) -> bool:
-    return table.get(pid, ("", 0))[0].startswith(_LAUNCHERS)
+    if parent <= 1:  # the launcher is not visible: its ranks are siblings of this process
+        branch, parent = os.getpid(), os.getppid()
+    parents.pop(branch, None)
+    return _below(parent, parents)
 
 
 def _below(top: int, parents: Mapping[int, int]) -> dict[int, int]:
@@ -53,17 +54,6 @@ def _below(top: int, parents: Mapping[int, int]) -> dict[int, int]:
         n_before = len(found)
         found |= {pid: above for pid, above in parents.items() if above == top or above in found}
     return found
-
-
-def _stat(pid: str) -> tuple[str, int] | None:
-    """Name and parent of a process; None of one that has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
-            text = file.read()
-    except OSError:
-        return None
-    state, parent = text[text.rindex(")") + 2 :].split()[:2]
-    return None if state == "Z" else (text[text.index("(") + 1 : text.rindex(")")], int(parent))
 
 
 def look(pid: int) -> str:

@@ -30,6 +30,7 @@ from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
+from mpicoloc.job.processes import LAUNCHERS
 from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
@@ -309,7 +310,6 @@ def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Progra
         )
 
 
-_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 _BEFORE_COMMANDS = ("exec", "time", "env", "if", "then", "else", "do", "!", "{", "command", "nohup")
 _ENDS_OF_COMMANDS = re.compile(r"[;|&()`\n]")
 _RANK_VARIABLES = re.compile(r"PMI_RANK|PMIX_RANK|OMPI_COMM_WORLD|SLURM_PROCID|MPI_LOCALRANKID")
@@ -338,7 +338,7 @@ def _launcher_of(text: str) -> str | None:
             words = [word.strip("'\"") for word in command.split()]
             before = itertools.takewhile(lambda word: "=" in word or word in _BEFORE_COMMANDS, words)
             name = next(iter(words[len(list(before)) :]), "")
-            if os.path.basename(name).split(".")[0] in _LAUNCHERS:
+            if os.path.basename(name).split(".")[0] in LAUNCHERS:
                 return name
     return None
 

@@ -15,6 +15,7 @@ import sys
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, print_to_stderr
 from mpicoloc.job import target
+from mpicoloc.job.processes import stat
 from mpicoloc.pmpi import paths
 
 TYPE_CHECKING = False
@@ -123,21 +124,17 @@ def _starter() -> tuple[int, str]:
     parent = os.getppid()
     pid, steps = parent, 0
     while pid > 1 and steps < 8:
-        name, above, start = _stat(pid)
+        name, above, start = _identity(pid)
         if name in _DAEMONS:
             return pid, start
         pid, steps = above, steps + 1
-    return parent, _stat(parent)[2]
+    return parent, _identity(parent)[2]
 
 
-def _stat(pid: int) -> tuple[str, int, str]:
-    try:
-        with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
-            text = file.read()
-    except OSError:
-        return "", 0, "0"
-    fields = text[text.rindex(")") + 2 :].split()
-    return text[text.index("(") + 1 : text.rindex(")")], int(fields[1]), fields[19]
+def _identity(pid: int) -> tuple[str, int, str]:
+    """Name, parent and start of a process."""
+    fields = stat(pid)
+    return (fields[0], int(fields[2]), fields[20]) if fields else ("", 0, "0")
 
 
 USAGE = """\

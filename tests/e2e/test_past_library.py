@@ -21,9 +21,7 @@ WORLD = ["rank 0 of 2, sum 2", "rank 1 of 2, sum 2"]
 @pytest.fixture(params=["openmpi", "mpich"])
 def mpi(request, tmp_path):
     """The programs `world`, which links MPI, `libworld.so`, and `opener`, which opens either."""
-    found = jobs.find_mpi(request.param, tmp_path, "world.c")
-    if found is None:
-        pytest.skip(f"no {request.param} here, or no shim for it")
+    found = jobs.need_mpi(request.param, tmp_path, "world.c")
     mpicc, _ = jobs.commands(request.param)
     compile_(mpicc, "world.c", tmp_path / "libworld.so", "-shared", "-fPIC", "-DIS_LIBRARY")
     compile_("cc", "opener.c", tmp_path / "opener", "-ldl")
@@ -34,10 +32,9 @@ def compile_(cc, source, out, *flags):
     subprocess.run([cc, PROGRAMS / source, "-o", out, *flags], check=True, timeout=jobs.LIMIT_S)
 
 
-def run(mpi, folder, *command, flags=("-n", "2"), **env):
-    words = [*MPICOLOC, "run", "--mpirun", mpi.mpirun, "--out", "job.h5", *flags, "--", *command]
-    done = subprocess.run(
-        words,
+def call(folder, *command, **env):
+    return subprocess.run(
+        command,
         cwd=folder,
         env={**os.environ, **env},
         capture_output=True,
@@ -46,6 +43,11 @@ def run(mpi, folder, *command, flags=("-n", "2"), **env):
         timeout=jobs.LIMIT_S,
         stdin=subprocess.DEVNULL,
     )
+
+
+def run(mpi, folder, *command, flags=("-n", "2"), **env):
+    words = [*MPICOLOC, "run", "--mpirun", mpi.mpirun, "--out", "job.h5", *flags, "--", *command]
+    done = call(folder, *words, **env)
     return done, sorted(done.stdout.splitlines())
 
 
@@ -84,8 +86,8 @@ def test_ranks_without_the_library_end_the_job_with_one_line(mpi, tmp_path, shm_
 
 def test_openshmem_ends_the_job_with_one_line(tmp_path):
     """Its start is no call of MPI, so the ranks would see the coordinator as one of theirs."""
-    mpi = jobs.find_mpi("openmpi", tmp_path, "world.c")
-    if mpi is None or shutil.which("oshcc") is None:
+    mpi = jobs.need_mpi("openmpi", tmp_path, "world.c")
+    if shutil.which("oshcc") is None:
         pytest.skip("no OpenSHMEM here")
     compile_("oshcc", "shmem.c", tmp_path / "shmem")
     done, _ = run(mpi, tmp_path, "./shmem")
@@ -119,9 +121,7 @@ def test_what_mpicoloc_cannot_start_is_refused_with_what_works(mpi, tmp_path, fl
 
 @pytest.mark.parametrize("words", [["--bind-to", "none"], ["--bind-to", "core"], ["--map-by", "slot"]])
 def test_the_coordinator_has_room_however_ranks_are_bound(tmp_path, words):
-    mpi = jobs.find_mpi("openmpi", tmp_path, "world.c")
-    if mpi is None:
-        pytest.skip("no Open MPI here")
+    mpi = jobs.need_mpi("openmpi", tmp_path, "world.c")
     n = len(os.sched_getaffinity(0))
     done, lines = run(mpi, tmp_path, "./world", flags=["-n", str(n), *(f"--mpirun-arg={w}" for w in words)])
     assert (done.returncode, len(lines)) == (0, n), done.stderr
@@ -152,29 +152,15 @@ def test_a_script_that_starts_its_ranks_is_named_with_what_works(mpi, tmp_path, 
 
 
 def test_a_script_that_starts_its_ranks_is_measured_by_preloading(mpi, tmp_path):
-    def output(*command, **env):
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=jobs.LIMIT_S,
-        )
-        return done.stdout
-
-    library = output(*MPICOLOC, "preload", "./world").strip()
-    start = [mpi.mpirun, *mpi.flags, "-n", "2", "./world"]
-    text = output("sh", "-c", shlex.join(start), LD_PRELOAD=library, MPICOLOC_OUT="job.h5")
-    assert sorted(text.splitlines()) == WORLD
+    library = call(tmp_path, *MPICOLOC, "preload", "./world").stdout.strip()
+    start = shlex.join([mpi.mpirun, *mpi.flags, "-n", "2", "./world"])
+    done = call(tmp_path, "sh", "-c", start, LD_PRELOAD=library, MPICOLOC_OUT="job.h5")
+    assert sorted(done.stdout.splitlines()) == WORLD, done.stderr
     jobs.wait_until((tmp_path / "job.h5").exists, "the profile")
 
 
 def test_a_forked_child_that_ends_mpi_waits_for_nothing(tmp_path):
     """MPICH aborts the job also without mpicoloc; Open MPI 5 hangs in such a child by itself."""
-    mpi = jobs.find_mpi("mpich", tmp_path, "forked.c")
-    if mpi is None:
-        pytest.skip("no MPICH here")
+    mpi = jobs.need_mpi("mpich", tmp_path, "forked.c")
     done, _ = run(mpi, tmp_path, "./forked")
     assert_ended(done, "forked child")

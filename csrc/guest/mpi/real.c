@@ -153,12 +153,17 @@ static struct {
 } libraries[N_LIBRARIES];
 static int n_libraries;
 
+int mc_is_mpi_file(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    return (strncmp(name, "libmpi", 6) == 0 && strncmp(name, "libmpicoloc", 11) != 0) ||
+           strncmp(name, "libpmpi", 7) == 0;
+}
+
 static int note_library(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size, (void)data;
-    const char *name = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
-    if (name == NULL || n_libraries == N_LIBRARIES ||
-        (strncmp(name, "/libmpi", 7) != 0 && strncmp(name, "/libpmpi", 8) != 0) || strstr(name, "mpicoloc") != NULL)
+    if (info->dlpi_name == NULL || n_libraries == N_LIBRARIES || !mc_is_mpi_file(info->dlpi_name))
         return 0;
     for (int i = 0; i < info->dlpi_phnum && n_libraries < N_LIBRARIES; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];

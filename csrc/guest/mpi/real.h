@@ -35,6 +35,8 @@ int mc_resolve_next(void *slot, const char *name);
 /* Address of a symbol of the MPI library, however the program has loaded that; NULL: it has none. */
 void *mc_find(const char *name);
 
+int mc_is_mpi_file(const char *path); /* by its name; 0 for this library and for tools */
+
 /* 1 if the address is in a library of MPI itself. Knows those that are loaded when MPI is initialized. */
 int mc_is_library(const void *address);
 void mc_find_libraries(void);

@@ -38,45 +38,36 @@ static void find_real(void)
         *(void **)&real_dlopen = real_dlsym(RTLD_NEXT, "dlopen");
 }
 
-/* Name of the library that has the address; empty: none. */
+/* File of the library that has the address; empty: none. */
 static const char *library_of(const void *address)
 {
     Dl_info found;
-    if (!address || !dladdr(address, &found) || !found.dli_fname)
-        return "";
-    const char *slash = strrchr(found.dli_fname, '/');
-    return slash ? slash + 1 : found.dli_fname;
-}
-
-static int begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
+    return address && dladdr(address, &found) && found.dli_fname ? found.dli_fname : "";
 }
 
 static int is_mpi_name(const char *name)
 {
-    return begins(name, "MPI_") || begins(name, "mpi_");
+    return strncmp(name, "MPI_", 4) == 0 || strncmp(name, "mpi_", 4) == 0;
 }
 
 /* 1: in a library of MPI itself, not of a tool. */
 static int is_of_mpi(const void *address)
 {
-    const char *name = library_of(address);
-    return (begins(name, "libmpi") && !begins(name, "libmpicoloc")) || begins(name, "libpmpi");
+    return mc_is_mpi_file(library_of(address));
 }
 
 static int is_of_this_family(void *handle, const void *found)
 {
 #ifdef MPI_ABI_VERSION
     (void)handle;
-    return begins(library_of(found), "libmpi_abi");
+    return strstr(library_of(found), "/libmpi_abi.") != NULL;
 #else
     return (real_dlsym(handle, "ompi_mpi_comm_world") != NULL) == MC_IS_OPEN_MPI &&
-           !begins(library_of(found), "libmpi_abi");
+           strstr(library_of(found), "/libmpi_abi.") == NULL;
 #endif
 }
 
-/* What a program that links MPI would call: the wrapper, or a tool's before it. NULL: none. */
+/* The function that a program that links MPI calls: the wrapper, or a tool's before it. NULL: there is none. */
 static void *wrapper(const char *name)
 {
     void *found = real_dlsym(RTLD_DEFAULT, name);

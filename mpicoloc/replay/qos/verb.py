@@ -78,6 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave lane 0 to programs that set no service level, such as storage",
     )
+    _add_search(parser)
+    add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
+    add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
+    add("--json", action="store_true", help="print the result as JSON")
+    arguments.add_figures(parser, "the search")
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    """Flags of the search for weights by replaying the jobs."""
+    add = parser.add_argument
     add(
         "--search",
         action="store_true",
@@ -105,10 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="computation is X times as fast as recorded (1)",
     )
     add("--allow-unmatched", action="store_true", help="leave out messages that nobody received")
-    add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
-    add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
-    add("--json", action="store_true", help="print the result as JSON")
-    arguments.add_figures(parser, "the search")
 
 
 @bounded
