@@ -1,4 +1,4 @@
-"""What is simulated: jobs of a log as columns, and nodes of a machine with their switches and subtrees."""
+"""Input of a simulation: jobs of a log as columns, and nodes of a machine with switches and subtrees."""
 
 from __future__ import annotations
 

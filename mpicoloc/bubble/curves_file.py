@@ -165,7 +165,7 @@ def update(
 
 
 def check_update(path: str | None) -> dict[str, _Known]:
-    """What a file that is to be updated has, if there is one; to be called before minutes of measuring.
+    """Contents of a file that is to be updated, if there is one; to be called before minutes of measuring.
 
     Raises `UsageError`, `DataError` as of `read`, or if the file is to be JSON, which is read only.
     """
@@ -284,7 +284,7 @@ def update_matrices(path: str, program: str, matrix: PropagationMatrix) -> None:
 
 
 def check_update_matrices(path: str | None) -> dict[str, PropagationMatrix]:
-    """What a file that is to be updated has, if there is one; to be called before long runs.
+    """Contents of a file that is to be updated, if there is one; to be called before long runs.
 
     Raises `UsageError`, `DataError` as of `matrices`, or if the file is to be JSON, which is read only.
     """

@@ -1,4 +1,4 @@
-"""What several verbs share: numbers for the `type=` of argparse, help, figures as files, a bound of memory.
+"""Arguments that several verbs share: numbers for argparse's `type=`, help, figures, a bound of memory.
 
 `cli.main.Parser` puts the flag's name before the message of a number.
 """

@@ -75,7 +75,7 @@ _BINDING = {"bind-to", "cpu-set", "cpu-list"}
 _HOSTS = {"host", "H", "hostfile", "machinefile"}
 """Flags of Open MPI that map ranks, bind them, and name nodes, without their dashes."""
 _ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
-"""What makes room for one rank more in the value of a flag, unless that says something of it already."""
+"""Text in a flag's value that decides on room for one rank more, and the text that makes room."""
 
 
 class Launcher(NamedTuple):

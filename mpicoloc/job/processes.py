@@ -5,7 +5,7 @@ from __future__ import annotations
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun", "srun")
 """Commands that start ranks, without a distribution's suffix."""
 DAEMONS = ("hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "orterun", "orted", "prte", "slurmstepd")
-"""What the names of processes begin with whose children are ranks."""
+"""Beginnings of the names of processes whose children are ranks."""
 
 
 def stat(pid: int | str) -> list[str]:

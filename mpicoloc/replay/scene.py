@@ -47,7 +47,7 @@ _CHOICE_OF_FLAG = {
 }
 """Fields of `sources.Choices` that not every trace obeys."""
 _UNIT_BYTES = {"packets": 0, "64": 64}
-"""What weights count, by the words of `--weight-unit`."""
+"""Unit of weights, by the words of `--weight-unit`."""
 _SHORTEST_WINDOW_S = 1e-7
 
 
@@ -75,7 +75,7 @@ class Scene:
 
 
 def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
-    """What the flags describe; `read` reads a trace."""
+    """The scene that the flags describe; `read` reads a trace."""
     n_jobs = count_jobs(args)
     fabric = _fabric(args)
     hardware = _hardware(args, n_jobs)

@@ -370,7 +370,7 @@ def _read(path: str, choices: Choices) -> Source:
 
 
 def read(path: str) -> tuple[list[tuple[str, int]], float]:
-    """What another replay printed with ``--json``: each job and its hosts, and host seconds lost.
+    """Output of another replay with ``--json``: each job and its hosts, and host seconds lost.
 
     Raises `UsageError` if it cannot be read, or is no such result.
     """

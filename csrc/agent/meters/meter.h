@@ -1,4 +1,4 @@
-/* How the progress of this job is measured in its shutters. A meter is a row of functions; null.c has the one that
+/* A meter measures the progress of this job in its shutters. It is a row of functions; null.c has the one that
    measures nothing. */
 #ifndef MPICOLOC_METER_H
 #define MPICOLOC_METER_H

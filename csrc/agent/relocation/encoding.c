@@ -71,7 +71,7 @@ static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
-/* Of an immediate as wide as the operand: at most 4. */
+/* Bytes of an immediate as wide as the operand: at most 4. */
 static int operand_bytes(const mc_encoding *out)
 {
     return out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;

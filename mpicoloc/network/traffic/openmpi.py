@@ -126,7 +126,7 @@ _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
     "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
 }
-"""Of each collective: the level, the collective there, and whether of a rank's, node's or all parts."""
+"""Steps of each collective: level, collective there, and whether it moves a rank's, a node's or all parts."""
 _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 

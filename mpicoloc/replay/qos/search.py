@@ -268,7 +268,7 @@ class Chosen:
 
 
 def ports(args: argparse.Namespace) -> Ports:
-    """What the ports can do. Raises `UsageError` if no port of InfiniBand can."""
+    """Capabilities of the ports. Raises `UsageError` if no port of InfiniBand has them."""
     return Ports(args.lanes, args.mtu, args.rows)
 
 

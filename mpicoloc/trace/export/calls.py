@@ -186,7 +186,7 @@ class Messages:
 
 
 def ordinals(keys: Ints) -> Ints:
-    """How many equal keys, which are not below 0, stand before each."""
+    """Number of equal keys before each; keys are 0 or more."""
     order = np.argsort(keys, kind="stable")
     is_first = np.diff(keys[order], prepend=-1) != 0
     rows = np.arange(len(order))
