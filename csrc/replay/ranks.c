@@ -68,8 +68,13 @@ static void report_waiting(rp_sim *sim, uint32_t number)
     if (sim->result.n_reports < RP_N_REPORTS)
         for (int32_t i = 0; i < rank->wait_n; i++)
             if (sim->slots[rank->slots + (uint32_t)(rank->wait_first + i)] == RP_PENDING &&
-                fill_pending(sim, rank, rank->wait_first + i, &report))
+                fill_pending(sim, rank, rank->wait_first + i, &report)) {
+                if (rank->n_processors) {
+                    report.i_op = i;
+                    report.kind = rank->program[i].kind;
+                }
                 break;
+            }
     add_report(sim, report);
 }
 
@@ -126,6 +131,8 @@ static uint32_t number_of(const rp_sim *sim, const rp_rank *rank)
 
 static int32_t slot_of(const rp_rank *rank, const rp_op *op)
 {
+    if (rank->n_processors)
+        return (int32_t)(op - rank->program);
     return op->kind == RP_ISEND || op->kind == RP_IRECV ? op->request : rank->n_slots - 1;
 }
 
@@ -214,7 +221,7 @@ static int wait_for(rp_sim *sim, rp_rank *rank, int32_t first, int32_t n)
     return pass_wait(sim, rank);
 }
 
-static int impossible(rp_sim *sim, rp_rank *rank, const rp_op *op)
+int rp_impossible(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     rank->i_op--;
     report_program(sim, number_of(sim, rank), op);
@@ -222,18 +229,20 @@ static int impossible(rp_sim *sim, rp_rank *rank, const rp_op *op)
     return 0;
 }
 
-static int do_message(rp_sim *sim, rp_rank *rank, const rp_op *op)
+int rp_do_message(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     int64_t peer = peer_of(sim, rank, op);
     if (!is_possible(sim, rank, op, peer))
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
+    int is_receive = op->kind == RP_RECV || op->kind == RP_IRECV;
     int is_blocking = op->kind == RP_SEND || op->kind == RP_RECV;
-    if (op->kind == RP_RECV || op->kind == RP_IRECV) {
+    if (is_receive)
         post_receive(sim, rank, op, (int32_t)peer);
-        return is_blocking ? wait_for(sim, rank, rank->n_slots - 1, 1) : 1;
-    }
-    post_send(sim, rank, op, (int32_t)peer);
-    if (sim->set.send_overhead_ps) {
+    else
+        post_send(sim, rank, op, (int32_t)peer);
+    if (rank->n_processors)
+        return 1;
+    if (!is_receive && sim->set.send_overhead_ps) {
         rank->wait_first = rank->n_slots - 1;
         rank->wait_n = is_blocking;
         compute_ps(sim, rank, sim->set.send_overhead_ps);
@@ -255,7 +264,7 @@ static int do_loop(rp_sim *sim, rp_rank *rank, const rp_op *op)
     if (op->n <= 0)
         return skip_loop(rank);
     if (rank->depth == RP_MAX_DEPTH)
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
     rank->loops[rank->depth++] = (rp_loop){rank->i_op, op->n, 0};
     return 1;
 }
@@ -263,7 +272,7 @@ static int do_loop(rp_sim *sim, rp_rank *rank, const rp_op *op)
 static int do_end(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     if (rank->depth == 0)
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
     rp_loop *loop = &rank->loops[rank->depth - 1];
     if (++loop->i < loop->n)
         rank->i_op = loop->start;
@@ -272,14 +281,20 @@ static int do_end(rp_sim *sim, rp_rank *rank, const rp_op *op)
     return 1;
 }
 
-static int do_compute(rp_sim *sim, rp_rank *rank, const rp_op *op)
+int64_t rp_compute_ps(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     double duration_ps = (double)op->value * 1000.0 * rank->factor;
     if (!(duration_ps >= 0 && duration_ps < 4e18))
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
     int64_t ps = llround(duration_ps);
     if (sim->job_n_runs[rank->job] == 0)
         sim->rank_compute_ps[number_of(sim, rank)] += ps;
+    return ps;
+}
+
+static int do_compute(rp_sim *sim, rp_rank *rank, const rp_op *op)
+{
+    int64_t ps = rp_compute_ps(sim, rank, op);
     if (ps == 0)
         return 1;
     compute_ps(sim, rank, ps);
@@ -290,11 +305,11 @@ static int do_wait(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     int32_t n = op->kind == RP_WAIT ? 1 : op->n;
     if (n < 0 || op->request < 0 || (int64_t)op->request + n >= rank->n_slots)
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
     return wait_for(sim, rank, op->request, n);
 }
 
-static void record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
+void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
 {
     if (sim->job_n_runs[rank->job] > 0)
         return;
@@ -313,7 +328,7 @@ static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
     case RP_ISEND:
     case RP_RECV:
     case RP_IRECV:
-        return do_message(sim, rank, op);
+        return rp_do_message(sim, rank, op);
     case RP_WAIT:
     case RP_WAITALL:
         return do_wait(sim, rank, op);
@@ -322,19 +337,20 @@ static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
     case RP_END:
         return do_end(sim, rank, op);
     case RP_MARK:
-        record_mark(sim, rank, op->value);
+        rp_record_mark(sim, rank, op->value);
         return 1;
     default:
-        return impossible(sim, rank, op);
+        return rp_impossible(sim, rank, op);
     }
 }
 
-static void rank_ended(rp_sim *sim, uint32_t number)
+void rp_rank_ended(rp_sim *sim, rp_rank *rank)
 {
-    uint32_t i = (uint32_t)sim->ranks[number].job;
+    uint32_t i = (uint32_t)rank->job;
     rp_job_state *job = &sim->job_states[i];
+    rank->is_ended = 1;
     if (sim->job_n_runs[i] == 0)
-        sim->rank_end_ps[number] = sim->now;
+        sim->rank_end_ps[number_of(sim, rank)] = sim->now;
     if (--job->n_running == 0 && sim->job_n_runs[i] == 0)
         sim->job_end_ps[i] = sim->now;
     rp_deactivate(sim, i);
@@ -343,10 +359,13 @@ static void rank_ended(rp_sim *sim, uint32_t number)
 static void run_rank(rp_sim *sim, uint32_t number)
 {
     rp_rank *rank = &sim->ranks[number];
+    if (rank->n_processors) {
+        rp_run_graph(sim, rank);
+        return;
+    }
     do {
         if (rank->i_op == rank->n_ops || rank->program[rank->i_op].kind == RP_END_PROGRAM) {
-            rank->is_ended = 1;
-            rank_ended(sim, number);
+            rp_rank_ended(sim, rank);
             return;
         }
     } while (do_op(sim, rank, &rank->program[rank->i_op++]) && sim->status == RP_RUNNING);
@@ -363,6 +382,10 @@ void rp_complete(rp_sim *sim, int32_t number, int32_t slot, uint8_t state)
 {
     rp_rank *rank = &sim->ranks[number];
     sim->slots[rank->slots + (uint32_t)slot] = state;
+    if (rank->n_processors) {
+        rp_complete_row(sim, rank, (uint32_t)slot);
+        return;
+    }
     if (!rank->is_blocked || slot < rank->wait_first || slot >= rank->wait_first + rank->wait_n || --rank->n_open > 0)
         return;
     rank->is_blocked = 0;

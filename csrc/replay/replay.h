@@ -27,7 +27,10 @@ enum rp_kind {
     RP_WAITALL, /* requests request .. request + n - 1; empty slots count as complete */
     RP_LOOP,    /* n: times; body up to the RP_END of the same depth; 0 times: none */
     RP_END,
-    RP_MARK /* value: a number of the user's, recorded with the simulated time */
+    RP_MARK, /* value: a number of the user's, recorded with the simulated time */
+    /* A program that begins with RP_GRAPH has RP_COMPUTE, RP_SEND and RP_RECV only, in any order; request: processor. */
+    RP_GRAPH, /* n: processors of the rank */
+    RP_THEN   /* request: row of an operation that needs the end of the one before (n: 0), or its begin (1) */
 };
 
 /* How `peer` names the other rank. i counts the turns of the innermost loop from 0, and is 0 outside. */
@@ -38,9 +41,10 @@ enum rp_peer_mode {
     RP_XOR_STEP  /* rank ^ (peer + n * i) */
 };
 
-/* Flags of sends. */
+/* Flags of sends, and of operations of graphs. */
 enum {
     RP_SYNCHRONOUS = 1, /* rendezvous however short, as MPI_Ssend */
+    RP_MARKED = 4,      /* of a graph: marks 2 row and 2 row + 1 at its begin and end */
     RP_UNBUFFERED = 2   /* an eager send completes when its last packet has left the adapter, not at once */
 };
 

@@ -47,16 +47,17 @@ typedef struct rp_queue {
 
 /* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
 enum rp_event_kind {
-    RP_EV_CREDIT, /* id: lane, payload: bytes */
-    RP_EV_FREE,   /* id: link: the last byte has left */
-    RP_EV_ARRIVE, /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
-    RP_EV_READY,  /* likewise, of a packet that waited as its next link is faster than its last one */
-    RP_EV_WAKE,   /* id: link without credits until now */
-    RP_EV_INJECT, /* id: number of the send, payload: message that reaches the adapter */
-    RP_EV_LOCAL,  /* id: number of the send, payload: message within a host that is there */
-    RP_EV_RANK,   /* id: rank that computed */
-    RP_EV_JOB,    /* id: job that starts */
-    RP_EV_CROSSED /* id: switch that has an input port free again */
+    RP_EV_CREDIT,  /* id: lane, payload: bytes */
+    RP_EV_FREE,    /* id: link: the last byte has left */
+    RP_EV_ARRIVE,  /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
+    RP_EV_READY,   /* likewise, of a packet that waited as its next link is faster than its last one */
+    RP_EV_WAKE,    /* id: link without credits until now */
+    RP_EV_INJECT,  /* id: number of the send, payload: message that reaches the adapter */
+    RP_EV_LOCAL,   /* id: number of the send, payload: message within a host that is there */
+    RP_EV_RANK,    /* id: rank that computed */
+    RP_EV_JOB,     /* id: job that starts */
+    RP_EV_CROSSED, /* id: switch that has an input port free again */
+    RP_EV_ROW      /* id: row of a graph whose processor's time is over, payload: rank */
 };
 
 typedef struct rp_packet {
@@ -161,7 +162,16 @@ typedef struct rp_rank {
     uint8_t depth, is_blocked, is_ended;
     uint64_t draw, n_sent; /* its random numbers; messages in this run */
     rp_loop loops[RP_MAX_DEPTH];
+    int32_t n_processors; /* of a graph; 0: the program is a sequence */
+    uint32_t first_processor, first_row;
+    int64_t n_left; /* operations of a graph that have not ended */
 } rp_rank;
+
+/* A processor of a graph: the operations that are ready. */
+typedef struct rp_processor {
+    uint32_t head, tail;
+    uint8_t is_busy;
+} rp_processor;
 
 typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
@@ -225,6 +235,9 @@ struct rp_sim {
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
+    rp_processor *processors;
+    uint32_t n_processors, n_rows;
+    uint32_t *needs; /* rows of all graphs: what an operation needs yet, and the next one that is ready */
     rp_job_state *job_states;
     int64_t n_live_packets;
     int64_t window_end_ps, *window; /* row of now */
@@ -295,6 +308,16 @@ void rp_start_job(rp_sim *sim, uint32_t job);
 void rp_job_idle(rp_sim *sim, uint32_t job);
 void rp_on_rank(rp_sim *sim, uint32_t rank);
 void rp_complete(rp_sim *sim, int32_t rank, int32_t slot, uint8_t state);
+void rp_rank_ended(rp_sim *sim, rp_rank *rank);
+void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value);
+int rp_do_message(rp_sim *sim, rp_rank *rank, const rp_op *op);
+int64_t rp_compute_ps(rp_sim *sim, rp_rank *rank, const rp_op *op);
+int rp_impossible(rp_sim *sim, rp_rank *rank, const rp_op *op);
+
+/* graph.c */
+void rp_run_graph(rp_sim *sim, rp_rank *rank);
+void rp_on_row(rp_sim *sim, uint32_t rank, uint32_t row);
+void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row);
 
 /* deadlock.c: whether lanes are stuck, which is looked for among those that were starved at the last call; with is_last among
    all that are starved. Fills result.cycle. */

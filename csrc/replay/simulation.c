@@ -145,10 +145,17 @@ static int64_t horizon_of(const rp_sim *sim)
 
 enum { RP_MAX_SLOTS = 1 << 22 };
 
-/* Requests that a program uses; one more is that of blocking calls. What lies beyond is impossible where it is run. */
+static int32_t n_processors_of(const rp_op *program, int64_t n_ops)
+{
+    return n_ops && program->kind == RP_GRAPH && program->n > 0 && program->n < RP_MAX_SLOTS ? program->n : 0;
+}
+
+/* Requests that a program uses, or rows of a graph; one more is that of blocking calls. What lies beyond is impossible where it is run. */
 static int32_t n_slots_of(const rp_op *program, int64_t n_ops)
 {
     int64_t most = 0;
+    if (n_processors_of(program, n_ops))
+        return (int32_t)(n_ops < INT32_MAX ? n_ops + 1 : INT32_MAX);
     for (int64_t i = 0; i < n_ops; i++) {
         const rp_op *op = &program[i];
         int64_t n = 0;
@@ -166,11 +173,13 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
     const rp_job *job = &sim->jobs[i_job];
     rp_rank *before = number ? &sim->ranks[number - 1] : NULL;
     size_t slots = before ? (size_t)before->slots + (size_t)before->n_slots : 0;
-    if (slots > UINT32_MAX - RP_MAX_SLOTS)
+    if (slots + (size_t)n_slots > UINT32_MAX)
         longjmp(sim->no_memory, 1);
+    const rp_op *program = job->programs[job->program_of_rank[i]];
+    int64_t n_ops = job->program_lengths[job->program_of_rank[i]];
     sim->ranks[number] = (rp_rank){
-        .program = job->programs[job->program_of_rank[i]],
-        .n_ops = job->program_lengths[job->program_of_rank[i]],
+        .program = program,
+        .n_ops = n_ops,
         .factor = job->factor_of_rank[i],
         .slots = (uint32_t)slots,
         .n_slots = n_slots,
@@ -182,7 +191,12 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
         .any_tail = RP_NIL,
         .arrived_head = RP_NIL,
         .arrived_tail = RP_NIL,
+        .n_processors = n_processors_of(program, n_ops),
+        .first_processor = sim->n_processors,
+        .first_row = sim->n_rows,
     };
+    sim->n_processors += (uint32_t)sim->ranks[number].n_processors;
+    sim->n_rows += sim->ranks[number].n_processors ? (uint32_t)n_slots : 0;
 }
 
 /* From the seed; jobs on different hosts draw differently, and a job on the same hosts as an earlier one draws anew. */
@@ -215,6 +229,8 @@ static void open_ranks(rp_sim *sim)
     }
     const rp_rank *last = &sim->ranks[number - 1];
     sim->slots = rp_zeroed(sim, (size_t)last->slots + (size_t)last->n_slots, 1);
+    sim->processors = rp_zeroed(sim, sim->n_processors, sizeof *sim->processors);
+    sim->needs = rp_zeroed(sim, sim->n_rows, sizeof *sim->needs);
 }
 
 /* A new array of n entries for a field of the simulation. */
@@ -322,6 +338,8 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
         return rp_on_rank(sim, id);
     case RP_EV_CROSSED:
         return rp_mark_switch(sim, id);
+    case RP_EV_ROW:
+        return rp_on_row(sim, payload, id);
     default:
         return rp_start_job(sim, id);
     }

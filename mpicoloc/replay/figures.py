@@ -192,6 +192,7 @@ def ranks(found: Experiment) -> Figure:
     for numbers, own in parts:
         _add_shares(shares, numbers // blocks.size, own, window_s * 1e9)
     shares /= blocks.size
+    shares /= np.maximum(shares.sum(axis=2, keepdims=True), 1)  # calls of a graph overlap
     at = np.argwhere(shares > 0)
     rows = tuple(
         (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k]))

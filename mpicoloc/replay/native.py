@@ -58,7 +58,7 @@ ABSOLUTE, SHIFT, XOR, XOR_STEP = (
     lib.RP_XOR,
     lib.RP_XOR_STEP,
 )
-SYNCHRONOUS = lib.RP_SYNCHRONOUS
+SYNCHRONOUS, MARKED = lib.RP_SYNCHRONOUS, lib.RP_MARKED
 ANY = lib.RP_ANY
 """Any source, or any tag."""
 
@@ -76,3 +76,5 @@ class Operation(IntEnum):
     LOOP = lib.RP_LOOP
     END = lib.RP_END
     MARK = lib.RP_MARK
+    GRAPH = lib.RP_GRAPH
+    THEN = lib.RP_THEN

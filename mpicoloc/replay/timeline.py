@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 from mpicoloc.core.profile import COLUMNS, Array, Interference, Job, MpiSummary, Profile, table
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
-from mpicoloc.replay.native import ABSOLUTE, OP, Operation
+from mpicoloc.replay.native import ABSOLUTE, MARKED, OP, Operation
 from mpicoloc.replay.programs.builder import Program, RankPrograms
 from mpicoloc.replay.simulate import SimulatedRun
 from mpicoloc.trace.export.calls import Calls, Recording, Side
@@ -27,6 +28,10 @@ def marked(job: RankPrograms) -> RankPrograms:
 
 def _marked(program: Program) -> Program:
     is_call = np.isin(program["kind"], _CALLS)
+    if len(program) and program["kind"][0] == Operation.GRAPH:  # its rows have numbers
+        with_flags = program.copy()
+        with_flags["flags"][is_call] |= MARKED
+        return with_flags
     n_before: Array = np.cumsum(is_call) - is_call
     place = np.arange(len(program)) + 2 * n_before + is_call
     with_marks = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
@@ -54,10 +59,10 @@ class Spans(Calls):
 def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
     """The calls of a job that was simulated with marks."""
     marks = run.marks[run.marks["job"] == i_job]
-    marks = marks[np.argsort(marks["rank"], kind="stable")]
+    marks = marks[np.lexsort((marks["value"] // 2, marks["rank"]))]
     begins, ends = marks[marks["value"] % 2 == 0], marks[marks["value"] % 2 == 1]
-    n = min(len(begins), len(ends))
-    begins, ends = begins[:n], ends[:n]
+    in_order = np.lexsort((begins["t_ps"], begins["rank"]))
+    begins, ends = begins[in_order], ends[in_order]
     operation = (begins["value"] // 2).astype(np.int64)
     rank = begins["rank"].astype(np.int64)
     rows = _rows(job.programs, job.program_of_rank[rank], operation)
@@ -131,14 +136,17 @@ class SimulatedCalls(Recording):
             first_rank, first_row = first_rank + job.programs.n_ranks, first_row + len(own.rank)
         self._spans = Spans.joined(parts)
         self._takes, self._posts = np.concatenate(received, axis=1)
+        self._tracks = _tracks(self._spans)
         if not len(self._spans.rank):
             raise DataError("the simulated jobs made no MPI call, so there is nothing to write")
-        self.tracks: Sequence[tuple[int, int]] = [(int(rank), 0) for rank in np.unique(self._spans.rank)]
+        pairs = np.unique([self._spans.rank, self._tracks], axis=1)
+        self.tracks: Sequence[tuple[int, int]] = list(zip(*pairs.tolist(), strict=True))
         self.span_ns = (0, int(self._spans.end_ns.max()))
 
     def _calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a rank."""
-        own = self._spans.take(slice(*np.searchsorted(self._spans.rank, [rank, rank + 1])))
+        """The calls of a rank on one of its tracks."""
+        first, end = np.searchsorted(self._spans.rank, [rank, rank + 1])
+        own = self._spans.take(first + np.flatnonzero(self._tracks[first:end] == track))
         yield Calls(own.begin_ns, own.end_ns, own.bytes, own.peer, own.call)
 
     def _ends(self) -> tuple[Side, Side]:
@@ -151,8 +159,23 @@ class SimulatedCalls(Recording):
 
     def _side(self, rows: Array, posts: Array) -> Side:
         own, posted = self._spans.take(rows), self._spans.take(posts)
-        tracks = np.zeros(len(rows), np.int64)
-        return Side(own.begin_ns, own.end_ns, posted.bytes, posted.peer, own.rank, tracks)
+        return Side(own.begin_ns, own.end_ns, posted.bytes, posted.peer, own.rank, self._tracks[rows])
+
+
+def _tracks(calls: Spans) -> Array:
+    """A track of its rank for each call: calls of graphs may overlap, those of a track do not."""
+    tracks = np.zeros(len(calls.rank), np.int64)
+    if not ((calls.begin_ns[1:] < calls.end_ns[:-1]) & (calls.rank[1:] == calls.rank[:-1])).any():
+        return tracks
+    ends: list[tuple[int, int]] = []
+    last = -1
+    for i, (rank, begin, end) in enumerate(zip(calls.rank, calls.begin_ns, calls.end_ns, strict=True)):
+        if rank != last:
+            ends, last = [], rank
+        is_free = bool(ends) and ends[0][0] <= begin
+        tracks[i] = ends[0][1] if is_free else len(ends)
+        (heapq.heapreplace if is_free else heapq.heappush)(ends, (int(end), int(tracks[i])))
+    return tracks
 
 
 def _profile(found: Experiment) -> Profile:

@@ -1,20 +1,19 @@
 """Programs of ranks from GOAL texts, which LogGOPSim and ATLAHS simulate.
 
-A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, with labels
-and lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun). Times are ns. A
-program runs them in an order that keeps the graph: what needs no wait comes first, so only waits that the
-graph has remain.
+A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, each on a
+processor (``cpu N``), with labels and lines ``a requires b`` (b must have ended) and ``a irequires b`` (b
+must have begun). Times are ns.
 """
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from mpicoloc.errors import DataError
+from mpicoloc.replay.native import Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder, RankPrograms, of_each
 
 _HEAD = re.compile(r"num_ranks\s+(\d{1,9})")
@@ -29,13 +28,14 @@ _NEEDS = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)")
 
 @dataclass
 class _Node:
-    """An operation, where it stands, and what must have ended or begun before it."""
+    """An operation, where it stands, and the operations that need its end or begin."""
 
-    kind: str
+    kind: Operation
     peer: int
     value: int
     tag: int
     where: str
+    cpu: int
     after_end: list[int] = field(default_factory=list)
     after_begin: list[int] = field(default_factory=list)
 
@@ -44,7 +44,8 @@ class _Node:
 class _Graph:
     nodes: list[_Node] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
+    cpus: dict[int, int] = field(default_factory=dict)
+    nic: int | None = None
 
 
 def programs(name: str, lines: Iterable[tuple[str, str]], cpu_speed: float = 1.0) -> RankPrograms:
@@ -93,79 +94,58 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
         for label in (needs[1], needs[3]):
             if label not in graph.labels:
                 raise DataError(f"{where}: there is no operation {label!r} above in this rank")
-        node, before = graph.nodes[graph.labels[needs[1]]], graph.labels[needs[3]]
-        (node.after_end if needs[2] == "requires" else node.after_begin).append(before)
+        later, node = graph.labels[needs[1]], graph.nodes[graph.labels[needs[3]]]
+        (node.after_end if needs[2] == "requires" else node.after_begin).append(later)
         return
     match = _OPERATION.fullmatch(text)
     if match is None:
         raise DataError(f"{where}: {text[:60]!r} is no operation of GOAL: calc, send or recv")
-    _check_place(graph, dict(_PLACE.findall(match["places"])), where)
+    places = {kind: int(number) for kind, number in _PLACE.findall(match["places"])}
+    cpu = graph.cpus.setdefault(places.get("cpu", 0), len(graph.cpus))
+    nic = places.get("nic", 0)
+    graph.nic = nic if graph.nic is None else graph.nic
+    if graph.nic != nic:
+        raise DataError(
+            f"{where}: nic {nic} in a rank with nic {graph.nic}: a host has one network interface here; "
+            "give each interface a rank of its own"
+        )
     if match["label"]:
         graph.labels[match["label"]] = len(graph.nodes)
     if match["calc"] is not None:
-        graph.nodes.append(_Node("calc", 0, int(match["calc"]), 0, where))
+        graph.nodes.append(_Node(Operation.COMPUTE, 0, int(match["calc"]), 0, where, cpu))
         return
     if int(match["peer"]) >= n_ranks:
         raise DataError(f"{where}: there is no rank {match['peer']}: num_ranks is {n_ranks}")
-    graph.nodes.append(
-        _Node(match["what"], int(match["peer"]), int(match["bytes"]), int(match["tag"] or 0), where)
-    )
-
-
-def _check_place(graph: _Graph, given: dict[str, str], where: str) -> None:
-    """Refuse a rank with several processors or interfaces, whose operations would run side by side."""
-    for kind in ("cpu", "nic"):
-        number = given.get(kind, "0")
-        if int(graph.places.setdefault(kind, number)) != int(number):
-            raise DataError(
-                f"{where}: {kind} {number} in a rank with {kind} {graph.places[kind]}: operations of a rank "
-                "run one after the other here; give each of its processors a rank of its own"
-            )
+    kind = Operation.SEND if match["what"] == "send" else Operation.RECV
+    peer, n_bytes, tag = int(match["peer"]), int(match["bytes"]), int(match["tag"] or 0)
+    graph.nodes.append(_Node(kind, peer, n_bytes, tag, where, cpu))
 
 
 def _program(graph: _Graph, cpu_speed: float) -> Program:
-    """The operations in an order that keeps what they need."""
+    """The operations in the order of the text, each followed by those that need it."""
+    _check_order(graph)
     builder = ProgramBuilder()
-    requests: dict[int, int] = {}
-    for i in _order(graph):
-        node = graph.nodes[i]
-        builder.wait_all([requests.pop(j) for j in dict.fromkeys(node.after_end) if j in requests])
-        if node.kind == "calc":
-            builder.compute(round(node.value / cpu_speed))
-        else:
-            begin = builder.isend if node.kind == "send" else builder.irecv
-            requests[i] = begin(node.peer, node.value, node.tag)
-    builder.wait_all([*requests.values()])
+    if not graph.nodes:
+        return builder.build()
+    rows, n_rows = [], 1
+    for node in graph.nodes:
+        rows.append(n_rows)
+        n_rows += 1 + len(node.after_end) + len(node.after_begin)
+    builder.raw(Operation.GRAPH, n=len(graph.cpus))
+    for node in graph.nodes:
+        value = round(node.value / cpu_speed) if node.kind == Operation.COMPUTE else node.value
+        builder.raw(node.kind, peer=node.peer, tag=node.tag, request=node.cpu, value=value)
+        for is_begin, followers in enumerate((node.after_end, node.after_begin)):
+            for later in followers:
+                builder.raw(Operation.THEN, request=rows[later], n=is_begin)
     return builder.build()
 
 
-def _order(graph: _Graph) -> list[int]:
-    """Numbers of the operations: first those that need no wait, receives before sends before computation."""
-    nodes = graph.nodes
-    sorter = TopologicalSorter({i: (*one.after_end, *one.after_begin) for i, one in enumerate(nodes)})
+def _check_order(graph: _Graph) -> None:
+    """Refuse operations that need each other."""
+    sorter = TopologicalSorter({i: (*one.after_end, *one.after_begin) for i, one in enumerate(graph.nodes)})
     try:
         sorter.prepare()
     except CycleError as error:
-        where = nodes[min(error.args[1])].where
+        where = graph.nodes[min(error.args[1])].where
         raise DataError(f"{where}: this operation needs one that needs it: no order keeps both") from None
-    waited: set[int] = set()
-    ready: list[tuple[tuple[bool, int], int]] = []
-    order = []
-    while sorter.is_active():
-        for i in sorter.get_ready():
-            heapq.heappush(ready, (_key(nodes[i], waited), i))
-        key, i = heapq.heappop(ready)
-        if (now := _key(nodes[i], waited)) != key:
-            heapq.heappush(ready, (now, i))
-            continue
-        order.append(i)
-        waited.update(nodes[i].after_end)
-        if nodes[i].kind == "calc":
-            waited.add(i)
-        sorter.done(i)
-    return order
-
-
-def _key(node: _Node, waited: set[int]) -> tuple[bool, int]:
-    must_wait = any(before not in waited for before in node.after_end)
-    return must_wait, ("recv", "send", "calc").index(node.kind)

@@ -6,7 +6,7 @@ An archive tells communicators, tags and roots. Where it lacks the sizes of coll
 from __future__ import annotations
 
 import os
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +31,12 @@ _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"
 """What every file of an archive begins with."""
 _SENDS, _RECEIVES = ("MpiSend", "MpiIsend"), ("MpiRecv", "MpiIrecv")
+_COLLECTIVES = ("MpiCollectiveEnd", "NonBlockingCollectiveComplete")
+_LEFT_OUT = {
+    "RmaPut": "one-sided transfers", "RmaGet": "one-sided transfers", "RmaAtomic": "one-sided transfers",
+    "RmaCollectiveEnd": "collectives of one-sided communication",
+    "MeasurementOnOff": "switches of the recording, with what ran while it was off",
+}  # fmt: skip
 _Key = tuple[int, int, int, int]
 """Source and destination in the job, communicator, tag."""
 
@@ -54,7 +60,9 @@ class _Rank:
     """Begin of the call and bytes of each message."""
     receives: defaultdict[_Key, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     collectives: list[tuple[int, int, Any, int, int, int]] = field(default_factory=list)
-    """Call, communicator, operation, root, bytes sent and received."""
+    """Call, communicator, operation, root, bytes sent and received; calls on MPI_COMM_SELF, too."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """Call that began each non-blocking collective, by its request."""
 
 
 class _Archive:
@@ -67,6 +75,7 @@ class _Archive:
         self._rank_of = _ranks(path, trace.definitions)
         self.ranks = [_Rank() for _ in range(max(self._rank_of.values()) + 1)]
         self.members: dict[int, list[int]] = {}
+        self.left_out: Counter[str] = Counter()
         with stage(f"reading {os.path.basename(path)}", unit="events") as advance:
             for n, (location, event) in enumerate(trace.events, 1):
                 self._take(location, event)
@@ -75,35 +84,61 @@ class _Archive:
 
     def _take(self, location: Any, event: Any) -> None:
         rank = self._rank_of.get(location._ref)
+        kind = type(event).__name__
+        is_call = kind in ("Enter", "Leave") and event.region.paradigm == Paradigm.MPI
         if rank is None:
+            if kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES):
+                self.left_out["messages and collectives of threads that are no rank"] += 1
             return
-        own, kind = self.ranks[rank], type(event).__name__
-        if kind == "Enter" and event.region.paradigm == Paradigm.MPI:
+        own = self.ranks[rank]
+        if is_call and kind == "Enter":
             own.depth += 1
             if own.depth == 1:
                 function = self.functions.setdefault(event.region.name, len(self.functions))
                 own.calls.append(_Call(self._ns(event), function))
-        elif kind == "Leave" and event.region.paradigm == Paradigm.MPI:
+        elif is_call:
             own.depth -= 1
             if own.depth == 0:
                 own.calls[-1].end_ns = self._ns(event)
-        elif kind in _SENDS:
-            peer = self._world(event.communicator, event.receiver)
+        elif kind in _LEFT_OUT:
+            self.left_out[_LEFT_OUT[kind]] += 1
+        elif kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES, "NonBlockingCollectiveRequest"):
+            if not own.calls:
+                raise DataError(
+                    f"{self.path}: rank {rank} has a message before its first MPI call: is it whole?"
+                )
+            self._take_transfer(rank, own, kind, event)
+
+    def _take_transfer(self, rank: int, own: _Rank, kind: str, event: Any) -> None:
+        if kind in _SENDS:
+            peer = self._world(rank, event.communicator, event.receiver)
             key = (rank, peer, event.communicator._ref, event.msg_tag)
             own.sends[key].append((own.calls[-1].begin_ns, event.msg_length))
         elif kind in _RECEIVES:
-            peer = self._world(event.communicator, event.sender)
+            peer = self._world(rank, event.communicator, event.sender)
             own.receives[peer, rank, event.communicator._ref, event.msg_tag].append(own.calls[-1].begin_ns)
-        elif kind == "MpiCollectiveEnd":
-            self._world(event.communicator, 0)
+        elif kind == "NonBlockingCollectiveRequest":
+            own.begun[event.request_id] = len(own.calls) - 1
+        else:
+            self._world(rank, event.communicator, 0)
+            call = len(own.calls) - 1
+            if kind == "NonBlockingCollectiveComplete":
+                call = own.begun.pop(event.request_id, call)
             sizes = (event.root, event.size_sent, event.size_received)
-            own.collectives.append((len(own.calls) - 1, event.communicator._ref, event.collective_op, *sizes))
+            own.collectives.append((call, event.communicator._ref, event.collective_op, *sizes))
 
     def _ns(self, event: Any) -> int:
         return round(event.time * self._ns_per_tick)
 
-    def _world(self, communicator: Any, rank: int) -> int:
-        """Rank in the job of a rank in a communicator."""
+    def _world(self, own: int, communicator: Any, rank: int) -> int:
+        """Rank in the job of a rank in a communicator, as the rank `own` sees it."""
+        if isinstance(communicator, otf2.definitions.InterComm):
+            raise DataError(
+                f"{self.path}: rank {own} uses an inter-communicator ({communicator.name!r}), which is not "
+                "replayed: replay a profile of the job"
+            )
+        if communicator.group.group_type == GroupType.COMM_SELF:
+            return own
         members = self.members.get(communicator._ref)
         if members is None:
             members = [self._rank_of[location._ref] for location in communicator.group.members]
@@ -113,6 +148,10 @@ class _Archive:
                 f"{self.path}: communicator {communicator.name!r} has no rank {rank}: it is damaged"
             )
         return members[rank]
+
+    def notes(self) -> list[str]:
+        """What of the archive is no part of the programs."""
+        return [f"left out: {what} ({n:,})" for what, n in self.left_out.items()]
 
 
 def _ranks(path: str, definitions: Any) -> dict[int, int]:
@@ -160,7 +199,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
     recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
     made = recorded.programs(names, calls, deeds, [Tempo(choices.cpu_speed)] * len(calls))
     name = os.path.basename(os.path.dirname(os.path.abspath(archive.path)))
-    return of_each(name, made, tuple(notes))
+    return of_each(name, made, (*notes, *archive.notes()))
 
 
 def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
@@ -202,6 +241,8 @@ def _collectives(
             rows[row[1]][rank].append(row)
     known: dict[Any, Sequence[Program]] = {}
     for comm, of_rank in rows.items():
+        if comm not in archive.members:
+            continue  # MPI_COMM_SELF
         members = archive.members[comm]
         counts = {len(of_rank[rank]) for rank in members}
         if len(counts) > 1:
@@ -209,7 +250,8 @@ def _collectives(
                 f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to "
                 f"{max(counts)} times: the archive is not whole"
             )
-        for same in zip(*(of_rank[rank] for rank in members), strict=True):
+        # A non-blocking collective was entered when it was complete; its place is where it was begun.
+        for same in zip(*(sorted(of_rank[rank], key=lambda row: row[0]) for rank in members), strict=True):
             key = (comm, *(row[2:] for row in same))
             if key not in known:
                 made = _messages_of(same, library, archive.path)
@@ -229,6 +271,11 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
     recorded_calls = {row[0] for row in own.collectives}
     for i, call in enumerate(own.calls):
         if NAME.fullmatch(names[call.function]) and i not in recorded_calls:
+            if i in own.begun.values():
+                raise DataError(
+                    f"{archive.path}: rank {rank} began {names[call.function]} and never completed it: "
+                    "the archive is not whole"
+                )
             raise DataError(
                 f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
                 f"{rank}): record it with Score-P, or replay the profile itself"

@@ -5,7 +5,6 @@ import pytest
 
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.mpich import MPICH
-from mpicoloc.replay.native import Operation
 from mpicoloc.replay.programs import goal, simgrid_ti
 
 RING = """
@@ -104,39 +103,6 @@ def test_a_wrong_trace_of_simgrid_is_told(text, words):
         of_simgrid(text)
 
 
-GOAL = """
-num_ranks 2
-rank 0 {
-l1: calc 100
-l2: send 10b to 1 tag 5 cpu 0
-l3: recv 20b from 1 tag 7
-l4: calc 50
-l2 requires l1
-l4 requires l3
-}
-rank 1 {
-a: recv 10b from 0 tag 5
-b: send 20b to 0 tag 7
-b requires a
-}
-"""
-
-
-def test_a_graph_of_goal():
-    job = of_goal(GOAL)
-    runner = program_runner.Runner(job)
-    assert runner.run() == [(0, 1, 10), (1, 0, 20)]
-    assert runner.compute_ns == [150, 0]
-    kinds = [Operation(kind).name for kind in job.programs[0]["kind"]]
-    assert kinds == ["IRECV", "COMPUTE", "ISEND", "WAIT", "COMPUTE", "WAIT"]
-
-
-def test_what_must_only_have_begun_is_not_waited_for():
-    text = "num_ranks 2\nrank 0 {\na: recv 1b from 1\nb: send 2b to 1\nb irequires a\n}\n"
-    text += "rank 1 {\nc: recv 2b from 0\nd: send 1b to 0\nd requires c\n}\n"
-    assert program_runner.run(of_goal(text)) == [(0, 1, 2), (1, 0, 1)]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -147,7 +113,6 @@ def test_what_must_only_have_begun_is_not_waited_for():
         ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "no operation of GOAL"),
         ("num_ranks 1\nrank 0 {\nsend 5b to 3 tag 1\n}\n", "no rank 3"),
         ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}\n", "no operation 'b'"),
-        ("num_ranks 1\nrank 0 {\ncalc 1\ncalc 1 cpu 1\n}\n", "line 4: cpu 1 in a rank with cpu 0"),
         ("num_ranks 1\nrank 0 {\nsend 1b to 0 nic 2\nrecv 1b from 0\n}\n", "nic 0 in a rank with nic 2"),
         (
             "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n",

@@ -9,7 +9,7 @@ from mpicoloc.replay.native import Operation
 from mpicoloc.replay.programs import sources
 
 otf2 = pytest.importorskip("otf2")
-from otf2.enums import CollectiveOp, GroupType, Paradigm  # noqa: E402
+from otf2.enums import CollectiveOp, GroupType, MeasurementMode, Paradigm  # noqa: E402
 
 NS = 10**9
 
@@ -34,6 +34,11 @@ class Archive:
             "world", group_type=GroupType.COMM_GROUP, paradigm=Paradigm.MPI, members=everybody.members
         )
         self.world = names.comm("world", group=group)
+        # As Score-P writes it: without members, for every rank alone.
+        alone = names.group("self", group_type=GroupType.COMM_SELF, paradigm=Paradigm.MPI, members=[])
+        self.alone = names.comm("self", group=alone)
+        thread = names.location("thread 1", group=self.locations[0].group)
+        self.other_thread = self.archive.event_writer_from_location(thread)
         self.regions = {}
         self.writers = [self.archive.event_writer_from_location(location) for location in self.locations]
 
@@ -83,6 +88,58 @@ def test_messages_computation_and_collectives(archive, tmp_path):
         job.programs[1]["kind"].tolist()[1] == Operation.IRECV
     )  # posted in MPI_Irecv, before the computation
     assert job.name == "job"
+
+
+def test_a_rank_alone_moves_nothing(archive, tmp_path):
+    for rank in range(2):
+        end = ("mpi_collective_end", 20, CollectiveOp.ALLREDUCE, archive.alone, 0xFFFFFFFF, 8, 8)
+        archive.call(rank, "MPI_Allreduce", 10, 20, end)
+    archive.call(
+        0,
+        "MPI_Sendrecv",
+        30,
+        40,
+        ("mpi_send", 31, 0, archive.alone, 1, 5),
+        ("mpi_recv", 39, 0, archive.alone, 1, 5),
+    )
+    archive.close()
+    assert program_runner.run(read(tmp_path)) == [(0, 0, 5)]
+
+
+def test_non_blocking_collectives_are_those_that_were_begun(archive, tmp_path):
+    """Two of different size, completed in the other order, and a blocking one between."""
+    world, root = archive.world, 0xFFFFFFFF
+    for rank in range(2):
+        archive.call(rank, "MPI_Iallreduce", 10, 20, ("non_blocking_collective_request", 11, 7))
+        archive.call(rank, "MPI_Ibcast", 30, 40, ("non_blocking_collective_request", 31, 8))
+        archive.call(
+            rank, "MPI_Barrier", 50, 60, ("mpi_collective_end", 60, CollectiveOp.BARRIER, world, root, 0, 0)
+        )
+        bcast = ("non_blocking_collective_complete", 80, CollectiveOp.BCAST, world, 1, 100 * rank, 100, 8)
+        sums = ("non_blocking_collective_complete", 80, CollectiveOp.ALLREDUCE, world, root, 16, 16, 7)
+        archive.call(rank, "MPI_Waitall", 65, 90, *([bcast, sums] if rank else [sums, bcast]))
+    archive.close()
+    sent = program_runner.run(read(tmp_path))
+    assert [row for row in sent if row[2]] == [(0, 1, 8), (1, 0, 8), (1, 0, 100)]
+
+
+def test_a_collective_that_never_completed_is_told(archive, tmp_path):
+    archive.call(0, "MPI_Iallreduce", 10, 20, ("non_blocking_collective_request", 11, 7))
+    archive.call(1, "MPI_Init", 10, 20)
+    archive.close()
+    with pytest.raises(DataError, match="rank 0 began MPI_Iallreduce and never completed it"):
+        read(tmp_path)
+
+
+def test_what_is_left_out_is_noted(archive, tmp_path):
+    for rank in range(2):
+        archive.call(rank, "MPI_Init", 10, 20)
+    archive.other_thread.mpi_send(15, 1, archive.world, 7, 100)
+    archive.writers[0].measurement_on_off(30, MeasurementMode.OFF)
+    archive.close()
+    notes = read(tmp_path).notes
+    assert "left out: messages and collectives of threads that are no rank (1)" in notes
+    assert "left out: switches of the recording, with what ran while it was off (1)" in notes
 
 
 def test_tags_and_ranks_keep_messages_apart(archive, tmp_path):
