@@ -4,6 +4,7 @@
 sources that are installed with the package.
 """
 
+import hashlib
 import importlib.metadata
 import os
 import shutil
@@ -120,6 +121,18 @@ def build_openmpi(folder, lib, kept):
         build_shim.build("openmpi", openmpi, lib, kept)
 
 
+def stamp():
+    """Of all that libraries and programs are made from; Open MPI's headers are any of one ABI."""
+    files = sorted(
+        [*CSRC.rglob("*.[ch]"), *CSRC.rglob("*.toml"), *ROOT.glob("mpicoloc/pmpi/*.py"), Path(__file__)]
+    )
+    words = [os.environ.get(name, "") for name in ("CC", "CFLAGS")] + [str(mpich_include() is None)]
+    words += [str(build_shim.find_capstone() is None), *(str(file) for file in files)]
+    return hashlib.sha256(
+        b"".join([repr(words).encode(), *(file.read_bytes() for file in files)])
+    ).hexdigest()
+
+
 def install_sources(lib):
     """The C sources, for `mpicoloc build` after the installation."""
     target = lib / "csrc"
@@ -141,14 +154,22 @@ class BuildNative(build_ext):
         in_place = self.inplace or getattr(self, "editable_mode", False)
         lib = (ROOT if in_place else Path(self.build_lib)) / "mpicoloc" / "_lib"
         lib.mkdir(parents=True, exist_ok=True)
+        made = lib / "made-from"
+        # Not again for each extra, unless headers of one MPI could not be had.
+        is_whole = len([*lib.glob("libmpicoloc-*.so")]) == 3 and made.exists()
+        if not is_whole or made.read_text() != stamp():
+            self.compile_all(lib)
+            made.write_text(stamp())
+        if not in_place:
+            install_sources(lib)
+
+    def compile_all(self, lib):
         with tempfile.TemporaryDirectory() as kept:
             build_shims(lib, kept)
             if build_shim.find_capstone() is None:
                 warn("no wheel `capstone` 5, so the keeper cannot count loops: install it and build again")
             build_shim.build_keeper(lib, kept)
             build_shim.build_bubble(lib, kept)
-        if not in_place:
-            install_sources(lib)
 
 
 write_options()

@@ -32,7 +32,7 @@ stamp="$(stamp_of) $(pwd -P)"
 done_file=$venv/mpicoloc-$extras.stamp
 # What was installed with more extras serves as well.
 if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ] || ! [ -e mpicoloc/_lib/mpicoloc-bubble ]; then
-    say "installing mpicoloc[$extras] into $venv"
+    say "installing mpicoloc[$extras] into $venv: fetches packages and compiles, a minute or two"
     # Both leave what an earlier call with other extras has installed.
     by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }
     # uv fetches many wheels at a time, and compiles meanwhile; where it cannot be had, or not what it needs, pip does it.

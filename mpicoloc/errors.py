@@ -111,7 +111,22 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
         return None
     preferred = _EXTRA_OF_VERB.get(what)
     extra = preferred if preferred in candidates else candidates[0]
-    more = "" if extra == "all" else ", or 'mpicoloc[all]' for every verb"
-    return EnvironmentFault(
-        f"{what} needs {library}, which is not installed: pip install 'mpicoloc[{extra}]'{more}"
-    )
+    more = "" if extra == "all" else "; [all] is for every verb"
+    return EnvironmentFault(f"{what} needs {library}, which is not installed: {remedy(extra)}{more}")
+
+
+def remedy(extra: str) -> str:
+    """The command that installs an extra from where mpicoloc itself was installed."""
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote
+
+    try:
+        origin = json.loads(metadata.distribution("mpicoloc").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        origin = {}
+    source = unquote(origin.get("url", "")).removeprefix("file://")
+    if not os.path.exists(source):
+        return f"pip install 'mpicoloc[{extra}]'"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{source}[{extra}]'"

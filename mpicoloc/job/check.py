@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from mpicoloc import config
 from mpicoloc.core.number_lists import parse_cpus
-from mpicoloc.errors import MpicolocError
+from mpicoloc.errors import MpicolocError, remedy
 from mpicoloc.job import launcher, target
 from mpicoloc.pmpi import paths
 
@@ -85,7 +85,7 @@ def options() -> Finding:
 
 def compiled_parts() -> list[Finding]:
     """The contract, the keeper and the preloaded libraries."""
-    again = "install the package again: pip install --force-reinstall mpicoloc"
+    again = "install the package again: pip install --force-reinstall"
     contract = Finding("contract", "ok", "compiled part for Python loads")
     try:
         importlib.import_module("mpicoloc.pmpi.contract")
@@ -103,10 +103,10 @@ def mpis() -> list[Finding]:
     found = [_mpi(one) for one in _launchers()]
     if any(finding.state == "ok" for finding in found):
         return found
-    remedy = "install one, or use the embedded one: pip install 'mpicoloc[mpich]'"
+    again = f"install one, or use the embedded one: {remedy('mpich')}"
     return [
         *(finding._replace(state="fail") for finding in found),
-        Finding("MPI", "fail", "no usable MPI found", remedy),
+        Finding("MPI", "fail", "no usable MPI found", again),
     ]
 
 

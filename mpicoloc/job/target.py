@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import EnvironmentFault, UsageError, remedy
 from mpicoloc.pmpi import elf, paths as pmpi_paths
 
 TYPE_CHECKING = False
@@ -237,8 +237,7 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
     if family is not None:
         return elf.Linked(family, "", None)
     raise UsageError(
-        f"no MPI library found for {program}: pip install 'mpicoloc[mpich]', "
-        "or set MPI4PY_LIBMPI to its libmpi"
+        f"no MPI library found for {program}: {remedy('mpich')}, or set MPI4PY_LIBMPI to its libmpi"
     )
 
 

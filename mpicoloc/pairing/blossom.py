@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpicoloc.core.profile import Floats, Ints
-from mpicoloc.errors import DataError, EnvironmentFault
+from mpicoloc.errors import DataError, EnvironmentFault, remedy
 
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.
 #
@@ -470,7 +470,7 @@ def library() -> Any:
         import rustworkx
     except ImportError as error:
         raise EnvironmentFault(
-            "planning pairs needs rustworkx, which is not installed: pip install 'mpicoloc[schedule]', "
+            f"planning pairs needs rustworkx, which is not installed: {remedy('schedule')}, "
             "or take the policy greedy (--policy greedy)"
         ) from error
     return rustworkx

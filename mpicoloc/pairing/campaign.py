@@ -68,6 +68,10 @@ class Campaign:
     places: tuple[tuple[int, ...], tuple[int, ...]]
 
 
+_SHORT_S, _GOOD_S = 5.0, 30.0
+"""A run alone that is too short to be slowed like a job, and one that is not."""
+
+
 @dataclass(frozen=True, order=True)
 class Experiment:
     """One program alone, or two at the same time; the first on the first place."""
@@ -831,6 +835,18 @@ def slowdowns_of(done: Iterable[Done], names: Sequence[str]) -> list[Slowdown]:
     """Slowdowns of the programs of these names beside each other."""
     found = slowdowns([each.runs for each in done])
     return [each for each in found if {each.target, each.co_runner} <= set(names)]
+
+
+def short_programs(done: Iterable[Done]) -> list[str]:
+    """In words: programs of which start and end are a large part of a run alone."""
+    alone: dict[str, float] = {}
+    for run in (run for each in done if each.experiment.kind == "solo" for run in each.runs if run.is_whole):
+        alone[run.program] = max(run.wall_s, alone.get(run.program, 0.0))
+    return [
+        f"{name} takes {wall_s:.2f} s alone: give it {_GOOD_S / max(wall_s, 1e-3):.0f} times as much work"
+        for name, wall_s in sorted(alone.items())
+        if wall_s < _SHORT_S
+    ]
 
 
 def unknown_pairs(done: Iterable[Done], found: Sequence[Slowdown], names: Sequence[str]) -> list[str]:

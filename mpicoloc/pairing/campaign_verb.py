@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     done, n_failed = campaign.complete(plan, wanted, args.out, env)
     found = campaign.slowdowns_of(done, names)
+    for text in campaign.short_programs(done):
+        messages.note(text)
     for text in campaign.unknown_pairs(done, found, names):
         messages.note(f"{text}: {_WHY_UNKNOWN}")
     if args.json:

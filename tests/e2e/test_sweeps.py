@@ -102,9 +102,9 @@ def test_a_sweep_under_mpirun_goes_on_with_rows_of_this_machine(family, tmp_path
 
 @pytest.mark.parametrize("family", ["openmpi", "mpich"])
 def test_a_wrong_call_under_mpirun_ends_all_ranks(family, tmp_path):
-    words = [*command(tmp_path / "sweep", 2), "--slimming", "none"]
+    words = [*command(tmp_path / "sweep", 2), "--placement", "none"]
     done = mpirun(family, 3, *words, code=2)
-    assert done.stderr.count("--slimming must be a whole number") == 1
+    assert done.stderr.count("placement 'none' is neither") == 1
 
 
 @pytest.mark.parametrize("family", ["openmpi", "mpich"])

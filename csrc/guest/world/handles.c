@@ -25,11 +25,14 @@
 #define MC_JUMP_TO return
 #endif
 
+/* A sanitizer calls dlsym before it can check anything. */
+#define MC_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
 static void *(*real_dlsym)(void *, const char *);
 static void *(*real_dlopen)(const char *, int);
 static int is_deep;
 
-static void find_real(void)
+MC_UNCHECKED static void find_real(void)
 {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17", NULL};
     for (int i = 0; versions[i] && !real_dlsym; i++)
@@ -174,7 +177,7 @@ static void *from_handle(void *handle, const char *name)
     return own ? own : found;
 }
 
-MC_JUMPS MC_EXPORT void *dlsym(void *restrict handle, const char *restrict name)
+MC_JUMPS MC_UNCHECKED MC_EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
     if (!real_dlsym)
         find_real();

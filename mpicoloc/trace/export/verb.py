@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from mpicoloc import messages
 from mpicoloc.cli.arguments import bounded
 from mpicoloc.core.progress import stage
-from mpicoloc.errors import DataError, EnvironmentFault, UsageError
+from mpicoloc.errors import DataError, EnvironmentFault, UsageError, remedy
 
 if TYPE_CHECKING:
     from mpicoloc.profile.frames import Frames
@@ -83,7 +83,7 @@ def find_format(name: str) -> Format:
     if found.library and importlib.util.find_spec(found.library) is None:
         raise EnvironmentFault(
             f"format {found.name} needs the package {found.library}: pip install {found.library}, "
-            "or pip install 'mpicoloc[export]' for all formats"
+            f"or {remedy('export')} for all formats"
         )
     return found
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,7 +57,10 @@ def example_profile():
 def sandbox(tmp_path, shm_dir, monkeypatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "in.lj").write_text(LAMMPS_INPUT)
-    hdf5.write(example_profile(), tmp_path / "mpicoloc-1234.h5")
+    (tmp_path / "build" / "demo").mkdir(parents=True)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    for name in ("mpicoloc-1234.h5", "build/demo/heat2d.h5"):
+        hdf5.write(example_profile(), tmp_path / name)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     with contextlib.suppress(MpicolocError):

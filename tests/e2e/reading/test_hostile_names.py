@@ -19,7 +19,7 @@ import pytest
 import terminal
 
 from mpicoloc.cli.main import main
-from mpicoloc.job import wrap
+from mpicoloc.job import processes
 from mpicoloc.pmpi import paths
 from mpicoloc.profile import collect, machine, profiles
 
@@ -28,7 +28,7 @@ NAME = b"</title><script>top.hacked=1</script>'\";DROP TABLE x;--\x1b[2J\x1b]0;t
 """A file's name may not hold its slash."""
 FILE = NAME.replace(b"/", b"|")
 ARGUMENTS = (NAME, b"A" * 4096, b"\x1b[31m\x9b31m", NAME * 40)
-OPTIONS = {b"MPICOLOC_JOB_ID": NAME + b"i" * 3000, b"HOSTILE_HOST": NAME, b"MPICOLOC_TRACE": b"64",
+OPTIONS = {b"MPICOLOC_JOB_ID": FILE + b"i" * 3000, b"HOSTILE_HOST": NAME, b"MPICOLOC_TRACE": b"64",
            b"OMPI_ALLOW_RUN_AS_ROOT": b"1", b"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": b"1"}  # fmt: skip
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 OBEYED = re.compile(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
@@ -72,7 +72,7 @@ def facts(profile):
     """What such a profile must say, whatever wrote it."""
     made = profiles.read(str(profile))
     assert not made.partial
-    assert made.job.id.startswith("</title><script>top.hacked=1</script>'\"")
+    assert made.job.id.startswith("<|title><script>top.hacked=1<|script>'\"")
     assert made.job.command.startswith("./<|title><script>") and made.job.command.count("A") > 500
     names = {bytes(row["name"]) for row in made.tables["regions"]}
     assert b"\x1b[31m\x9b31m" in names and any(name.startswith(NAME[:40]) for name in names)
@@ -97,7 +97,8 @@ def test_a_process_of_any_name_is_known():
         [sys.executable, "-c", rename], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         child.stdout.readline()
-        name, parent, ticks = wrap._stat(child.pid)
+        fields = processes.stat(child.pid)
+        name, parent, ticks = fields[0], int(fields[2]), fields[20]
         assert (os.fsencode(name), parent) == (b"\xff) S 1", os.getpid())
         assert machine.is_running({"pid": child.pid, "pid_start_ticks": int(ticks)})
         assert collect.shim_of(child.pid, "MPICH").endswith(".so")

