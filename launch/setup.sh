@@ -30,8 +30,19 @@ stamp_of() {
 }
 stamp="$(stamp_of) $(pwd -P)"
 done_file=$venv/mpicoloc-$extras.stamp
-# What was installed with more extras serves as well.
-if ! grep -qxsF -- "$stamp" $venv/mpicoloc-*"$extras"*.stamp || ! [ -e mpicoloc/_lib/mpicoloc-keeper ] || ! [ -e mpicoloc/_lib/mpicoloc-bubble ]; then
+# Whether an installation of these sources has all that is wanted; `test` brings what reads profiles.
+is_installed() {
+    local file have extra
+    for file in $(grep -lxsF -- "$stamp" $venv/mpicoloc-*.stamp); do
+        have=${file#"$venv/mpicoloc-"} have=,${have%.stamp},
+        for extra in ${extras//,/ }; do
+            [[ $have == *,$extra,* || ($have == *,test,* && $extra =~ ^(report|ledger)$) ]] || continue 2
+        done
+        [ -e mpicoloc/_lib/mpicoloc-keeper ] && [ -e mpicoloc/_lib/mpicoloc-bubble ] && return
+    done
+    return 1
+}
+if ! is_installed; then
     say "installing mpicoloc[$extras] into $venv: fetches packages and compiles, a minute or two"
     # Both leave what an earlier call with other extras has installed.
     by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }
