@@ -236,12 +236,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-n N is missing: how many ranks shall the application have?")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     programs = _programs(args.n_ranks, app)
-    _refuse_hidden_programs(args, programs)
-    for program in programs:
-        _refuse_launcher(program.app)
     options = config.flags_to_env(flags.given(args))
     env = {**os.environ, **options}
     config.validate(env)
+    _refuse_hidden_programs(args, programs)
+    for program in programs:
+        _refuse_launcher(program.app)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
