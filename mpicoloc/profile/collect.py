@@ -278,12 +278,13 @@ def bubble_levels(node: np.void | None) -> Table:
 
 
 def corunners(node: np.void | None) -> Table:
-    """The jobs that were there as well."""
+    """The jobs that were there as well, for longer than one look."""
     if node is None or not node["n_corunners"]:
         return table("corunners")
     rows = node["corunners"][: int(node["n_corunners"])]
-    overlap_ns = np.maximum(rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64), 0)
-    return table("corunners", {"job_id": rows["job_id"], "overlap_s": overlap_ns * 1e-9})
+    overlap_ns = rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64)
+    is_seen = overlap_ns > 0
+    return table("corunners", {"job_id": rows["job_id"][is_seen], "overlap_s": overlap_ns[is_seen] * 1e-9})
 
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
