@@ -37,7 +37,7 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
     demand_class = utilisation.demand_class(levels)
     rate = config.BY_KEY["network.link_rate"]
-    notes = list(told.notes)
+    notes = [*fabric.notes, *told.notes]
     if fabric.assumed_levels and rate.env not in os.environ:
         notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
     if fabric.assumes_up_links:

@@ -20,7 +20,8 @@ from mpicoloc.core.network import (
     shown,
 )
 from mpicoloc.errors import DataError, UsageError, missing_extra
-from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
+from mpicoloc.network.topology.fabric import Fabric, recognise
+from mpicoloc.network.topology.graph import Graph
 from mpicoloc.network.topology.hostlist import expand
 
 LANE_GBIT = {
@@ -350,7 +351,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
 
     Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is wrong, or there
     are not as many capacities as levels. Raises `DataError` if the text has no known form, is damaged, or
-    describes a network that is no XGFT.
+    describes a network that is not connected.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
@@ -358,8 +359,9 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
         topology = parse_xgft(" ".join(lines), capacity_bps)
         return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     if any(line.lower().startswith("switchname") for line in lines):
-        found = _recognised(parse(text, source), source, capacity_bps)
-        return replace(found, assumes_up_links=set(found.topology.w[1:]) == {1})
+        graph = parse(text, source)
+        found = _recognised(graph, source, capacity_bps)
+        return replace(found, assumes_up_links=_has_one_way_up(graph) and found.topology.height > 1)
     if is_ibnetdiscover("\n".join(lines)):
         return _recognised(parse_ibnetdiscover(text, source), source, capacity_bps)
     if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
@@ -368,6 +370,13 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
         f"{source}: {shown(text.strip())} describes no topology: give a notation like {EXAMPLE}, YAML, "
         "a topology.conf of Slurm or the output of ibnetdiscover"
     )
+
+
+def _has_one_way_up(graph: Graph) -> bool:
+    """Whether the switches of a `topology.conf` are a tree."""
+    switches = set(graph.ports).difference(graph.hosts)
+    links = {frozenset((node, other)) for node in switches for other, _ in graph.ports[node]}
+    return len([link for link in links if link <= switches]) == len(switches) - 1
 
 
 def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
@@ -412,6 +421,11 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     Raises `UsageError` if there are not `height` numbers, or one is out of range.
     """
     topology = fabric.topology
+    if not isinstance(topology, Topology):
+        raise UsageError(
+            f"up-links {','.join(map(str, w))} are of an XGFT, but it is an {topology}: leave them out, or "
+            "give the notation of a fat-tree that is like it"
+        )
     try:
         return replace(
             fabric, topology=replace(topology, w=tuple(w)), switch_names=(), assumes_up_links=False

@@ -4,26 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replays import BPS, PACKET, PLAIN, flow, job, op, program, tree
+from replays import BPS, PACKET, PLAIN, all_to_all, flow, job, op, program, tree
 
 from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
-from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, up_link, with_tables
-from mpicoloc.replay.simulate import Job, simulate
+from mpicoloc.network.topology.up_down import up_link
+from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, with_tables
+from mpicoloc.replay.simulate import simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
-
-
-def all_to_all(n, n_bytes=1000):
-    ops = program(
-        op("LOOP", n=n - 1),
-        op("IRECV", peer_mode=native.RP_SHIFT, peer=-1, n=-1, request=0),
-        op("ISEND", peer_mode=native.RP_SHIFT, peer=1, n=1, value=n_bytes, request=1),
-        op("WAITALL", request=0, n=2),
-        op("END"),
-    )
-    return Job("all-to-all", [ops], np.zeros(n, int), np.arange(n), restarts=False)
 
 
 def loads(run, topology):
