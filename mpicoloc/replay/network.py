@@ -445,8 +445,9 @@ def _routes(fabric: Fabric, links: DirectedLinks, failed: Collection[Link]) -> T
     try:
         return up_down.tables(tree, links, is_alive)
     except up_down.Unreachable as error:
+        src, dst = (fabric.host_names[host] if fabric.host_names else host for host in (error.src, error.dst))
         raise DataError(
-            f"failed links: host {error.src} cannot reach host {error.dst} any more: fail fewer links"
+            f"failed links: host {src} cannot reach host {dst} any more: fail fewer links"
         ) from None
 
 

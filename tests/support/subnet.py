@@ -26,7 +26,7 @@ NEEDED = pytest.mark.skipif(
 
 
 def cabled(tree, without=(), also=()):
-    """A fat-tree as ``ibnetdiscover`` prints it, less some cables and with others, by the names of both ends."""
+    """A fat-tree as ``ibnetdiscover`` prints it, less some cables and with others, by names of both ends."""
     nodes = readers.ibnetdiscover_text(network.parse_xgft(tree, 1e9)).split("\n\n")
     rows = {text.split('"')[1]: text.rstrip("\n").split("\n") for text in nodes}
     for ends in without:

@@ -31,6 +31,8 @@ class Fabric:
         Levels whose link capacity is in no file, but from the caller.
     assumes_up_links : bool
         The file lacks the number of up-links, and one from each switch is assumed.
+    file_notes : tuple of str
+        What of the file is not used.
     """
 
     topology: Topology | Irregular
@@ -38,13 +40,15 @@ class Fabric:
     switch_names: tuple[tuple[str, ...], ...] = ()
     assumed_levels: tuple[int, ...] = ()
     assumes_up_links: bool = False
+    file_notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of results should know of the network."""
         if isinstance(self.topology, Topology):
-            return ()
+            return self.file_notes
         return (
+            *self.file_notes,
             f"{self.topology}: no XGFT, because {self.topology.reason.removeprefix('network: ')}; routes are "
             "shortest ways up and down around what is missing",
         )
@@ -116,7 +120,7 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
         return _xgft(graph, level_of, capacity_bps)
     except DataError as error:
         reason = str(error)
-    likely = likely_levels(graph)
+    likely = dict(graph.levels) or likely_levels(graph)
     try:
         if likely != level_of:
             return _xgft(graph, likely, capacity_bps)
@@ -153,9 +157,10 @@ def _check_levels(graph: Graph, level_of: dict[str, int]) -> None:
     for node, ports in graph.ports.items():
         for other, _ in ports:
             if abs(level_of[other] - level_of[node]) != 1:
+                levels = sorted({level_of[node], level_of[other]})
                 raise DataError(
-                    f"network: a link joins {graph.shown(node)} of level {level_of[node]} and "
-                    f"{graph.shown(other)} of level {level_of[other]}"
+                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)} of level "
+                    f"{' and '.join(map(str, levels))}"
                 )
 
 

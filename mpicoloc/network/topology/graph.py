@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mpicoloc.core.network import shown
 from mpicoloc.errors import DataError
@@ -26,11 +26,14 @@ class Graph:
         For each node the other ends of its links, in the order of its ports; parallel links are repeated.
     labels : mapping of str to str
         Names of nodes for users; a node without one is called by its identity.
+    levels : mapping of str to int
+        Level of each node, where the file says what is above what; empty: it does not.
     """
 
     hosts: tuple[str, ...]
     ports: Mapping[str, tuple[Port, ...]]
     labels: Mapping[str, str]
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     def label(self, node: str) -> str:
         """Name of a node for users."""

@@ -13,7 +13,6 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.network import Placement, Topology, Traffic, link_ends, node_name
 from mpicoloc.errors import DataError
 from mpicoloc.network import routing, utilisation
-from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import recognise
 from mpicoloc.network.topology.graph import Graph
 from mpicoloc.network.topology.irregular import Irregular
@@ -46,7 +45,9 @@ def hops(network, routes, src, dst):
     def follow(node, has_gone_down):
         if node == dst:
             return {0}
-        entry = int(routes.first[node] if node < network.n_hosts else routes.next[node - network.n_hosts, dst])
+        entry = int(
+            routes.first[node] if node < network.n_hosts else routes.next[node - network.n_hosts, dst]
+        )
         found = set()
         for link in [entry] if entry >= 0 else routes.sets[-1 - entry].tolist():
             is_up = bool(network.links.is_up[link])
@@ -60,18 +61,19 @@ def hops(network, routes, src, dst):
 
 def shortest(network, src, dst):
     """Links of the shortest way up and then down, by all ways of that length."""
-    ends = network.links
-    reached = {(src, True)}
-    for n in itertools.count():
-        if any(node == dst for node, _ in reached):
-            return n
-        reached = {
-            (int(ends.end[i]), bool(ends.is_up[i]))
-            for node, climbs in reached
-            for i in np.flatnonzero(ends.begin == node)
-            if climbs or not ends.is_up[i]
-        }
+    ends, n, reached = network.links, 0, {(src, True)}
+    while not any(node == dst for node, _ in reached):
+        n, reached = (
+            n + 1,
+            {
+                (int(ends.end[i]), bool(ends.is_up[i]))
+                for node, climbs in reached
+                for i in np.flatnonzero(ends.begin == node)
+                if climbs or not ends.is_up[i]
+            },
+        )
         assert reached
+    return n
 
 
 @st.composite
@@ -110,3 +112,93 @@ def test_any_pair_has_a_shortest_way_up_and_down_by_which_packets_arrive(graph, 
         hardware = Hardware(lanes=equal_lanes(1, 2 * PACKET))
         run = simulate(of_fabric(fabric, name, hardware), [all_to_all(n, 3 * PACKET)], PLAIN)
         assert run.sent_bytes[network.links.end < n].sum() == n * (n - 1) * 3 * PACKET
+
+
+def tree_text(*lines):
+    return "".join(f"SwitchName={line}\n" for line in lines)
+
+
+ISLANDS = [
+    ("s1-0", "s2-0"), ("s1-1", "s2-0"), ("s1-2", "s2-1"), ("s1-3", "s2-1"), ("s2-0", "s2-1"),
+    *((f"s1-{i // 2}", f"h{i}") for i in range(8)),
+]  # fmt: skip
+
+
+def test_levels_of_islands_that_are_joined_at_the_top():
+    """Eight hosts, one byte from each to each: L0 all, L1 what leaves a switch, L2 what leaves an island."""
+    fabric = recognise(graph_of(ISLANDS, {("s2-0", "s2-1"): 3.0}), 1.0)
+    network, all_hosts = fabric.topology, Placement(np.arange(8))
+    src, dst = (side.ravel() for side in np.indices((8, 8)))
+    traffic = Traffic.of(8, src[src != dst], dst[src != dst], np.ones(56, int), np.ones(56, int))
+    levels = utilisation.utilisation(network, all_hosts, traffic, 1.0)
+    assert [row.sent_bytes for row in levels] == [56, 48, 32]
+    assert [row.available_bps for row in levels] == [8, 4, 2 * 3.0]
+    assert utilisation.most_sharing_jobs(network, Placement(np.array([0, 7]))).tolist() == [0, 2, 6]
+    for route in (routing.d_mod_k, routing.s_mod_k, routing.random_route(0)):
+        loads = utilisation.job_link_loads(network, all_hosts, traffic, route)
+        assert [loads.up[2].sum(), loads.down[2].sum()] == [16, 16]
+        assert [side.sum() for side in loads.down] == [56, 48, 16]
+    assert network.end_names(2, 0) == ("s2-0", "s2-1")
+    assert [network.subtree(level, np.arange(8)).tolist() for level in (1, 2, 3)] == [
+        [0, 0, 1, 1, 2, 2, 3, 3], [0] * 4 + [1] * 4, [0] * 8,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("links", "levels"),
+    [
+        ([("h0", "s2-0"), *cables(Topology((2, 3), (1, 2), (1.0, 1.0)))[1:]], {"s2-0": 2, "s1-0": 1}),
+        ([(f"h{i}", f"s1-{i // 2}") for i in range(4)]
+         + [(f"s1-{i}", f"s2-{j}") for i in range(3) for j in range(2) if (i, j) != (0, 0)],
+         {"s1-2": 1, "s2-0": 2}),
+        ([(f"h{i}", f"s1-{i}") for i in range(4)] + [(f"s1-{i}", f"s1-{(i + 1) % 4}") for i in range(4)],
+         {"s1-0": 1, "s1-3": 1}),
+    ],
+    ids=["host on an upper switch", "first switch without hosts", "ring of switches"],
+)  # fmt: skip
+def test_levels_of_switches(links, levels):
+    network = recognise(graph_of(links), 1.0).topology
+    found = dict(zip(network.names, network.node_level.tolist(), strict=True))
+    assert {name: found[name] for name in levels} == levels
+    for src, dst in itertools.permutations(range(network.n_hosts), 2):
+        assert hops(network, network.tables, src, dst) == {shortest(network, src, dst)}
+
+
+def test_destinations_are_spread_over_the_links_that_are_left():
+    """Of 8 up-links a switch has 7, which lead to 56 other hosts: each to eight."""
+    topology = Topology((8, 8), (1, 8), (1.0, 1.0))
+    network = recognise(
+        graph_of([link for link in cables(topology) if link != ("s1-0", "s2-3")]), 1.0
+    ).topology
+    dst = np.arange(8, 64)
+    loads = routing.link_loads(network, np.zeros(56, int), dst, np.ones(56))
+    assert loads.up[1][loads.up[1] > 0].tolist() == [8] * 7
+
+
+def test_hosts_that_no_cable_joins_are_refused_by_name(tmp_path, capsys):
+    (tmp_path / "net").write_text(tree_text("a Nodes=n[0-1]", "b Nodes=n[2-3]"))
+    argv = ["replay", "--pattern", "alltoall", "--hosts", "4", "--bytes", "9"]
+    assert main([*argv, "--topology", str(tmp_path / "net")]) == 3
+    assert "no path leads from host 'n0' to host 'n2': mend the cabling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--slimming", "2"], 2, "is no XGFT, which could be slimmed"),
+        (["--up-links", "1,2"], 2, "up-links 1,2 are of an XGFT"),
+        (["--failed", "0:0"], 3, "host n0 cannot reach host n1 any more"),
+        (["--failed", "1:0", "--placement", "F2"], 0, "'t1' of level 2 has 2 neighbours down"),
+        (["--link-rate", "1Gbit/s,2Gbit/s"], 2, "2 link rates for a network of 3 levels"),
+        (["--placement", "F5"], 2, "has 4 hosts on a first-level switch"),
+    ],
+)
+def test_flags_on_an_irregular_network(tmp_path, capsys, flags, code, message):
+    lines = ["a Nodes=n[0-3]", "b Nodes=n[4-5]", "c Nodes=n[6-7]", "t1 Switches=a,b", "t2 Switches=c"]
+    text = tree_text(*lines, "t3 Switches=a,b,c", "top Switches=t1,t2,t3")
+    (tmp_path / "topology.conf").write_text(text)
+    argv = ["replay", "--pattern", "alltoall", "--hosts", "6", "--bytes", "9", "--json"]
+    assert main([*argv, "--topology", str(tmp_path / "topology.conf"), *flags]) == code
+    told = capsys.readouterr()
+    assert message in told.err
+    assert code or json.loads(told.out)["jobs"][0]["t_sharing_s"] > 0
