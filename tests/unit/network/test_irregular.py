@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings, strategies as st
 from replays import PACKET, PLAIN, all_to_all
 from trees import QUICK, topologies
 
+from mpicoloc.batch import inputs
 from mpicoloc.cli.main import main
 from mpicoloc.core.network import Placement, Topology, Traffic, link_ends, node_name
 from mpicoloc.errors import DataError
@@ -102,6 +103,11 @@ def test_any_pair_has_a_shortest_way_up_and_down_by_which_packets_arrive(graph, 
     assume(isinstance(network, Irregular))
     assert sorted(fabric.host_names) == sorted(graph.hosts)
     n = network.n_hosts
+    machine = inputs.of_fabric(fabric)
+    assert not machine.subtree[-1].any() and sorted(machine.host_names) == sorted(graph.hosts)
+    for lower, upper in itertools.pairwise([np.arange(n), *machine.subtree]):
+        assert (np.diff(upper) >= 0).all(), "hosts of a subtree follow each other"
+        assert len(set(zip(lower.tolist(), upper.tolist(), strict=True))) == len(np.unique(lower))
     has_one_port = (np.bincount(network.lower)[:n] == 1).all()
     for src, dst in itertools.permutations(range(n), 2):
         found, best = hops(network, network.tables, src, dst), shortest(network, src, dst)
@@ -153,8 +159,11 @@ def test_levels_of_islands_that_are_joined_at_the_top():
          {"s1-2": 1, "s2-0": 2}),
         ([(f"h{i}", f"s1-{i}") for i in range(4)] + [(f"s1-{i}", f"s1-{(i + 1) % 4}") for i in range(4)],
          {"s1-0": 1, "s1-3": 1}),
+        ([*((f"h{i}", f"s1-{i}") for i in range(3)),
+          ("s1-0", "s2-0"), ("s1-1", "s2-0"), ("s1-1", "s2-1"), ("s1-2", "s2-1")],
+         {"s2-0": 2, "s2-1": 2}),
     ],
-    ids=["host on an upper switch", "first switch without hosts", "ring of switches"],
+    ids=["host on an upper switch", "first switch without hosts", "ring of switches", "no switch above all"],
 )  # fmt: skip
 def test_levels_of_switches(links, levels):
     network = recognise(graph_of(links), 1.0).topology
@@ -162,6 +171,16 @@ def test_levels_of_switches(links, levels):
     assert {name: found[name] for name in levels} == levels
     for src, dst in itertools.permutations(range(network.n_hosts), 2):
         assert hops(network, network.tables, src, dst) == {shortest(network, src, dst)}
+
+
+def test_a_switch_that_others_send_down_to_sends_down():
+    """From s1-5 the only way to h0 is along the row, by s1-4, for which the way up would be shorter."""
+    row = [(f"s1-{i}", f"s1-{i + 1}") for i in range(5)]
+    hosts = [(f"h{i}", f"s1-{i}") for i in range(6)]
+    network = recognise(graph_of([*hosts, *row, ("s1-0", "s2-0"), ("s1-4", "s2-0")]), 1.0).topology
+    assert shortest(network, 4, 0) == 4
+    assert [hops(network, network.tables, src, 0) for src in (5, 4, 3)] == [{7}, {6}, {5}]
+    assert hops(network, network.tables, 0, 4) == {4}
 
 
 def test_destinations_are_spread_over_the_links_that_are_left():
