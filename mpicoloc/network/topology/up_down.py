@@ -213,5 +213,9 @@ def _distinct(columns: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Ints]:
     """Distinct columns, and which of them each is; mostly they are all alike, which is seen at once."""
     if (columns == columns[:, :1]).all():
         return columns[:, :1], np.zeros(columns.shape[1], dtype=np.int64)
-    patterns, which = np.unique(columns, axis=1, return_inverse=True)
-    return patterns, which.ravel()
+    which = np.zeros(columns.shape[1], dtype=np.int64)
+    for begin in range(0, len(columns), 32):
+        rows = columns[begin : begin + 32]
+        bits = (1 << np.arange(len(rows))) @ rows
+        _, first, which = np.unique(which << 32 | bits, return_index=True, return_inverse=True)
+    return columns[:, first], which

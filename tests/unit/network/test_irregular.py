@@ -221,3 +221,12 @@ def test_flags_on_an_irregular_network(tmp_path, capsys, flags, code, message):
     told = capsys.readouterr()
     assert message in told.err
     assert code or json.loads(told.out)["jobs"][0]["t_sharing_s"] > 0
+
+
+@pytest.mark.parametrize(("m", "w"), [((4, 4), (1, 2)), ((2, 3, 2), (1, 2, 2))])
+def test_a_first_switch_that_lost_all_hosts_has_free_ports_in_a_complete_tree(m, w):
+    topology = Topology(m, w, (1.0,) * len(m))
+    links = [link for link in cables(topology) if link[1] != "s1-1"]
+    fabric = recognise(graph_of(links), 1.0)
+    assert fabric.topology == topology
+    assert fabric.hosts().tolist() == [i for i in range(topology.n_hosts) if i // m[0] != 1]
