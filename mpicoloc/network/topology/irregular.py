@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -201,20 +201,17 @@ def of_graph(
     large.
     """
     nodes = sorted(graph.ports, key=lambda node: (level_of[node], natural_key(graph.label(node))))
-    level = np.array([level_of[node] for node in nodes])
-    number_of = {node: i for i, node in enumerate(nodes)}
-    numbers = [(number_of[node], number_of[other]) for node, row in graph.ports.items() for other, _ in row]
-    ends = np.unique([pair for pair in numbers if pair[0] < pair[1]] or np.zeros((0, 2), int), axis=0)
+    level, n_hosts = np.array([level_of[node] for node in nodes]), len(graph.hosts)
+    bps = _capacities(graph, nodes, level, default_bps)
+    ends = np.array(list(bps), np.int64).reshape(-1, 2)
     _check(graph, nodes, level, ends)
-    height = int(level[ends].min(axis=1).max()) + 1
-    bps = _capacities(graph, number_of, level, rates_of_levels(default_bps, height))
-    subtrees = np.array([_components(level, ends, up_to) for up_to in range(height)])
-    # Hosts of a subtree follow each other.
-    n_hosts = len(graph.hosts)
+    subtrees = np.array(
+        [_components(level, ends, up_to) for up_to in range(1 + level[ends].min(axis=1).max())]
+    )
+    # Hosts of a subtree follow each other; their level is 0, whatever their order.
     order = np.concatenate((np.lexsort(subtrees[:, :n_hosts]), np.arange(n_hosts, len(nodes))))
-    number = np.argsort(order)
-    level, ends, subtrees = level[order], np.sort(number[ends], axis=1), subtrees[:, order]
-    subtrees = np.array([_dense(row, n_hosts) for row in subtrees])
+    ends = np.sort(np.argsort(order)[ends], axis=1)
+    subtrees = np.array([_dense(row, n_hosts) for row in subtrees[:, order]])
     rank = _rank(n_hosts, level, ends)
     ends = np.take_along_axis(ends, np.argsort(rank[ends], axis=1), axis=1)
     link_level = level[ends].min(axis=1)
@@ -259,16 +256,21 @@ def assumed_levels(graph: Graph, level_of: Mapping[str, int]) -> tuple[int, ...]
 
 
 def _capacities(
-    graph: Graph, number: Mapping[str, int], level: Ints, rates: Sequence[float]
+    graph: Graph, nodes: Sequence[str], level: Ints, default_bps: float | Sequence[float]
 ) -> dict[tuple[int, int], float]:
-    """Bytes/s of all links between two nodes together, in the order of their ends."""
-    bps: Counter[tuple[int, int]] = Counter()
-    for node, ports in graph.ports.items():
-        for other, capacity in ports:
-            ends = number[node], number[other]
-            if ends[0] < ends[1]:
-                bps[ends] += capacity or rates[level[ends[0]]]  # type: ignore[assignment]
-    return dict(sorted(bps.items()))
+    """Bytes/s of all links between two nodes together, by their numbers, the lower one first."""
+    number = {node: i for i, node in enumerate(nodes)}
+    links = [
+        (number[node], number[other], capacity_bps)
+        for node in nodes
+        for other, capacity_bps in graph.ports[node]
+        if number[node] < number[other]
+    ]
+    rates = rates_of_levels(default_bps, max((int(level[lower]) + 1 for lower, _, _ in links), default=1))
+    bps: dict[tuple[int, int], float] = {}
+    for lower, upper, capacity_bps in links:
+        bps[lower, upper] = bps.get((lower, upper), 0.0) + (capacity_bps or rates[level[lower]])
+    return bps
 
 
 def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
