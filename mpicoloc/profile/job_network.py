@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 
 from mpicoloc import config
+from mpicoloc.core.network import Topology
 from mpicoloc.core.profile import Network, Profile
 from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.network import utilisation
@@ -41,7 +42,8 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     if fabric.assumed_levels and rate.env not in os.environ:
         notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
     if fabric.assumes_up_links:
-        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}: give --up-links")
+        remedy = ": give --up-links" if isinstance(fabric.topology, Topology) else ""
+        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}{remedy}")
     return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
 
 

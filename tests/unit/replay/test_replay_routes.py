@@ -112,6 +112,12 @@ def test_failed_links_carry_nothing(name):
     assert up[0].sum() == 12 * 11 * 1000
 
 
+def test_a_host_with_two_links_sends_and_gets_by_the_one_that_is_left():
+    run = simulate(tree((3, 2), (2, 1), failed=[(0, 0)]), [all_to_all(6)], PLAIN)
+    up, down = loads(run, Topology((3, 2), (2, 1), (BPS, BPS)))
+    assert (up[0][:2].tolist(), down[0][:2].tolist()) == ([0, 5000], [0, 5000])
+
+
 def test_a_host_that_is_cut_off_is_told():
     with pytest.raises(DataError, match=r"host 0 cannot reach host 2"):
         tree((2, 2), (1, 1), failed=[(1, 0)])
