@@ -117,7 +117,13 @@ def test_any_pair_has_a_shortest_way_up_and_down_by_which_packets_arrive(graph, 
         # Buffers of two packets: a circle of packets that wait for each other would soon be closed.
         hardware = Hardware(lanes=equal_lanes(1, 2 * PACKET))
         run = simulate(of_fabric(fabric, name, hardware), [all_to_all(n, 3 * PACKET)], PLAIN)
-        assert run.sent_bytes[network.links.end < n].sum() == n * (n - 1) * 3 * PACKET
+        sent = run.sent_bytes.sum(axis=1)
+        assert sent[network.links.end < n].sum() == n * (n - 1) * 3 * PACKET
+        if name in ("d-mod-k", "s-mod-k"):
+            src, dst = (side.ravel() for side in np.indices((n, n)))
+            loads = routing.link_loads(network, src, dst, np.full(n * n, 3 * PACKET), routing.by_name(name))
+            sides = zip(loads.up, loads.down, strict=True)
+            assert np.array_equal(np.concatenate([side for level in sides for side in level]), sent)
 
 
 def tree_text(*lines):
