@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from mpicoloc.core import network as xgft
-from mpicoloc.core.network import Topology
+from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
@@ -244,11 +243,11 @@ class Machine:
         return np.add.reduceat(flags, self.starts[0], dtype=np.int64)
 
 
-def of_hosts(topology: Topology, hosts: Ints, name: str | None = None) -> Machine:
+def of_hosts(topology: Levelled, hosts: Ints, name: str | None = None) -> Machine:
     """The machine of some hosts of a tree, in ascending order."""
     levels = []
     for level in range(1, topology.height + 1):
-        _, dense = np.unique(xgft.subtree(topology, level, hosts), return_inverse=True)
+        _, dense = np.unique(topology.subtree(level, hosts), return_inverse=True)
         levels.append(dense.astype(np.int64))
     return Machine(name or str(topology), np.asarray(hosts, np.int64), tuple(levels))
 

@@ -123,8 +123,12 @@ def _machine(args: argparse.Namespace) -> Machine:
     if args.topology is None:
         raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     rate = args.link_rate or fabric.LINK_RATE
-    known = inputs.named(args.topology)
-    return known or inputs.of_fabric(files.fabric_of(args.topology, rate, args.up_links))
+    if known := inputs.named(args.topology):
+        return known
+    found = files.fabric_of(args.topology, rate, args.up_links)
+    for note in found.notes:
+        messages.note(note)
+    return inputs.of_fabric(found)
 
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:

@@ -283,6 +283,76 @@ class TimedCalls:
     share: Floats
 
 
+Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
+"""Level, whether upwards, which of some messages pass a link so, and the number of that link on its level."""
+
+
+class Levelled(Protocol):
+    """A network with levels of links, regular or not: `Topology` and `network.topology.irregular.Irregular`.
+
+    Nodes are numbered hosts first, then switches level by level; links of each level by themselves. A subtree
+    of level l is what hangs together by switches of levels up to l and the links between their levels.
+    """
+
+    @property
+    def height(self) -> int:
+        """Levels of links."""
+
+    @property
+    def n_hosts(self) -> int:
+        """Hosts, the nodes of level 0."""
+
+    @property
+    def n_switches(self) -> int:
+        """Switches of all levels."""
+
+    @property
+    def n_paths(self) -> int:
+        """Paths between two hosts are numbered 0 .. n_paths - 1."""
+
+    @property
+    def leaf_hosts(self) -> int:
+        """Most hosts of a first-level switch."""
+
+    @property
+    def capacity_bps(self) -> tuple[float, ...]:
+        """What a link of each level carries in each direction, bytes/s; of links that differ the least."""
+
+    def n_links(self, level: int) -> int:
+        """Links of a level."""
+
+    def ends(self, level: int) -> tuple[Ints, Ints]:
+        """Lower and upper node of every link of a level."""
+
+    def link_bps(self, level: int) -> Floats:
+        """Bytes/s of every link of a level, in each direction."""
+
+    @property
+    def rank(self) -> Ints:
+        """Place of each node in an order by which links lead up; hosts first."""
+
+    def end_names(self, level: int, link: int) -> tuple[str, str]:
+        """Names of the lower and the upper node of a link."""
+
+    def set_divisor(self, node: int) -> int:
+        """A node sends path p by link ``p // divisor % n`` of the n links from which it can choose."""
+
+    def subtree(self, level: int, hosts: Ints) -> Ints:
+        """Number of the subtree of a level that each host is in; of level 1: its first-level switch."""
+
+    def n_hosts_of(self, level: int, subtrees: Ints) -> int:
+        """Hosts of some subtrees of a level, together."""
+
+    def leaving_bps(self, level: int, subtrees: Ints) -> float:
+        """Bytes/s of the links of a level that leave some subtrees of it, each link once for each subtree."""
+
+    def climb(self, src: Ints, dst: Ints) -> Ints:
+        """Levels that each message climbs: 0 within a host, 1 below one first-level switch, up to height."""
+
+    def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
+        """Yield the links that messages pass on their paths. A message passes no link twice."""
+
+
 MAX_NODES = 2**31 - 1
 """Most hosts, switches or links of one level: their numbers fit 32 bits."""
 
@@ -379,6 +449,80 @@ class Topology:
     def contention_ratio(self, level: int) -> float:
         """Down-links per up-link, ``m_i / w_(i+1)``, of the switches of a level in 1 to h - 1."""
         return self.m[level - 1] / self.w[level]
+
+    @property
+    def n_paths(self) -> int:
+        """As of `Levelled`: W_h."""
+        return self.subtree_roots(self.height)
+
+    @property
+    def leaf_hosts(self) -> int:
+        """As of `Levelled`: m1."""
+        return self.m[0]
+
+    def ends(self, level: int) -> tuple[Ints, Ints]:
+        """As of `Levelled`."""
+        first = [sum(map(self.n_nodes, range(up_to))) for up_to in (level, level + 1)]
+        lower, upper = link_ends(self, level)
+        return lower + first[0], upper + first[1]
+
+    def link_bps(self, level: int) -> Floats:
+        """As of `Levelled`."""
+        return np.full(self.n_links(level), self.capacity_bps[level])
+
+    @property
+    def rank(self) -> Ints:
+        """As of `Levelled`: numbers of nodes."""
+        return np.arange(self.n_hosts + self.n_switches)
+
+    def end_names(self, level: int, link: int) -> tuple[str, str]:
+        """As of `Levelled`, those of `node_name`."""
+        below, above = self.subtree_roots(level), self.subtree_roots(level + 1)
+        tree, copy = divmod(link, above)
+        return (
+            node_name(level, tree * below + copy % below),
+            node_name(level + 1, tree // self.m[level] * above + copy),
+        )
+
+    def set_divisor(self, node: int) -> int:
+        """As of `Levelled`: W_l of a node of level l."""
+        level = 0
+        while node >= self.n_nodes(level):
+            node, level = node - self.n_nodes(level), level + 1
+        return self.subtree_roots(level)
+
+    def subtree(self, level: int, hosts: Ints) -> Ints:
+        """As of `Levelled`."""
+        return hosts // self.subtree_hosts(level)
+
+    def n_hosts_of(self, level: int, subtrees: Ints) -> int:
+        """As of `Levelled`."""
+        return len(subtrees) * self.subtree_hosts(level)
+
+    def leaving_bps(self, level: int, subtrees: Ints) -> float:
+        """As of `Levelled`."""
+        return len(subtrees) * self.subtree_roots(level + 1) * self.capacity_bps[level]
+
+    def climb(self, src: Ints, dst: Ints) -> Ints:
+        """As of `Levelled`."""
+        levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
+        for level in range(self.height):
+            levels += self.subtree(level, src) != self.subtree(level, dst)
+        return levels
+
+    def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
+        """As of `Levelled`."""
+        # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
+        low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
+        for level in range(self.height):
+            leaves = low != high  # numbers of subtrees of this level
+            if not leaves.any():
+                return
+            roots, width = np.int32(self.subtree_roots(level + 1)), np.int32(self.m[level])
+            copy = path - path // roots * roots  # faster than the remainder
+            yield level, True, leaves, low * roots + copy
+            yield level, False, leaves, high * roots + copy
+            low, high = low // width, high // width
 
 
 @dataclass(frozen=True)
@@ -517,22 +661,14 @@ def _numbers(part: str, notation: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def slimmed(topology: Topology, slimming: int) -> Topology:
-    """The same tree with `slimming` up-links at every switch: w2 .. wh, the S of the thesis (Figure 3.1)."""
+def slimmed(topology: Levelled, slimming: int) -> Topology:
+    """The same tree with `slimming` up-links at every switch: w2 .. wh, the S of the thesis (Figure 3.1).
+
+    Raises `DataError` if the network is no XGFT, or the number is out of range.
+    """
+    if not isinstance(topology, Topology):
+        raise DataError(f"{topology} is no XGFT, which could be slimmed: give the notation of one like it")
     return replace(topology, w=(topology.w[0], *(slimming,) * (topology.height - 1)))
-
-
-def subtree(topology: Topology, level: int, hosts: Hosts) -> Hosts:
-    """Number of the subtree of a level that each host is in; on level 1 that of its first-level switch."""
-    return hosts // topology.subtree_hosts(level)
-
-
-def climb(topology: Topology, src: Hosts, dst: Hosts) -> NDArray[np.int64]:
-    """Levels that each message climbs: 0 within a host, 1 below one first-level switch, at most `height`."""
-    levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
-    for level in range(topology.height):
-        levels += subtree(topology, level, src) != subtree(topology, level, dst)
-    return levels
 
 
 def link_ends(topology: Topology, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -568,7 +704,7 @@ def node_name(level: int, node: int) -> str:
     return f"s{level}-{node}" if level else f"h{node}"
 
 
-def check_placement(topology: Topology, placement: Placement) -> None:
+def check_placement(topology: Levelled, placement: Placement) -> None:
     """Check that all hosts of a placement exist.
 
     Raises

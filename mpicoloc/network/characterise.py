@@ -15,11 +15,11 @@ import numpy as np
 from mpicoloc.core import progress
 from mpicoloc.core.network import (
     Hosts,
+    Levelled,
     Placement,
     Rounds,
     TimedCalls,
     TimedMessages,
-    Topology,
     Traffic,
     TrafficSum,
 )
@@ -89,7 +89,7 @@ class NetworkInput:
     Parameters
     ----------
     fabric : Fabric
-    trees : sequence of Topology
+    trees : sequence of Levelled
         The fabric's topology under each slimming.
     routing : str
         Name of the routes, as `routing.by_name` takes it.
@@ -104,7 +104,7 @@ class NetworkInput:
     """
 
     fabric: Fabric
-    trees: Sequence[Topology]
+    trees: Sequence[Levelled]
     routing: str = "d-mod-k"
     ranks_per_host: int = 1
     seed: int = 0
@@ -119,7 +119,7 @@ class Case:
 
     file: str
     job: Job
-    topology: Topology
+    topology: Levelled
     placement_name: str
     routing: str
     duration_s: float | None
@@ -163,7 +163,7 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
     """
     n_ways = max(len(job.placements) for job in jobs) * len(network.trees)
     together = len(jobs) > 1 and n_ways == 1
-    notes: list[str] = []
+    notes = list(network.fabric.notes)
     if len(jobs) > 1 and not together:
         notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
     cases: list[Case] = []
@@ -246,7 +246,7 @@ def _cases_of_job(
 def _case(
     job: JobInput,
     network: NetworkInput,
-    tree: Topology,
+    tree: Levelled,
     named_placement: tuple[str, Placement],
     traffic: JobTraffic,
     with_senders: bool,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.network import Topology
+from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
@@ -79,8 +79,10 @@ def _names(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def tree_name(tree: Topology) -> str:
+def tree_name(tree: Levelled) -> str:
     """S8 where each switch has 8 links up, as in the thesis; else all w."""
+    if not isinstance(tree, Topology):
+        return "irregular"
     ups = set(tree.w[1:])
     return f"S{ups.pop()}" if len(ups) == 1 else "w=" + ",".join(map(str, tree.w))
 
@@ -94,7 +96,8 @@ def _words(known: Sequence[Labelled]) -> str:
     jobs = _unique([one.job for one in known])
     tree = known[0].case.topology
     which = f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs"
-    return f"{which} on XGFT({tree.height};{','.join(map(str, tree.m))};w)"
+    m = f"XGFT({tree.height};{','.join(map(str, tree.m))};w)" if isinstance(tree, Topology) else tree
+    return f"{which} on {m}"
 
 
 def _by_level(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc import config
-from mpicoloc.core.network import Topology, Traffic, is_notation, shown, slimmed
+from mpicoloc.core.network import Levelled, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
@@ -125,11 +125,11 @@ def network_of(args: argparse.Namespace) -> NetworkInput:
     )
 
 
-def _trees(args: argparse.Namespace, topology: Topology) -> list[Topology]:
+def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
     """The topology under each slimming, none of them too large."""
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
-        trees = [slimmed(topology, slimming) for slimming in slimmings] or [topology]
+        trees: list[Levelled] = [slimmed(topology, slimming) for slimming in slimmings] or [topology]
     except DataError as error:
         raise UsageError(f"--slimming {args.slimming}: {error}") from None
     for tree in trees:
@@ -174,7 +174,7 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
     """Placements by their names or files, with commas; None: where the job ran, if the fabric has names."""
     if names is None:
-        return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.m[0]}")]
+        return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.leaf_hosts}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]
 
 

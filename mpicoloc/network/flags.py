@@ -16,7 +16,7 @@ def add_topology(parser: argparse.ArgumentParser, is_required: bool = True) -> N
         "--topology",
         metavar="XGFT|FILE",
         required=is_required,
-        help="a notation like 'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf, ibnetdiscover's output",
+        help="'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf or topology.yaml, ibnetdiscover's output",
     )
 
 

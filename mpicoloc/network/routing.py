@@ -1,4 +1,4 @@
-"""Routes through an XGFT, each of which is one number, its path (`core.network`), and the loads of links."""
+"""Routes through a network, each of which is one number, its path (`core.network`), and loads of links."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.network import Hosts, Topology, child_node, parent_node
+from mpicoloc.core.network import Hosts, Levelled, Topology, child_node, parent_node
 from mpicoloc.errors import DataError, UsageError
 
 Paths = NDArray[np.int64]
-Route = Callable[[Topology, Hosts, Hosts], Paths]
-"""``route(topology, src, dst)``: the path of each message, in 0 .. W_h - 1, from arrays of hosts."""
+Route = Callable[[Levelled, Hosts, Hosts], Paths]
+"""``route(topology, src, dst)``: the path of each message, in 0 .. n_paths - 1, from arrays of hosts."""
 
 Messages = tuple[Hosts, Hosts, NDArray[np.number]]
 """Hosts at both ends, and bytes, of some messages."""
@@ -25,7 +25,7 @@ MAX_LINKS = 1 << 22
 """Most links of a tree whose loads are computed; they take 64 MiB for each job."""
 
 
-def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+def d_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
     """The destination chooses the path: the up-port of level l is ``dst // W_l mod w_(l+1)``.
 
     Notes
@@ -33,21 +33,21 @@ def d_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
     Zahavi 2012, "Fat-tree routing and node ordering providing contention free traffic for MPI global
     collectives". Equal to ``dst // M_(l-1) mod w_(l+1)`` in trees that are not slimmed.
     """
-    return np.broadcast_to(dst % topology.subtree_roots(topology.height), np.broadcast(src, dst).shape)
+    return np.broadcast_to(dst % topology.n_paths, np.broadcast(src, dst).shape)
 
 
-def s_mod_k(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+def s_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
     """The source chooses the path: the up-port of level l is ``src // W_l mod w_(l+1)``."""
-    return np.broadcast_to(src % topology.subtree_roots(topology.height), np.broadcast(src, dst).shape)
+    return np.broadcast_to(src % topology.n_paths, np.broadcast(src, dst).shape)
 
 
 def random_route(seed: int) -> Route:
     """A route function that draws a path for each pair of hosts, the same whenever seed and pair are."""
 
-    def route(topology: Topology, src: Hosts, dst: Hosts) -> Paths:
+    def route(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
         pair = _splitmix64(np.asarray(src).astype(np.uint64) + np.uint64(seed % 2**63))
         number = _splitmix64(pair ^ _splitmix64(np.asarray(dst).astype(np.uint64)))
-        return (number % np.uint64(topology.subtree_roots(topology.height))).astype(np.int64)
+        return (number % np.uint64(topology.n_paths)).astype(np.int64)
 
     return route
 
@@ -86,7 +86,7 @@ class LinkLoads:
 
 
 def link_loads(
-    topology: Topology, src: Hosts, dst: Hosts, n_bytes: NDArray[np.number], route: Route = d_mod_k
+    topology: Levelled, src: Hosts, dst: Hosts, n_bytes: NDArray[np.number], route: Route = d_mod_k
 ) -> LinkLoads:
     """Bytes that messages put on each link, in each direction; time is linear in messages and links.
 
@@ -102,7 +102,7 @@ def link_loads(
     return sum_loads(topology, [(src, dst, n_bytes)], route)
 
 
-def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
+def sum_loads(topology: Levelled, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
     """`link_loads` of messages that come in batches.
 
     Raises
@@ -111,16 +111,20 @@ def sum_loads(topology: Topology, batches: Iterable[Messages], route: Route = d_
         If the tree has more than `MAX_LINKS` links.
     """
     sizes = check_links(topology)
-    up, down = ([np.zeros(size) for size in sizes] for _ in range(2))
+    down, up = loads = [[np.zeros(size) for size in sizes] for _ in range(2)]
     step = max(CHUNK, *sizes)
     for src, dst, n_bytes in batches:
         for start in range(0, len(src), step):
             part = slice(start, start + step)
-            _add_loads(topology, route, (src[part], dst[part], n_bytes[part]), up, down)
+            paths = route(topology, src[part], dst[part])
+            part_bytes = n_bytes[part].astype(np.float64)
+            for level, is_up, passes, links in topology.crossings(src[part], dst[part], paths):
+                load = loads[is_up][level]
+                load += np.bincount(links, np.where(passes, part_bytes, 0.0), len(load))
     return _frozen(up, down)
 
 
-def check_links(topology: Topology) -> list[int]:
+def check_links(topology: Levelled) -> list[int]:
     """Number of links of each level, if there are not too many to compute the load of each.
 
     Raises
@@ -177,29 +181,6 @@ def _frozen(up: list[NDArray[np.float64]], down: list[NDArray[np.float64]]) -> L
     for array in (*up, *down):
         array.flags.writeable = False
     return LinkLoads(tuple(up), tuple(down))
-
-
-def _add_loads(
-    topology: Topology,
-    route: Route,
-    messages: Messages,
-    up: list[NDArray[np.float64]],
-    down: list[NDArray[np.float64]],
-) -> None:
-    # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
-    src, dst, paths = (array.astype(np.int32) for array in (*messages[:2], route(topology, *messages[:2])))
-    n_bytes = messages[2].astype(np.float64)
-    for level in range(topology.height):
-        leaves = src != dst  # numbers of subtrees of this level, not of hosts
-        if not leaves.any():
-            return
-        weights = np.where(leaves, n_bytes, 0.0)
-        roots = np.int32(topology.subtree_roots(level + 1))
-        copy = paths - paths // roots * roots  # faster than the remainder
-        up[level] += np.bincount(src * roots + copy, weights, len(up[level]))
-        down[level] += np.bincount(dst * roots + copy, weights, len(down[level]))
-        width = np.int32(topology.m[level])
-        src, dst = src // width, dst // width
 
 
 def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:

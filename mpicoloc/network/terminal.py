@@ -7,14 +7,13 @@ from typing import Any
 
 from rich.markup import escape
 
-from mpicoloc.core import network
 from mpicoloc.core.network import Topology
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.units import amount, link_rate, rate
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
-from mpicoloc.network.utilisation import CommonLink, most_sharing_jobs
+from mpicoloc.network.utilisation import most_sharing_jobs
 from mpicoloc.show.table import Column, Listing, console, interval, listing
 
 
@@ -103,7 +102,8 @@ def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
         if case.dropped_bytes:
             yield f"{name}: {amount(case.dropped_bytes)} to or from unknown ranks are left out."
     if cases[0].assumes_up_links:
-        yield f"Assumed (set --up-links): one link up from each switch, {cases[0].topology}."
+        remedy = " (set --up-links)" if isinstance(cases[0].topology, Topology) else ""
+        yield f"Assumed{remedy}: one link up from each switch, {cases[0].topology}."
     assumed = cases[0].assumed_levels
     if assumed:
         rates = sorted({cases[0].topology.capacity_bps[level] for level in assumed})
@@ -155,9 +155,7 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]
-        ends = [
-            network.node_name(link.level + k, end) for k, end in enumerate(_ends(cases[0].topology, link))
-        ]
+        ends = [escape(printable(end)) for end in cases[0].topology.end_names(link.level, link.link)]
         return " to ".join(ends if link.way == "up" else ends[::-1])
 
     columns = [Column("jobs", lambda pair: ", ".join(cases[i].job.id for i in pair))]
@@ -168,10 +166,3 @@ def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
         Column("bytes of each", lambda pair: ", ".join(map(amount, shared.links[pair][0].n_bytes))),
     ]
     return listing(columns, shared.links, "shared by")
-
-
-def _ends(tree: Topology, link: CommonLink) -> tuple[int, int]:
-    """Lower and upper node of a link."""
-    below, above = tree.subtree_roots(link.level), tree.subtree_roots(link.level + 1)
-    subtree, copy = divmod(link.link, above)
-    return subtree * below + copy % below, subtree // tree.m[link.level] * above + copy

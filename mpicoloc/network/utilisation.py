@@ -1,7 +1,8 @@
 """The load of a job on each level of a fat-tree, and the jobs with which it shares links: Jokanovic 2014.
 
 Level L counts the bytes that leave a subtree of level L: L0 what leaves a host, L1 what leaves a first-level
-switch. A tree of height h has L0 to L(h-1).
+switch. A tree of height h has L0 to L(h-1). In an irregular network level L counts the bytes that pass a link
+of level L or above, which may also be a detour within a subtree.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mpicoloc.core.network import (
     Exchange,
     Floats,
     Hosts,
+    Levelled,
     Placement,
     Rounds,
     TimedCalls,
@@ -24,8 +26,6 @@ from mpicoloc.core.network import (
     Topology,
     TrafficSum,
     check_placement,
-    climb,
-    subtree,
 )
 from mpicoloc.core.profile import Estimate, NetworkLevel
 from mpicoloc.core.progress import steps
@@ -63,7 +63,7 @@ def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
 
 
 def windows(
-    topology: Topology,
+    topology: Levelled,
     placement: Placement,
     messages: TimedMessages,
     window_s: float,
@@ -101,17 +101,17 @@ def windows(
     return Windows(first, window_s, np.stack(rates, axis=1) / window_s, in_transit / window_s)
 
 
-def _message_bytes_by_level(topology: Topology, placement: Placement, messages: TimedMessages) -> Floats:
+def _message_bytes_by_level(topology: Levelled, placement: Placement, messages: TimedMessages) -> Floats:
     """Bytes of each message (row) that leave subtrees of each level (column)."""
-    levels = climb(topology, placement.hosts[messages.src], placement.hosts[messages.dst])
+    levels = topology.climb(placement.hosts[messages.src], placement.hosts[messages.dst])
     return messages.n_bytes.astype(np.float64)[:, None] * (levels[:, None] > np.arange(topology.height))
 
 
-def _call_bytes_by_level(topology: Topology, placement: Placement, calls: TimedCalls) -> Floats:
+def _call_bytes_by_level(topology: Levelled, placement: Placement, calls: TimedCalls) -> Floats:
     """Bytes of each call (row) that leave subtrees of each level (column)."""
     sent = np.zeros((placement.n_ranks, topology.height))
     for src, dst, n_bytes in calls.traffic.rounds():
-        levels = climb(topology, placement.hosts[src], placement.hosts[dst])
+        levels = topology.climb(placement.hosts[src], placement.hosts[dst])
         for level in range(topology.height):
             sent[:, level] += np.bincount(src, n_bytes * (levels > level), placement.n_ranks)
     return sent[calls.rank] * calls.share[:, None]
@@ -137,12 +137,12 @@ LIMITS = (0.1, 0.5)
 """Utilisation from which a job is moderate, and extreme; the thesis has no numbers for its classes."""
 
 
-def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
+def level_bytes(topology: Levelled, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
     """Bytes that leave the subtrees of each level.
 
     Parameters
     ----------
-    topology : Topology
+    topology : Levelled
     placement : Placement
     traffic : Rounds
         `Traffic`, or an object that yields it in pieces.
@@ -159,14 +159,12 @@ def level_bytes(topology: Topology, placement: Placement, traffic: Rounds) -> ND
     _check_sizes(topology, placement, traffic)
     total = np.zeros(topology.height)
     for part in _traffic_parts(traffic):
-        if isinstance(part, Exchange):
+        if isinstance(part, Exchange) and isinstance(topology, Topology):
             total += _exchange_bytes(topology, placement, part)
             continue
-        for ranks, others, n_bytes in part.rounds():
-            src, dst = placement.hosts[ranks], placement.hosts[others]
-            for level in range(topology.height):
-                total[level] += n_bytes[src != dst].sum()
-                src, dst = src // topology.m[level], dst // topology.m[level]
+        for src, dst, n_bytes in part.rounds():
+            levels = topology.climb(placement.hosts[src], placement.hosts[dst])
+            total += [n_bytes[levels > level].sum() for level in range(topology.height)]
     return total
 
 
@@ -178,43 +176,49 @@ def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) ->
     """Bytes of an exchange: of p members, c_s in subtree s, p^2 - sum of c_s^2 pairs leave their subtrees."""
     hosts = placement.hosts[part.members]
     together = [
-        (np.unique(subtree(topology, level, hosts), return_counts=True)[1].astype(float) ** 2).sum()
+        (np.unique(topology.subtree(level, hosts), return_counts=True)[1].astype(float) ** 2).sum()
         for level in range(topology.height)
     ]
     return part.n_bytes * (float(len(hosts)) ** 2 - np.array(together))
 
 
-def populated(topology: Topology, placement: Placement) -> NDArray[np.int64]:
-    """Number of subtrees of each level 0 to h - 1 with ranks of the job: hosts, first-level switches, ..."""
+def _populated(topology: Levelled, placement: Placement) -> list[Hosts]:
+    """Subtrees of each level 0 to h - 1 with ranks of the job: hosts, first-level switches, ..."""
     hosts = placement.distinct_hosts()
-    counts = [len(np.unique(subtree(topology, level, hosts))) for level in range(topology.height)]
-    return np.array(counts, dtype=np.int64)
+    return [np.unique(topology.subtree(level, hosts)) for level in range(topology.height)]
 
 
-def available_links(topology: Topology, placement: Placement) -> NDArray[np.int64]:
-    """Number of links of each level that leave the job's populated subtrees.
+def populated(topology: Levelled, placement: Placement) -> NDArray[np.int64]:
+    """Number of subtrees of each level 0 to h - 1 with ranks of the job."""
+    return np.array([len(trees) for trees in _populated(topology, placement)], dtype=np.int64)
 
-    It is 0 on a level that the job never uses, because all of it is in one subtree.
+
+def available_bps(
+    topology: Levelled, placement: Placement, sent: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
+
+    It is 0 on a level that the job never uses, because all of it is in one subtree, and sends nothing over a
+    detour: `sent` are its bytes on each level.
     """
-    trees = populated(topology, placement)
-    leaving = [topology.subtree_roots(level + 1) for level in range(topology.height)]
-    return np.where(trees > 1, trees * np.array(leaving), 0)
-
-
-def available_bps(topology: Topology, placement: Placement) -> NDArray[np.float64]:
-    """Bandwidth available to the job's allocation on each level, bytes/s (Figures 3.4 and 3.5)."""
     check_placement(topology, placement)
-    return available_links(topology, placement) * np.array(topology.capacity_bps)
+    return np.array(
+        [
+            topology.leaving_bps(level, trees)
+            if len(trees) > 1 or (sent is not None and sent[level])
+            else 0.0
+            for level, trees in enumerate(_populated(topology, placement))
+        ]
+    )
 
 
-def total_bps(topology: Topology) -> NDArray[np.float64]:
+def total_bps(topology: Levelled) -> NDArray[np.float64]:
     """Bandwidth of all links of each level, bytes/s in each direction (Figure 3.1)."""
-    n_links = [topology.n_links(level) for level in range(topology.height)]
-    return np.array(n_links) * np.array(topology.capacity_bps)
+    return np.array([topology.link_bps(level).sum() for level in range(topology.height)])
 
 
 def utilisation(
-    topology: Topology, placement: Placement, traffic: Rounds, duration_s: float | None
+    topology: Levelled, placement: Placement, traffic: Rounds, duration_s: float | None
 ) -> tuple[NetworkLevel, ...]:
     """Injection rate, available bandwidth and utilisation of each level (Figures 3.3 to 3.6).
 
@@ -231,7 +235,8 @@ def utilisation(
     """
     if duration_s is not None and not duration_s > 0:
         raise DataError(f"utilisation: the duration must be above 0 s, got {duration_s}")
-    sent, available = level_bytes(topology, placement, traffic), available_bps(topology, placement)
+    sent = level_bytes(topology, placement, traffic)
+    available = available_bps(topology, placement, sent)
     rows = []
     for level in range(topology.height):
         rate = None if duration_s is None else float(sent[level]) / duration_s
@@ -255,7 +260,7 @@ def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = L
 
 
 def job_link_loads(
-    topology: Topology, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
+    topology: Levelled, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
 ) -> LinkLoads:
     """Bytes that a job puts on each link.
 
@@ -265,10 +270,13 @@ def job_link_loads(
         If the traffic does not fit the placement, or the placement does not fit the topology.
     """
     _check_sizes(topology, placement, traffic)
-    parts = _traffic_parts(traffic)
-    closed = route in (routing.d_mod_k, routing.s_mod_k)
-    exchanges = [part for part in parts if isinstance(part, Exchange) and closed]
-    others = [part for part in parts if not (isinstance(part, Exchange) and closed)]
+    exchanges: list[Exchange] = []
+    others: list[Rounds] = []
+    for part in _traffic_parts(traffic):
+        if isinstance(part, Exchange) and _has_closed_form(topology, route):
+            exchanges.append(part)
+        else:
+            others.append(part)
     size = max(routing.CHUNK, *(topology.n_links(level) for level in range(topology.height)))
     batches = (
         (placement.hosts[src], placement.hosts[dst], n_bytes)
@@ -277,9 +285,15 @@ def job_link_loads(
     )
     loads = routing.sum_loads(topology, batches, route)
     for part in exchanges:
+        assert isinstance(topology, Topology)
         more = routing.exchange_loads(topology, placement.hosts[part.members], part.n_bytes, route)
         loads = routing.added((loads, more))
     return loads
+
+
+def _has_closed_form(topology: Levelled, route: Route) -> bool:
+    """Whether the loads of an exchange follow from numbers of members, without its messages."""
+    return isinstance(topology, Topology) and route in (routing.d_mod_k, routing.s_mod_k)
 
 
 def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:
@@ -296,7 +310,7 @@ def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:
         yield tuple(np.concatenate(column) for column in zip(*waiting, strict=True))  # type: ignore[misc]
 
 
-def _check_sizes(topology: Topology, placement: Placement, traffic: Rounds) -> None:
+def _check_sizes(topology: Levelled, placement: Placement, traffic: Rounds) -> None:
     check_placement(topology, placement)
     if traffic.n_ranks != placement.n_ranks:
         raise DataError(
@@ -310,7 +324,7 @@ MAX_ITERATIONS, TOLERANCE = 100, 1e-5
 """Of slowdowns that agree with the times in which jobs send."""
 
 
-def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.int64]:
+def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.int64]:
     """Largest number of jobs with which a job can share the links of each level.
 
     It is reached if every other host below the job's populated subtrees runs a job of its own that sends
@@ -327,9 +341,13 @@ def most_sharing_jobs(topology: Topology, placement: Placement) -> NDArray[np.in
     Eq. 4.3 and 4.4 for those of one host on its levels 2 and 3.
     """
     check_placement(topology, placement)
-    below = np.array([topology.subtree_hosts(level) for level in range(topology.height)])
-    trees = populated(topology, placement)
-    return np.where(trees > 1, trees * below - len(placement.distinct_hosts()), 0)
+    own = len(placement.distinct_hosts())
+    return np.array(
+        [
+            topology.n_hosts_of(level, trees) - own if len(trees) > 1 else 0
+            for level, trees in enumerate(_populated(topology, placement))
+        ]
+    )
 
 
 def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]) -> float:
@@ -354,7 +372,7 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
     return n_hosts / fragment * (below - fragment)
 
 
-def most_sharing_jobs_per_link(topology: Topology, placement: Placement) -> NDArray[np.float64]:
+def most_sharing_jobs_per_link(topology: Levelled, placement: Placement) -> NDArray[np.float64]:
     """`most_sharing_jobs` for one populated subtree: jobs that can meet at one of its links (section 4.1)."""
     return most_sharing_jobs(topology, placement) / populated(topology, placement)
 
@@ -413,7 +431,7 @@ def common_links(first: LinkLoads, second: LinkLoads) -> list[CommonLink]:
 
 
 def sending_hosts(
-    topology: Topology, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
+    topology: Levelled, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
 ) -> LinkLoads:
     """Effective number of a job's hosts that send over each link; hosts that send little count little.
 
@@ -428,7 +446,8 @@ def sending_hosts(
     n_bytes = weighted = np.zeros(2 * sum(routing.check_links(topology)))
     for part in traffic.parts if isinstance(traffic, TrafficSum) else (traffic,):
         loads = _flatten(job_link_loads(topology, placement, part, route))
-        if isinstance(part, Exchange) and route in (routing.d_mod_k, routing.s_mod_k):
+        if isinstance(part, Exchange) and _has_closed_form(topology, route):
+            assert isinstance(topology, Topology)
             hosts = _exchange_senders(topology, np.unique(placement.hosts[part.members]), route)
         else:
             squares = _squared_host_bytes(topology, placement, part, route)
@@ -453,25 +472,30 @@ def _exchange_senders(topology: Topology, hosts: Hosts, route: Route) -> NDArray
 
 
 def _squared_host_bytes(
-    topology: Topology, placement: Placement, traffic: Rounds, route: Route
+    topology: Levelled, placement: Placement, traffic: Rounds, route: Route
 ) -> NDArray[np.float64]:
     """Sum of the squares of each host's bytes on each link."""
     src, dst, n_bytes = (np.concatenate(column) for column in zip(*traffic.rounds(), strict=True))
     src, dst = placement.hosts[src], placement.hosts[dst]
-    paths, rows = route(topology, src, dst), []
+    found: dict[tuple[int, bool], list[tuple[Hosts, NDArray[np.float64]]]] = {}
+    for level, is_up, passes, links in topology.crossings(src, dst, route(topology, src, dst)):
+        keys = links[passes].astype(np.int64) * topology.n_hosts + src[passes]
+        found.setdefault((level, is_up), []).append((keys, n_bytes[passes]))
+    rows = []
     for level in range(topology.height):
-        roots, below = topology.subtree_roots(level + 1), topology.subtree_hosts(level)
-        leaves = src // below != dst // below
-        for end in (src, dst):
-            link = end // below * roots + paths % roots
-            keys, place = np.unique(link[leaves] * topology.n_hosts + src[leaves], return_inverse=True)
-            sums = np.bincount(place, n_bytes[leaves], len(keys))
-            rows.append(np.bincount(keys // topology.n_hosts, sums**2, topology.n_links(level)))
+        for is_up in (True, False):
+            row = np.zeros(topology.n_links(level))
+            if pieces := found.get((level, is_up)):
+                all_keys, sent = (np.concatenate(column) for column in zip(*pieces, strict=True))
+                keys, place = np.unique(all_keys, return_inverse=True)
+                squares = np.bincount(place, sent, len(keys)) ** 2
+                row[:] = np.bincount(keys // topology.n_hosts, squares, len(row))
+            rows.append(row)
     return np.concatenate(rows)
 
 
 def mutual_slowdown(
-    topology: Topology,
+    topology: Levelled,
     jobs: Sequence[LinkLoads],
     durations_s: Sequence[float],
     senders: Sequence[LinkLoads] | None = None,
@@ -480,7 +504,7 @@ def mutual_slowdown(
 
     Parameters
     ----------
-    topology : Topology
+    topology : Levelled
     jobs : sequence of LinkLoads
         Load of each job on the links, level 0 included.
     durations_s : sequence of float
@@ -508,7 +532,7 @@ def mutual_slowdown(
     """
     if not all(duration_s > 0 for duration_s in durations_s):
         raise DataError(f"sharing: durations must be above 0 s, got {min(durations_s)}")
-    capacities = np.repeat(topology.capacity_bps, [2 * topology.n_links(i) for i in range(topology.height)])
+    capacities = np.concatenate([np.tile(topology.link_bps(i), 2) for i in range(topology.height)])
     busy = np.array([_flatten(job) / capacities / s for job, s in zip(jobs, durations_s, strict=True)])
     busy = np.minimum(busy, 1.0)
     alone, shared = busy.max(axis=1, initial=0.0), (busy > 0).sum(axis=0) > 1
@@ -566,7 +590,7 @@ def _flatten(job: LinkLoads) -> NDArray[np.float64]:
     return np.concatenate([side for pair in pairs for side in pair])
 
 
-def _by_level(topology: Topology, flat: NDArray[np.float64]) -> LinkLoads:
+def _by_level(topology: Levelled, flat: NDArray[np.float64]) -> LinkLoads:
     """Loads by level from an array that `_flatten` returned."""
     ends = np.cumsum(np.repeat([topology.n_links(i) for i in range(topology.height)], 2))
     rows = np.split(flat, ends[:-1])

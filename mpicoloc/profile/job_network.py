@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 
 from mpicoloc import config
+from mpicoloc.core.network import Topology
 from mpicoloc.core.profile import Network, Profile
 from mpicoloc.errors import MpicolocError, UsageError
 from mpicoloc.network import utilisation
@@ -37,11 +38,12 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
     demand_class = utilisation.demand_class(levels)
     rate = config.BY_KEY["network.link_rate"]
-    notes = list(told.notes)
+    notes = [*fabric.notes, *told.notes]
     if fabric.assumed_levels and rate.env not in os.environ:
         notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
     if fabric.assumes_up_links:
-        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}: give --up-links")
+        remedy = ": give --up-links" if isinstance(fabric.topology, Topology) else ""
+        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}{remedy}")
     return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
 
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc.core.network import Topology, link_ends
+from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.fabric import Fabric
+from mpicoloc.network.topology.irregular import Irregular
+from mpicoloc.network.topology.up_down import DirectedLinks, Ints32, Tables
 from mpicoloc.replay import native
 
 Table = tuple[tuple[int, int], ...]
@@ -109,7 +112,6 @@ def equal_lanes(n: int = 1, total_bytes: int = 65536, weights: tuple[int, ...] =
     return Lanes(each, each, tuple(range(n)), low=low)
 
 
-Ints32 = NDArray[np.int32]
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
 """In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without choice need none."""
 
@@ -293,9 +295,6 @@ def _check_begins(network: SimulatedNetwork) -> None:
             )
 
 
-MAX_ROUTES = 1 << 28
-"""Most routes, switches times hosts, of a network; they take a GiB."""
-
 Link = tuple[int, int]
 """Level and number of a link of a fat-tree (see `core.network`)."""
 
@@ -341,27 +340,26 @@ def of_fabric(
     if routing not in ROUTINGS:
         raise UsageError(f"routing must be one of {', '.join(ROUTINGS)}, got {routing!r}")
     tree, hardware = fabric.topology, hardware or Hardware()
-    if tree.n_switches * tree.n_hosts > MAX_ROUTES:
+    if tree.n_switches * tree.n_hosts > up_down.MAX_ROUTES:
         raise DataError(
-            f"{tree} has {tree.n_switches} switches and {tree.n_hosts} hosts, more than {MAX_ROUTES} routes: "
-            "too many to simulate packets"
+            f"{tree} has {tree.n_switches} switches and {tree.n_hosts} hosts, more than {up_down.MAX_ROUTES} "
+            "routes: too many to simulate packets"
         )
-    wires = _Wires(tree)
-    table, sets, divisors = _routes(wires, _alive(tree, failed))
-    begin, end, level = wires.ends()
+    links = up_down.directed_links(tree)
+    routes = _routes(fabric, links, failed)
     return SimulatedNetwork(
         n_hosts=tree.n_hosts,
         n_switches=tree.n_switches,
-        link_from=begin,
-        link_to=end,
-        link_level=level,
-        link_bps=np.array(tree.capacity_bps)[level],
-        link_latency_ps=_latencies(tree, hardware)[level],
-        first=_first(wires, sets, divisors),
-        next=table,
-        sets=tuple(sets),
-        set_divisors=tuple(divisors),
-        n_paths=tree.subtree_roots(tree.height),
+        link_from=links.begin,
+        link_to=links.end,
+        link_level=links.level,
+        link_bps=np.concatenate([np.tile(tree.link_bps(level), 2) for level in range(tree.height)]),
+        link_latency_ps=_latencies(tree, hardware)[links.level],
+        first=routes.first,
+        next=routes.next,
+        sets=routes.sets,
+        set_divisors=tuple(tree.set_divisor(int(links.begin[one[0]])) for one in routes.sets),
+        n_paths=tree.n_paths,
         routing=routing,
         lanes=hardware.lanes,
         switch_latency_ps=round(hardware.switch_latency_s * 1e12),
@@ -433,144 +431,27 @@ def with_next_nodes(network: SimulatedNetwork, next_node: Ints32) -> SimulatedNe
     return with_tables(network, np.where(next_node >= 0, links, own))
 
 
-def up_link(tree: Topology, level: int, number: int) -> int:
-    """Number in a `SimulatedNetwork` of a link's upward direction; the other is `n_links(level)` further."""
-    return 2 * sum(tree.n_links(below) for below in range(level)) + number
-
-
-class _Wires:
-    """Numbers of nodes and links of a tree in a simulated network."""
-
-    def __init__(self, tree: Topology) -> None:
-        self.tree = tree
-        levels = range(tree.height)
-        sizes = [tree.n_nodes(level) for level in range(tree.height + 1)]
-        self.first_node = np.cumsum([0, *sizes]).tolist()
-        self.up = [up_link(tree, level, 0) for level in levels]
-        self.down = [up + tree.n_links(level) for level, up in enumerate(self.up)]
-
-    def ends(self) -> tuple[Ints32, Ints32, Ints32]:
-        begin, end, levels = [], [], []
-        for level in range(self.tree.height):
-            lower, upper = link_ends(self.tree, level)
-            lower, upper = lower + self.first_node[level], upper + self.first_node[level + 1]
-            begin += [lower, upper]
-            end += [upper, lower]
-            levels += [level] * (2 * len(lower))
-        return np.concatenate(begin), np.concatenate(end), np.array(levels)
-
-    def down_links(self, level: int) -> NDArray[np.int64]:
-        """Link of each switch of a level towards each host below it, and of others somewhere else."""
-        switches, hosts = np.arange(self.tree.n_nodes(level))[:, None], np.arange(self.tree.n_hosts)
-        roots = self.tree.subtree_roots(level)
-        return hosts // self.tree.subtree_hosts(level - 1) * roots + switches % roots
-
-    def is_below(self, level: int) -> NDArray[np.bool_]:
-        """Whether each host is below each switch of a level."""
-        trees = np.arange(self.tree.n_nodes(level))[:, None] // self.tree.subtree_roots(level)
-        return np.asarray(np.arange(self.tree.n_hosts) // self.tree.subtree_hosts(level) == trees)
-
-    def up_links(self, level: int) -> NDArray[np.int64]:
-        """Links of each node of a level to those above, in the order of its ports, shape (n_nodes, w)."""
-        roots = self.tree.subtree_roots(level)
-        tree, copy = np.divmod(np.arange(self.tree.n_nodes(level)), roots)
-        ports = np.arange(self.tree.w[level])
-        return (tree * self.tree.subtree_roots(level + 1) + copy)[:, None] + roots * ports
-
-
-def _alive(tree: Topology, failed: Collection[Link]) -> list[NDArray[np.bool_]]:
-    alive = [np.ones(tree.n_links(level), dtype=bool) for level in range(tree.height)]
+def _routes(fabric: Fabric, links: DirectedLinks, failed: Collection[Link]) -> Tables:
+    """Tables that lead around failed links."""
+    tree = fabric.topology
+    is_alive = np.ones(len(links.begin), dtype=bool)
     for level, number in failed:
         if not (0 <= level < tree.height and 0 <= number < tree.n_links(level)):
             raise DataError(f"failed link {number} of level {level}: {tree} has none of that number")
-        alive[level][number] = False
-    return alive
+        up = up_down.up_link(tree, level, number)
+        is_alive[[up, up + tree.n_links(level)]] = False
+    if not failed and isinstance(tree, Irregular):
+        return tree.tables
+    try:
+        return up_down.tables(tree, links, is_alive)
+    except up_down.Unreachable as error:
+        src, dst = (fabric.host_names[host] if fabric.host_names else host for host in (error.src, error.dst))
+        raise DataError(
+            f"failed links: host {src} cannot reach host {dst} any more: fail fewer links"
+        ) from None
 
 
-def _routes(wires: _Wires, alive: list[NDArray[np.bool_]]) -> tuple[Ints32, list[Ints32], list[int]]:
-    """Table of routes, and the sets of up-links from which the routing chooses, with their divisors."""
-    tree = wires.tree
-    reaches = _reaching_down(wires, alive)
-    table = np.zeros((tree.n_switches, tree.n_hosts), dtype=np.int32)
-    sets: list[Ints32] = []
-    divisors: list[int] = []
-    arrives = reaches[tree.height]
-    for level in range(tree.height, 0, -1):
-        begin = wires.first_node[level] - tree.n_hosts
-        rows = table[begin : begin + tree.n_nodes(level)]
-        rows[:] = wires.down[level - 1] + wires.down_links(level)
-        if level < tree.height:
-            arrives = _up_routes(
-                wires, level, (alive[level], reaches[level], arrives), (rows, sets, divisors)
-            )
-    for host in range(tree.n_hosts):
-        switches = link_ends(tree, 0)[1][wires.up_links(0)[host][alive[0][wires.up_links(0)[host]]]]
-        lost = np.flatnonzero(~arrives[switches].all(axis=0)) if len(switches) else np.array([host])
-        lost = lost[lost != host] if len(switches) else lost
-        if len(lost):
-            raise DataError(
-                f"failed links: host {host} cannot reach host {lost[0]} any more: fail fewer links"
-            )
-    return table, sets, divisors
-
-
-def _reaching_down(wires: _Wires, alive: list[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
-    """Whether each node of each level reaches each host by going down, which is possible on one way only."""
-    tree = wires.tree
-    reaches = [np.eye(tree.n_hosts, dtype=bool)]
-    hosts = np.arange(tree.n_hosts)
-    for level in range(1, tree.height + 1):
-        links = wires.down_links(level)
-        child = link_ends(tree, level - 1)[0][links]
-        reaches.append(wires.is_below(level) & alive[level - 1][links] & reaches[level - 1][child, hosts])
-    return reaches
-
-
-def _up_routes(
-    wires: _Wires,
-    level: int,
-    known: tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]],
-    routes: tuple[Ints32, list[Ints32], list[int]],
-) -> NDArray[np.bool_]:
-    """Fill in the routes up of a level's switches. Returns whether each switch of it arrives at each host."""
-    (alive, reaches, above_arrives), (rows, sets, divisors) = known, routes
-    links = wires.up_links(level)
-    parents = link_ends(wires.tree, level)[1]
-    arrives = reaches.copy()
-    for switch, own in enumerate(links):
-        leads = alive[own][:, None] & above_arrives[parents[own]]
-        goes_up = ~reaches[switch]
-        patterns, which = _distinct(leads[:, goes_up])
-        entries = np.empty(patterns.shape[1], dtype=np.int32)
-        for i, pattern in enumerate(patterns.T):
-            sets.append((wires.up[level] + own[pattern if pattern.any() else slice(None)]).astype(np.int32))
-            divisors.append(wires.tree.subtree_roots(level))
-            entries[i] = -len(sets)
-        rows[switch, goes_up] = entries[which]
-        arrives[switch] |= leads.any(axis=0)
-    return arrives
-
-
-def _distinct(columns: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Distinct columns, and which of them each is; mostly they are all alike, which is seen at once."""
-    if columns.all():
-        return columns[:, :1], np.zeros(columns.shape[1], dtype=np.int64)
-    patterns, which = np.unique(columns, axis=1, return_inverse=True)
-    return patterns, which.ravel()
-
-
-def _first(wires: _Wires, sets: list[Ints32], divisors: list[int]) -> Ints32:
-    """Links of the hosts; those with several get a set each."""
-    links = wires.up_links(0)
-    if links.shape[1] == 1:
-        return links[:, 0].astype(np.int32)
-    first = -len(sets) - 1 - np.arange(len(links), dtype=np.int32)
-    sets += list(links.astype(np.int32))
-    divisors += [1] * len(links)
-    return first
-
-
-def _latencies(tree: Topology, hardware: Hardware) -> NDArray[np.int64]:
+def _latencies(tree: Levelled, hardware: Hardware) -> NDArray[np.int64]:
     given = hardware.cable_latency_s
     each: Sequence[float] = given if isinstance(given, tuple) else (given,) * tree.height
     if len(each) != tree.height:

@@ -61,17 +61,20 @@ class Scene:
     hardware : Hardware
     settings : Settings
     jobs : list of PlacedJob
+    network_notes : tuple of str
     """
 
     network: SimulatedNetwork
     hardware: Hardware
     settings: Settings
     jobs: list[PlacedJob]
+    network_notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the results should know of the jobs, each once."""
-        return list(dict.fromkeys(note for job in self.jobs for note in job.programs.notes))
+        """What a reader of the results should know of network and jobs, each once."""
+        of_jobs = (note for job in self.jobs for note in job.programs.notes)
+        return list(dict.fromkeys((*self.network_notes, *of_jobs)))
 
 
 def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
@@ -80,7 +83,8 @@ def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
     fabric = _fabric(args)
     hardware = _hardware(args, n_jobs)
     network = _network(args, fabric, hardware)
-    return Scene(network, hardware, _settings(args), _placed_jobs(args, fabric, n_jobs, read))
+    jobs = _placed_jobs(args, fabric, n_jobs, read)
+    return Scene(network, hardware, _settings(args), jobs, fabric.notes)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -188,7 +192,7 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
             raise UsageError(f"--placement {name}: give one placement for each job")
         choices += named
     if not given and not args.files and choices[0].name == AS_RUN:
-        choices = [PlacementChoice(f"F{fabric.topology.m[0]}")]
+        choices = [PlacementChoice(f"F{fabric.topology.leaf_hosts}")]
     return choices * n if len(choices) == 1 else choices
 
 

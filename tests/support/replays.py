@@ -49,6 +49,17 @@ def flow(src, dst, n_bytes, name="flow", **more):
     return job([program(send(1, n_bytes)), program(recv(0))], [src, dst], name, **more)
 
 
+def all_to_all(n, n_bytes=1000):
+    ops = program(
+        op("LOOP", n=n - 1),
+        op("IRECV", peer_mode=native.RP_SHIFT, peer=-1, n=-1, request=0),
+        op("ISEND", peer_mode=native.RP_SHIFT, peer=1, n=1, value=n_bytes, request=1),
+        op("WAITALL", request=0, n=2),
+        op("END"),
+    )
+    return Job("all-to-all", [ops], np.zeros(n, int), np.arange(n), restarts=False)
+
+
 def tree(m, w, bps=BPS, **more):
     """A simulated fat-tree; `more` are fields of `fabrics.Hardware`, or routing and failed links."""
     others = {name: more.pop(name) for name in ("routing", "failed") if name in more}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpicoloc.core import network
 from mpicoloc.network.topology import readers
 
 SIMULATED = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"), None)
@@ -24,15 +25,32 @@ NEEDED = pytest.mark.skipif(
 )
 
 
+def cabled(tree, without=(), also=()):
+    """A fat-tree as ``ibnetdiscover`` prints it, less some cables and with others, by names of both ends."""
+    nodes = readers.ibnetdiscover_text(network.parse_xgft(tree, 1e9)).split("\n\n")
+    rows = {text.split('"')[1]: text.rstrip("\n").split("\n") for text in nodes}
+    for ends in without:
+        for one, other in (ends, ends[::-1]):
+            rows[one] = [row for row in rows[one] if f']\t"{other}"[' not in row]
+    for ends in also:
+        ports = [max(int(row[1 : row.index("]")]) for row in rows[end][1:]) + 1 for end in ends]
+        for i in (0, 1):
+            rows[ends[i]].append(f'[{ports[i]}]\t"{ends[1 - i]}"[{ports[1 - i]}]')
+    for row in rows.values():
+        kind, _, name = row[0].split()
+        row[0] = f"{kind}\t40 {name}"
+    return "\n\n".join("\n".join(row) for row in rows.values()) + "\n"
+
+
 class Subnet:
     """A simulated fabric, its tools and what the subnet manager made of it."""
 
-    def __init__(self, folder, topology):
+    def __init__(self, folder, text):
         self.folder, self.manager = folder, None
         # The socket is an abstract one of this name: nothing stays of it.
         name = uuid.uuid4().hex[:12]
         self.environ = os.environ | {"IBSIM_SOCKNAME": name, "OSM_TMP_DIR": ".", "OSM_CACHE_DIR": "."}
-        (folder / "net").write_text(readers.ibnetdiscover_text(topology))
+        (folder / "net").write_text(text)
         said = folder / "ibsim.out"
         with said.open("w") as output:
             self.simulator = subprocess.Popen(

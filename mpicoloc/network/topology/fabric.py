@@ -1,56 +1,28 @@
-"""A network as a graph, and the XGFT that it is."""
+"""A network whose nodes have names: the XGFT that a graph is, or an irregular one."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mpicoloc.core.network import MAX_HEIGHT, Hosts, Placement, Topology, prefix_products, shown
-from mpicoloc.errors import DataError, UsageError
-
-Port = tuple[str, float | None]
-"""Node at the other end of a link, and the link's bytes/s in each direction where it is known."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Nodes and links of a network as a reader returns them.
-
-    Parameters
-    ----------
-    hosts : tuple of str
-        Identities of the hosts; every other node is a switch.
-    ports : mapping of str to tuple of Port
-        For each node the other ends of its links, in the order of its ports; parallel links are repeated.
-    labels : mapping of str to str
-        Names of nodes for users; a node without one is called by its identity.
-    """
-
-    hosts: tuple[str, ...]
-    ports: Mapping[str, tuple[Port, ...]]
-    labels: Mapping[str, str]
-
-    def label(self, node: str) -> str:
-        """Name of a node for users."""
-        return self.labels.get(node, node)
-
-    def shown(self, node: str) -> str:
-        """Name of a node for a message of one line."""
-        return shown(self.label(node))
+from mpicoloc.errors import DataError
+from mpicoloc.network.topology import irregular
+from mpicoloc.network.topology.graph import Graph, distances, likely_levels, natural_key
+from mpicoloc.network.topology.irregular import Irregular
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """An XGFT whose nodes have names.
+    """A network whose nodes have names.
 
     Parameters
     ----------
-    topology : Topology
+    topology : Topology or Irregular
     host_names : tuple of str
         Name of host 0, 1, ...; "" where a first-level switch has a free port instead. Empty: no names.
     switch_names : tuple of tuple of str
@@ -59,13 +31,27 @@ class Fabric:
         Levels whose link capacity is in no file, but from the caller.
     assumes_up_links : bool
         The file lacks the number of up-links, and one from each switch is assumed.
+    file_notes : tuple of str
+        What of the file is not used.
     """
 
-    topology: Topology
+    topology: Topology | Irregular
     host_names: tuple[str, ...] = ()
     switch_names: tuple[tuple[str, ...], ...] = ()
     assumed_levels: tuple[int, ...] = ()
     assumes_up_links: bool = False
+    file_notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of results should know of the network."""
+        if isinstance(self.topology, Topology):
+            return self.file_notes
+        return (
+            *self.file_notes,
+            f"{self.topology}: no XGFT, because {self.topology.reason.removeprefix('network: ')}; routes are "
+            "shortest ways up and down around what is missing",
+        )
 
     def hosts(self) -> Hosts:
         """Numbers of the hosts that exist: all without free ports."""
@@ -119,29 +105,40 @@ def _short(name: str) -> str:
     return name
 
 
-def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorting key that puts n9 before n10."""
-    words = re.findall(r"[0-9]+|[^0-9]+", name)
-    return tuple((0, int(word[:18]), word) if word[0] in "0123456789" else (1, 0, word) for word in words)
-
-
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
-    """The XGFT that a network is.
+    """The XGFT that a network is, or else the irregular network.
 
-    First-level switches may have fewer hosts than others; everything else must be complete. Parallel links
-    between two nodes count as one with the sum of their capacities, which must be equal on the whole level.
+    First-level switches of an XGFT may have fewer hosts than others; everything else must be complete.
+    Parallel links between two nodes count as one with the sum of their capacities, which must be equal on the
+    whole level of an XGFT.
 
-    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if it is no XGFT,
-    with the first link, node or level that does not fit.
+    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if the network is
+    not connected.
     """
-    level_of = _levels(graph)
+    level_of = distances(graph)
+    try:
+        return _xgft(graph, level_of, capacity_bps)
+    except DataError as error:
+        reason = str(error)
+    likely = dict(graph.levels) or likely_levels(graph)
+    try:
+        if likely != level_of:
+            return _xgft(graph, likely, capacity_bps)
+    except DataError as error:
+        reason = str(error)
+    found = irregular.of_graph(graph, likely, capacity_bps, reason)
+    names = found.names[: found.n_hosts], found.names[found.n_hosts :]
+    return Fabric(found, names[0], names[1:], irregular.assumed_levels(graph, likely))
+
+
+def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence[float]) -> Fabric:
+    """The XGFT that a network is whose nodes have these levels.
+
+    Raises `DataError` if it is no XGFT, with the first link, node or level that does not fit.
+    """
+    _check_levels(graph, level_of)
     wiring = _Wiring(graph, level_of)
-    rates = (capacity_bps,) * wiring.height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
-    if len(rates) != wiring.height:
-        raise UsageError(
-            f"{len(rates)} link rates for a network of {wiring.height} levels of links: give one per level, "
-            "hosts' links first, or one for all"
-        )
+    rates = irregular.rates_of_levels(capacity_bps, wiring.height)
     topology = Topology(wiring.m, wiring.w, tuple(map(wiring.capacity, wiring.below, rates)))
     _check_counts(wiring, topology)
     try:
@@ -153,33 +150,18 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
             f"network: the links of {graph.shown(error.args[0])} are not those of {topology}, which follows "
             "from the numbers of neighbours: not wired as an XGFT"
         ) from None
-    return Fabric(topology, names[0], names[1:], wiring.assumed_levels())
+    return Fabric(topology, names[0], names[1:], irregular.assumed_levels(graph, level_of))
 
 
-def _levels(graph: Graph) -> dict[str, int]:
-    """Level of each node: its distance from the nearest host."""
-    if not graph.hosts:
-        raise DataError("network: no host in it: give the output for the whole network")
-    level_of = dict.fromkeys(graph.hosts, 0)
-    queue = deque(graph.hosts)
-    while queue:
-        node = queue.popleft()
-        for other, _ in graph.ports[node]:
-            if other not in level_of:
-                level_of[other] = level_of[node] + 1
-                queue.append(other)
+def _check_levels(graph: Graph, level_of: dict[str, int]) -> None:
     for node, ports in graph.ports.items():
-        if node not in level_of:
-            raise DataError(
-                f"network: no path leads from switch {graph.shown(node)} to a host: not one fat-tree"
-            )
         for other, _ in ports:
-            if level_of[other] == level_of[node]:
+            if abs(level_of[other] - level_of[node]) != 1:
+                levels = sorted({level_of[node], level_of[other]})
                 raise DataError(
-                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)}, both of level "
-                    f"{level_of[node]}, which closes a cycle that no fat-tree has"
+                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)} of level "
+                    f"{' and '.join(map(str, levels))}"
                 )
-    return level_of
 
 
 class _Wiring:
@@ -235,17 +217,6 @@ class _Wiring:
                     )
         assert first is not None
         return first[0]
-
-    def assumed_levels(self) -> tuple[int, ...]:
-        """Levels with a link whose capacity is not in the graph."""
-        levels = {
-            level
-            for level in self.below
-            for node in self.nodes[level]
-            for other, capacity_bps in self.graph.ports[node]
-            if capacity_bps is None and other in self.up[node]
-        }
-        return tuple(sorted(levels))
 
 
 def _check_counts(wiring: _Wiring, topology: Topology) -> None:

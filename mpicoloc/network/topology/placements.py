@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpicoloc.core.network import Hosts, Placement, Topology, shown
+from mpicoloc.core.network import Hosts, Levelled, Placement, shown
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand
@@ -15,7 +15,7 @@ _FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
 
 
 def regular(
-    topology: Topology, n_ranks: int, per_switch: int, ranks_per_host: int = 1, free: Hosts | None = None
+    topology: Levelled, n_ranks: int, per_switch: int, ranks_per_host: int = 1, free: Hosts | None = None
 ) -> Placement:
     """Fragmentation Fk: k of the job's hosts on each first-level switch, one switch after the other.
 
@@ -23,16 +23,16 @@ def regular(
 
     Raises `UsageError` if k is 0 or above the hosts of a switch. Raises `DataError` if the job does not fit.
     """
-    if not 1 <= per_switch <= topology.m[0]:
+    if not 1 <= per_switch <= topology.leaf_hosts:
         raise UsageError(
-            f"placement F{per_switch}: {topology} has {topology.m[0]} hosts on a first-level switch: give F1 "
-            f"to F{topology.m[0]}"
+            f"placement F{per_switch}: {topology} has {topology.leaf_hosts} hosts on a first-level switch: "
+            f"give F1 to F{topology.leaf_hosts}"
         )
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
     switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
     free = np.arange(topology.n_hosts) if free is None else free
     # Of each first-level switch, its first host in `free`.
-    _, first, count = np.unique(free // topology.m[0], return_index=True, return_counts=True)
+    _, first, count = np.unique(topology.subtree(1, free), return_index=True, return_counts=True)
     first = first[count >= per_switch]
     if n_hosts > len(first) * per_switch:
         raise DataError(
@@ -43,7 +43,7 @@ def regular(
 
 
 def scattered(
-    topology: Topology,
+    topology: Levelled,
     n_ranks: int,
     rng: np.random.Generator,
     ranks_per_host: int = 1,
@@ -65,7 +65,7 @@ def scattered(
 
 def by_name(
     name: str,
-    topology: Topology,
+    topology: Levelled,
     n_ranks: int,
     rng: np.random.Generator,
     ranks_per_host: int = 1,

@@ -1,7 +1,8 @@
-"""A topology from any known description: the notation, YAML, Slurm's ``topology.conf``, ``ibnetdiscover``."""
+"""A topology from any known description: the notation, YAML, Slurm's files, what ``ibnetdiscover`` prints."""
 
 from __future__ import annotations
 
+import graphlib
 import math
 import re
 from collections import Counter
@@ -20,7 +21,8 @@ from mpicoloc.core.network import (
     shown,
 )
 from mpicoloc.errors import DataError, UsageError, missing_extra
-from mpicoloc.network.topology.fabric import Fabric, Graph, recognise
+from mpicoloc.network.topology.fabric import Fabric, recognise
+from mpicoloc.network.topology.graph import Graph
 from mpicoloc.network.topology.hostlist import expand
 
 LANE_GBIT = {
@@ -240,20 +242,28 @@ def parse(text: str, source: str) -> Graph:
 
     Raises `DataError` with the line, if the file cannot be read or contradicts itself.
     """
+    lines = ((line, f"{source}, line {number}") for number, line in slurm_lines(text))
+    rows = [(where, *_row(line, where)) for line, where in lines]
+    if not rows:
+        raise DataError(f"{source}: no line with SwitchName=: is it a topology.conf of topology/tree?")
+    return _graph_of_rows(rows)
+
+
+_SlurmRow = tuple[str, str, list[str], list[str]]
+"""Where a switch is described, its name, the switches below it, and its hosts."""
+
+
+def _graph_of_rows(rows: Sequence[_SlurmRow]) -> Graph:
     children: dict[str, list[str]] = {}
     places: dict[str, str] = {}
     hosts: dict[str, None] = {}
-    for number, line in slurm_lines(text):
-        where = f"{source}, line {number}"
-        switch, below, leaves = _row(line, where)
+    for where, switch, below, leaves in rows:
         if switch in children:
             raise DataError(f"{where}: switch {shown(switch)} is described twice: join the two lines")
         children[switch], places[switch] = [*below, *leaves], where
         hosts.update(dict.fromkeys(leaves))
-    if not children:
-        raise DataError(f"{source}: no line with SwitchName=: is it a topology.conf of topology/tree?")
     _check_names(children, hosts, places)
-    return _graph(children, hosts)
+    return _graph(children, hosts, places)
 
 
 def _check_names(
@@ -303,24 +313,80 @@ def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
         values[key] = match.group(2)
     if _PAIR.sub("", line).strip() or "switchname" not in values:
         raise DataError(f"{where}: {shown(line)} is not of the form SwitchName=s0 Nodes=n[0-15]")
-    names = expand(values["switchname"], where)
+    return _switch(values["switchname"], values.get("switches"), values.get("nodes"), where)
+
+
+def _switch(
+    name: str, switches: str | None, nodes: str | None, where: str
+) -> tuple[str, list[str], list[str]]:
+    """A switch, the switches below it, and its hosts, from host lists."""
+    names = expand(name, where)
     if len(names) != 1:
-        raise DataError(f"{where}: SwitchName must be one name, got {shown(values['switchname'])}")
-    below, leaves = (expand(values[key], where) if key in values else [] for key in ("switches", "nodes"))
+        raise DataError(f"{where}: the name of a switch must be one, got {shown(name)}")
+    below, leaves = (expand(words, where) if words else [] for words in (switches, nodes))
     if bool(below) == bool(leaves):
-        raise DataError(f"{where}: switch {shown(names[0])} must have Switches= or Nodes=, one of them")
+        raise DataError(f"{where}: switch {shown(names[0])} must have switches or nodes, one of them")
     return names[0], below, leaves
 
 
-def _graph(children: dict[str, list[str]], hosts: dict[str, None]) -> Graph:
+def _graph(children: dict[str, list[str]], hosts: dict[str, None], places: Mapping[str, str]) -> Graph:
     """The graph with links in both directions; those to parents are in the order of the lines."""
+    levels = dict.fromkeys(hosts, 0)
+    try:
+        for switch in graphlib.TopologicalSorter(children).static_order():
+            levels.setdefault(switch, 1 + max(map(levels.__getitem__, children.get(switch, ())), default=0))
+    except graphlib.CycleError as error:
+        first = error.args[1][0]
+        raise DataError(f"{places[first]}: switch {shown(first)} is below itself: end the circle") from None
     ports: dict[str, list[tuple[str, None]]] = {node: [] for node in (*children, *hosts)}
     for switch, below in children.items():
         ports[switch].extend((child, None) for child in dict.fromkeys(below))
     for switch, below in children.items():
         for child in dict.fromkeys(below):
             ports[child].append((switch, None))
-    return Graph(tuple(hosts), {node: tuple(row) for node, row in ports.items()}, {})
+    return Graph(tuple(hosts), {node: tuple(row) for node, row in ports.items()}, {}, levels)
+
+
+def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
+    """Name, switches and hosts of the cluster's topology in the data of a ``topology.yaml`` (Slurm 25.05).
+
+    That is the first one with ``cluster_default: true``, or the only one.
+
+    Raises `DataError` if the data has another form, no topology is the cluster's, or it has no switches.
+    """
+    named = [_keys_of(entry, "topology", _TOPOLOGY_KEYS, source) for entry in data]
+    chosen = [entry for entry in named if str(entry.get("cluster_default")).lower() == "true"]
+    if not chosen and len(named) != 1:
+        raise DataError(f"{source}: {len(named)} topologies: mark the cluster's with cluster_default: true")
+    found = (chosen or named)[0]
+    where = f"{source}, topology {shown(found['topology'])}"
+    if "tree" not in found:
+        raise DataError(
+            f"{where} is no tree, so it names no switches: give the output of ibnetdiscover, or a notation "
+            f"like {EXAMPLE}"
+        )
+    switches = found["tree"].get("switches") if isinstance(found["tree"], dict) else None
+    if not isinstance(switches, list) or not switches or len(found["tree"]) != 1:
+        raise DataError(f"{where}: tree must have switches, a list with an entry for each, and nothing else")
+    rows = []
+    for entry in switches:
+        row = _keys_of(entry, "switch", {"switch", "children", "nodes"}, where)
+        place = f"{where}, switch {shown(row['switch'])}"
+        rows.append((place, *_switch(row["switch"], row.get("children"), row.get("nodes"), place)))
+    return found["topology"], _graph_of_rows(rows)
+
+
+_TOPOLOGY_KEYS = {"topology", "cluster_default", "tree", "block", "flat"}
+
+
+def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[str, Any]:
+    """An entry of a list, whose values are texts but for those of topologies."""
+    if not isinstance(entry, dict) or not isinstance(entry.get(first), str):
+        raise DataError(f"{where}: {shown(str(entry))} is no entry like {first}: name")
+    for key, value in entry.items():
+        if key not in known or not (isinstance(value, str) or key in ("tree", "block", "flat")):
+            raise DataError(f"{where}: {shown(str(key))} of {shown(entry[first])} is no key that is known")
+    return entry
 
 
 _RATE = re.compile(
@@ -350,7 +416,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
 
     Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is wrong, or there
     are not as many capacities as levels. Raises `DataError` if the text has no known form, is damaged, or
-    describes a network that is no XGFT.
+    describes a network that is not connected.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
@@ -358,25 +424,34 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
         topology = parse_xgft(" ".join(lines), capacity_bps)
         return Fabric(topology, assumed_levels=tuple(range(topology.height)))
     if any(line.lower().startswith("switchname") for line in lines):
-        found = _recognised(parse(text, source), source, capacity_bps)
-        return replace(found, assumes_up_links=set(found.topology.w[1:]) == {1})
+        return _of_slurm(parse(text, source), source, capacity_bps)
     if is_ibnetdiscover("\n".join(lines)):
         return _recognised(parse_ibnetdiscover(text, source), source, capacity_bps)
-    if any(re.match(r"\{?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
+    if any(re.match(r"[-{]?\s*[\"']?[a-z_]+[\"']?\s*:", line) for line in lines):
         return _of_yaml(text, source, capacity_bps)
     raise DataError(
         f"{source}: {shown(text.strip())} describes no topology: give a notation like {EXAMPLE}, YAML, "
-        "a topology.conf of Slurm or the output of ibnetdiscover"
+        "a topology.conf or topology.yaml of Slurm or the output of ibnetdiscover"
     )
+
+
+def _of_slurm(graph: Graph, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
+    found = _recognised(graph, source, capacity_bps)
+    return replace(found, assumes_up_links=_has_one_way_up(graph) and found.topology.height > 1)
+
+
+def _has_one_way_up(graph: Graph) -> bool:
+    """Whether the switches of a `topology.conf` are a tree."""
+    switches = set(graph.ports).difference(graph.hosts)
+    links = {frozenset((node, other)) for node in switches for other, _ in graph.ports[node]}
+    return len([link for link in links if link <= switches]) == len(switches) - 1
 
 
 def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     try:
         return recognise(graph, capacity_bps)
     except DataError as error:
-        raise DataError(
-            f"{source}: {error}; mend the file, or give the notation of a fat-tree that is like it"
-        ) from None
+        raise DataError(f"{source}: {error}") from None
 
 
 def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
@@ -412,6 +487,11 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     Raises `UsageError` if there are not `height` numbers, or one is out of range.
     """
     topology = fabric.topology
+    if not isinstance(topology, Topology):
+        raise UsageError(
+            f"up-links {','.join(map(str, w))} are of an XGFT, but it is an {topology}: leave them out, or "
+            "give the notation of a fat-tree that is like it"
+        )
     try:
         return replace(
             fabric, topology=replace(topology, w=tuple(w)), switch_names=(), assumes_up_links=False
@@ -427,6 +507,11 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
         fault = missing_extra(error, f"{source}, a topology in YAML,")
         raise fault or error from error
     data = yaml_mapping.load(text, source)
+    if isinstance(data, list):
+        name, graph = parse_slurm_yaml(data, source)
+        others = [shown(str(entry["topology"])) for entry in data if entry["topology"] != name]
+        note = (f"{source}: topology {shown(name)} is used, not {', '.join(others)}",) if others else ()
+        return replace(_of_slurm(graph, source, capacity_bps), file_notes=note)
     if not isinstance(data, dict) or not isinstance(data.get("topology"), str):
         raise DataError(f"{source}: needs a line like topology: {EXAMPLE}")
     unknown = [key for key in data if key not in _YAML_KEYS]

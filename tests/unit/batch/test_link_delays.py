@@ -63,7 +63,7 @@ def test_they_are_the_slowdowns_of_jobs_that_load_all_their_links_alike(hosts, c
     found = pace.copy()
     if len(there):
         rows = LinkRows(place, np.array(n_users), part, n_hosts)
-        reach = [utilisation.available_links(TREE, Placement(own)) > 0 for own in jobs]
+        reach = [utilisation.available_bps(TREE, Placement(own)) > 0 for own in jobs]
         alone = np.array([max(np.array(busy[i]) * reach[i]) for i in there])
         found[there] += job_delays(rows, alone, pace[there])
     assert found == pytest.approx(expected, abs=1e-3)

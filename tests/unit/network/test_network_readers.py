@@ -1,6 +1,7 @@
 """Topologies from text: what is written is read back, what is no fat-tree is told, nothing else happens."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -83,17 +84,16 @@ def test_levels_that_nobody_told_the_rate_of():
         ("SwitchName=a Nodes=n[0-99999999999]", "1000000 names at most"),
         ("SwitchName=a Nodes=n[0-999]c[0-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is no range"),
-        ("SwitchName=a", "must have Switches= or Nodes="),
+        ("SwitchName=a", "must have switches or nodes"),
         ("SwitchName=a Nodes=n1 Switches=b", "one of them"),
         ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is no key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
         ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
         ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: give"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "no host"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "switch 'a' is below itself"),
         (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
-            + "SwitchName=three Switches=top", "'two' and 'three', both of level 3, which closes a cycle"),
-        (SLURM + "SwitchName=x Nodes=m0\nSwitchName=y Switches=x", "'top' of level 2 has 2 neighbours down"),
-        (SLURM + "SwitchName=x Nodes=m0", "'leaf0' of level 1 has 1 neighbours up, 'x' has 0"),
+            + "SwitchName=three Switches=top", "line 5: switch 'top' is below itself"),
+        (SLURM + "SwitchName=x Nodes=m0\nSwitchName=y Switches=x", "no path leads from host 'm0' to"),
     ],
 )  # fmt: skip
 def test_a_wrong_topology_conf_is_told_with_its_line(text, words):
@@ -158,8 +158,6 @@ def test_parallel_links_are_one_that_carries_their_sum():
         ('[2]\t"H-0021"', '[1]\t"H-0021"', "line 10: port 1 is described twice"),
         ('Switch\t36 "S-0001"', "# ", "line 9: a link before any node"),
         ('"S-0001"[2]', '"S-0001"[3]', "leads to port 1 of 'H-0021', which does not say so: the output is"),
-        ("[1](22) \t\"S-0001\"[2]\t\t# lid 6 lmc 0 \"leaf switch\" lid 3 4xEDR",
-         "[1](22) \t\"S-0001\"[2]\t\t# lid 6 lmc 0 \"leaf switch\" lid 3 4xHDR", "links of level 0 differ"),
     ],
 )  # fmt: skip
 def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
@@ -167,6 +165,14 @@ def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
     with pytest.raises(DataError) as caught:
         readers.read(REAL.replace(old, new), "net", 1.0)
     assert words in str(caught.value) and str(caught.value).isprintable()
+
+
+def test_links_of_unequal_speed_are_of_an_irregular_network():
+    ends = ("lid 6 4xEDR", 'lid 6 lmc 0 "leaf switch" lid 3 4xEDR')
+    text = REAL.replace(ends[0], ends[0].replace("E", "Q")).replace(ends[1], ends[1].replace("E", "Q"))
+    fabric = readers.read(text, "net", 1.0)
+    assert "links of level 0 differ" in fabric.notes[0]
+    assert (fabric.topology.capacity_bps, fabric.assumed_levels) == ((4e9,), ())
 
 
 def test_lines_that_options_of_ibnetdiscover_print_are_left_out():
@@ -320,3 +326,51 @@ def test_a_leaf_with_free_ports_keeps_the_numbers_of_the_others():
     fabric = readers.read(SLURM.replace("n4,n[5-6],", "n4,n5,"), "topology.conf", 1e9)
     assert str(fabric.topology) == "XGFT(2;4,2;1,1)"
     assert fabric.host_names == ("n0", "n1", "n2", "n3", "n4", "n5", "n7", "")
+
+
+SLURM_YAML = """---
+- topology: gpus
+  block:
+    block_sizes: [2, 4]
+    blocks:
+      - block: b1
+        nodes: g[0-3]
+- topology: all
+  cluster_default: true
+  tree:
+    switches:
+      - switch: root
+        children: s[1-2]
+      - switch: s1   # the first
+        nodes: n[0-3]
+      - switch: s2
+        nodes: n4,n[5-7]
+"""
+
+
+def test_a_topology_yaml_of_slurm_is_the_same_as_its_topology_conf():
+    fabric = readers.read(SLURM_YAML, "f", 1.0)
+    assert fabric.notes == ("f: topology 'all' is used, not 'gpus'",)
+    conf = "SwitchName=root Switches=s[1-2]\nSwitchName=s1 Nodes=n[0-3]\nSwitchName=s2 Nodes=n4,n[5-7]"
+    assert replace(fabric, file_notes=()) == readers.read(conf, "f", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("cluster_default: true", "cluster_default: false", "2 topologies: mark the cluster's"),
+        ("gpus", "gpus\n  cluster_default: true", "topology 'gpus' is no tree, so it names no switches"),
+        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is no key"),
+        ("children: s[1-2]", "children: s[1-3]", "'s3', below switch 'root', has no line"),
+        ("children: s[1-2]", "", "'root' must have switches or nodes"),
+        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is no key"),
+        ("switch: s2", "switch: s1", "switch 's1' is described twice"),
+        ("children: s[1-2]", "children: root,s[1-2]", "'root' is below itself"),
+        ("    switches:", "    ring: 1\n    switches:", "tree must have switches"),
+        ("- topology: gpus", "- name: gpus", "no entry like topology: name"),
+    ],
+)
+def test_a_wrong_topology_yaml_of_slurm_is_told(old, new, words):
+    assert old in SLURM_YAML
+    with pytest.raises(DataError, match=words):
+        readers.read(SLURM_YAML.replace(old, new, 1), "f", 1.0)

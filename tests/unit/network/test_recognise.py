@@ -1,13 +1,14 @@
 """Trees in graphs: an XGFT is recognised with the same numbers, and nothing else is taken for one."""
 
-import pytest
 from hypothesis import given, settings, strategies as st
 from trees import QUICK, topologies
 
 from mpicoloc.core.network import link_ends, node_name, parse_xgft
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.network.topology import readers
-from mpicoloc.network.topology.fabric import Graph, recognise
+from mpicoloc.network.topology.fabric import recognise
+from mpicoloc.network.topology.graph import Graph
+from mpicoloc.network.topology.irregular import Irregular
 
 
 def names(topology, level):
@@ -56,9 +57,11 @@ def test_a_network_with_two_links_crossed_is_none_or_still_the_same(topology, da
         ports[new].append((low, None))
     crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
     try:
-        assert recognise(crossed, 1e9).topology == topology
+        found = recognise(crossed, 1e9).topology
     except DataError as error:
-        assert "network" in str(error)
+        assert "no path leads from host" in str(error)
+    else:
+        assert found == topology or isinstance(found, Irregular)
 
 
 def test_crossed_links_between_subtrees_are_no_xgft():
@@ -75,16 +78,14 @@ def test_crossed_links_between_subtrees_are_no_xgft():
     move("s1-0", "s2-0", "s2-2")
     move("s1-2", "s2-2", "s2-0")
     crossed = type(graph)(graph.hosts, {node: tuple(row) for node, row in ports.items()}, {})
-    with pytest.raises(DataError, match=r"are not those of XGFT\(3;2,2,2;1,2,2\)"):
-        recognise(crossed, 1e9)
+    assert "are not those of XGFT(3;2,2,2;1,2,2)" in recognise(crossed, 1e9).notes[0]
 
 
 def test_hosts_of_two_switches_that_differ_are_no_xgft():
     """Every number of neighbours is an XGFT's, but a free port is not where its copy has one."""
     text = "A0 Nodes=h0; A1 Nodes=h0,h2; B0 Nodes=h3; B1 Nodes=h2,h3; R0 Switches=A0,B0; R1 Switches=A1,B1"
     text = "".join(f"SwitchName={row}\n" for row in text.split("; "))
-    with pytest.raises(DataError, match=r"f: network: the links of .* mend the file"):
-        readers.read(text, "f", 1.0)
+    assert "no XGFT, because the links of" in readers.read(text, "f", 1.0).notes[0]
 
 
 @settings(QUICK, max_examples=200)

@@ -10,7 +10,6 @@ from mpicoloc.core.network import (
     Topology,
     check_placement,
     child_node,
-    climb,
     link_ends,
     link_ports,
     node_name,
@@ -63,7 +62,7 @@ def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
     n_bytes = np.arange(len(src)) % 7 + 1
     loads = routing.link_loads(topology, src, dst, n_bytes, route)
     ports = up_ports(topology, route, src, dst)
-    heights = climb(topology, src, dst)
+    heights = topology.climb(src, dst)
     up = [{} for _ in range(topology.height)]
     down = [{} for _ in range(topology.height)]
     for i, weight in enumerate(n_bytes):
@@ -92,7 +91,7 @@ def test_link_loads_are_those_of_messages_walked_port_by_port(topology, name):
 def test_forwarding_tables_lead_every_message_along_its_d_mod_k_route(topology):
     src, dst = all_pairs(topology)
     ports = up_ports(topology, routing.d_mod_k, src, dst)
-    heights = climb(topology, src, dst)
+    heights = topology.climb(src, dst)
     for i in range(0, len(src), 1 + len(src) // 50):
         node, passed = (0, int(src[i])), []
         while node != (0, dst[i]) and len(passed) <= 2 * topology.height:

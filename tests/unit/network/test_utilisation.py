@@ -52,7 +52,7 @@ def test_loads_of_the_links_of_a_level_add_up_to_its_bytes(job, name):
     loads = utilisation.job_link_loads(topology, placement, traffic, routing.by_name(name))
     expected = utilisation.level_bytes(topology, placement, traffic)
     assert [side.sum() for side in loads.up] == expected.tolist() == [side.sum() for side in loads.down]
-    seen = utilisation.available_links(topology, placement)
+    seen = utilisation.available_bps(topology, placement) / topology.capacity_bps
     for level in range(topology.height):
         assert np.count_nonzero(loads.up[level]) <= seen[level]
         assert np.count_nonzero(loads.down[level]) <= seen[level]

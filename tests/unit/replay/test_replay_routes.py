@@ -4,26 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replays import BPS, PACKET, PLAIN, flow, job, op, program, tree
+from replays import BPS, PACKET, PLAIN, all_to_all, flow, job, op, program, tree
 
 from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import routing
-from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, up_link, with_tables
-from mpicoloc.replay.simulate import Job, simulate
+from mpicoloc.network.topology.up_down import up_link
+from mpicoloc.replay.network import ROUTINGS, Lanes, SimulatedNetwork, native, with_tables
+from mpicoloc.replay.simulate import simulate
 
 TREES = [((4, 3), (1, 2)), ((3, 2, 2), (1, 2, 3)), ((2, 3, 2), (2, 1, 2)), ((4, 4), (1, 4))]
-
-
-def all_to_all(n, n_bytes=1000):
-    ops = program(
-        op("LOOP", n=n - 1),
-        op("IRECV", peer_mode=native.RP_SHIFT, peer=-1, n=-1, request=0),
-        op("ISEND", peer_mode=native.RP_SHIFT, peer=1, n=1, value=n_bytes, request=1),
-        op("WAITALL", request=0, n=2),
-        op("END"),
-    )
-    return Job("all-to-all", [ops], np.zeros(n, int), np.arange(n), restarts=False)
 
 
 def loads(run, topology):
@@ -120,6 +110,12 @@ def test_failed_links_carry_nothing(name):
     up, down = loads(run, topology)
     assert all(up[level][link] == down[level][link] == 0 for level, link in failed)
     assert up[0].sum() == 12 * 11 * 1000
+
+
+def test_a_host_with_two_links_sends_and_gets_by_the_one_that_is_left():
+    run = simulate(tree((3, 2), (2, 1), failed=[(0, 0)]), [all_to_all(6)], PLAIN)
+    up, down = loads(run, Topology((3, 2), (2, 1), (BPS, BPS)))
+    assert (up[0][:2].tolist(), down[0][:2].tolist()) == ([0, 5000], [0, 5000])
 
 
 def test_a_host_that_is_cut_off_is_told():
