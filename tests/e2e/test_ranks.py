@@ -26,6 +26,6 @@ def test_pytest_under_mpirun_and_under_mpicoloc(tmp_path, shm_dir):
     for command in ([mpirun, "-n", str(N_RANKS), *application], [*mpicoloc, *application]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert len(re.findall("4 passed", done.stdout)) == N_RANKS
+        assert len(re.findall("5 passed", done.stdout)) == N_RANKS
     with h5py.File(profile) as file:
         assert file.attrs["schema_version"] == 1

@@ -2,13 +2,13 @@
 
 import pytest
 from hypothesis import given, strategies as st
+from willing_agent import MS, VALID, Agent
 
 from mpicoloc.job import agreement
 from mpicoloc.job.agreement import Agreement, Offer, apart_ns, bubble_of_all, plan, verdict_of_all
-from mpicoloc.pmpi import contract, node_agent
+from mpicoloc.pmpi import contract
 
-MS = 1_000_000
-VALID, BUBBLED = contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED
+BUBBLED = contract.MC_VERDICT_BUBBLED
 LEVEL_2, PROBE = 2001, 1
 
 
@@ -109,46 +109,6 @@ def one_process(monkeypatch):
     """Coordinators of one process take turns: who waits for another waits in vain until its next turn."""
     monkeypatch.setattr(agreement, "_LOOKS", 1)
     monkeypatch.setattr(agreement, "clock_ns", Clock())
-
-
-class Agent:
-    """A node agent as its coordinator sees it: answers at its second look, with what the test says."""
-
-    def __init__(self, is_free=True, verdict=VALID, n_jobs=2, drawn=0, can_bubble=True):
-        self.is_free, self.verdict, self.n_jobs = is_free, verdict, n_jobs
-        self.drawn, self.can_bubble = drawn, can_bubble
-        self.asked = self.answered = self.judged = 0
-        self.confirmed, self.begins, self.wanted, self.had = [], [], [], []
-
-    @property
-    def common(self):
-        answered, self.answered = self.answered, self.asked
-        return node_agent.Common(
-            answered, self.is_free, self.judged, self.verdict, self.n_jobs, 40 * MS, 30 * MS,
-            self.can_bubble, self.drawn, True,
-        )  # fmt: skip
-
-    def agree(self, is_on):
-        self.agreed = is_on
-
-    def share(self, is_shared):
-        self.shared = is_shared
-
-    def set_clock(self, offset_ns, bound_ns):
-        self.bound_ns = bound_ns
-
-    def ask(self, i, t0_ns, t1_ns, bubble):
-        self.asked, self.t0_ns = i, t0_ns
-        self.wanted.append(bubble)
-
-    def decide(self, i, is_firm, has_bubble):
-        if is_firm:
-            self.begins.append(self.t0_ns)
-            self.had.append(self.wanted[-1] * has_bubble)
-            self.judged = i
-
-    def confirm(self, i, verdict):
-        self.confirmed.append((i, verdict))
 
 
 class World:
