@@ -464,6 +464,8 @@ class Interference:
     `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s`
     (processor time), `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times
     that the processor was taken) are sums over the ranks, whatever process took the processor.
+    `foreign_delay_frac`: mean part of its shutters, in which all co-runners stood still, for which the rank
+    that waited most had no processor, with the ends of its 95 % interval; None: not known.
     `bubble_score`: the bubble that the job is like; `bubble_slowdown`: its slowdown beside one of level 8;
     both from shutters with bubbles, with the ends of their 95 % intervals.
     """
@@ -480,6 +482,9 @@ class Interference:
     cpu_s: float | None = None
     run_delay_s: float | None = None
     involuntary_switches: int | None = None
+    foreign_delay_frac: float | None = None
+    foreign_delay_low_frac: float | None = None
+    foreign_delay_high_frac: float | None = None
     bubble_score: float | None = None
     bubble_score_low: float | None = None
     bubble_score_high: float | None = None

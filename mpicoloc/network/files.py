@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.core.network import Topology, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.measure import processor
 from mpicoloc.network import routing
 from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace
 from mpicoloc.network.topology import readers
@@ -135,6 +136,13 @@ def _trees(args: argparse.Namespace, topology: Topology) -> list[Topology]:
     for tree in trees:
         routing.check_links(tree)
     return trees
+
+
+def tell_run_delay(profiles: Iterable[Profile]) -> None:
+    """A line on each job that hardly had its processors: a slow job sends little."""
+    for profile in profiles:
+        if (note := processor.delay_note(profile)) is not None:
+            messages.note(f"job {profile.job.id}: {note}; with its processors it uses the network more")
 
 
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
