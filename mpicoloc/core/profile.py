@@ -527,7 +527,8 @@ class NetworkLevel:
 class Network:
     """What the job did to the network on which it ran, if the network's topology was known.
 
-    `traffic` says which messages the numbers include. `levels` has `n_levels` rows.
+    `traffic` says which messages the numbers include. `levels` has `n_levels` rows. `duration_s` is the time
+    by which rates are told, see `Profile.time_alone_s`; None, in older files: the job's wall time.
     """
 
     topology: str
@@ -535,6 +536,7 @@ class Network:
     traffic: str
     n_levels: int
     levels: tuple[NetworkLevel, ...] = ()
+    duration_s: float | None = None
 
 
 class OnDemand(Mapping[str, Table]):
@@ -598,3 +600,17 @@ class Profile:
                 )
         full = {name: frozen(self.tables[name]) if name in self.tables else table(name) for name in COLUMNS}
         object.__setattr__(self, "tables", full)
+
+    @property
+    def time_alone_s(self) -> float:
+        """T_base, s: wall time over the slowdown; the wall time where that is not known."""
+        slowdown = self.interference.slowdown
+        return self.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
+
+    @property
+    def time_alone_by(self) -> str:
+        """The origin of `time_alone_s` in a few words."""
+        wall_s, alone_s = self.job.wall_s, self.time_alone_s
+        if alone_s == wall_s:
+            return "its wall time"
+        return f"its wall time of {wall_s:.4g} s over its slowdown {wall_s / alone_s:.3g}"

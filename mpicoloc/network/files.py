@@ -155,8 +155,15 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
     if args.monitoring and n > 1:
         raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
     names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
-    duration_s = args.duration_s or profile.job.wall_s or None
-    return job_input(file, profile, placements_of(names, fabric), duration_s, args.monitoring)
+    duration_s, by = args.duration_s, "given by --duration-s"
+    if duration_s is None:
+        duration_s, by = profile.time_alone_s or None, profile.time_alone_by
+    trace = TimedTrace(
+        lambda: times.timed_messages(file, profile),
+        lambda by_call: times.collective_calls(file, profile, by_call),
+    )
+    sent = _monitored(args.monitoring, profile.job.n_ranks) if args.monitoring else None
+    return JobInput(file, profile, placements_of(names, fabric), duration_s, by, sent, trace)
 
 
 def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
@@ -184,22 +191,6 @@ def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
     if names is None:
         return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.m[0]}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]
-
-
-def job_input(
-    file: str,
-    profile: Profile,
-    placements: list[PlacementChoice],
-    duration_s: float | None,
-    monitoring_prefix: str | None,
-) -> JobInput:
-    """A job to characterise."""
-    trace = TimedTrace(
-        lambda: times.timed_messages(file, profile),
-        lambda by_call: times.collective_calls(file, profile, by_call),
-    )
-    sent = _monitored(monitoring_prefix, profile.job.n_ranks) if monitoring_prefix else None
-    return JobInput(file, profile, placements, duration_s, sent, trace)
 
 
 def _monitored(prefix: str, n_ranks: int) -> Traffic:

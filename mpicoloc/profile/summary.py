@@ -39,7 +39,7 @@ def summary(profile: Profile) -> dict[str, Any]:
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
         # All of it None where no topology was known.
         "network": {name: plain(getattr(profile.network, name, None))
-                    for name in ("topology", "levels", "demand_class")},
+                    for name in ("topology", "levels", "demand_class", "duration_s")},
         "bubbles": bubbles_json(profile),
     }  # fmt: skip
 

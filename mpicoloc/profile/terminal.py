@@ -21,6 +21,7 @@ from mpicoloc.core.profile import Estimate, Job, Profile, Table
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
+from mpicoloc.network.utilisation import by_wall_time
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
 from mpicoloc.profile.symbolize import site_words
@@ -189,8 +190,11 @@ def _network(profile: Profile) -> RichTable | None:
         used = (
             "" if row.utilisation_frac is None else f", {row.utilisation_frac:.2%} of what its hosts can use"
         )
+        by_wall = by_wall_time(row.utilisation_frac, found.duration_s, profile.job.wall_s)
+        used += "" if by_wall is None else f" ({by_wall:.2%} by wall time)"
         rows.append((f"L{row.level}", amount(row.sent_bytes) + used))
-    return _grid(f"network ({found.traffic})", rows)
+    by = "" if found.duration_s is None else f", by {found.duration_s:.4g} s, {profile.time_alone_by}"
+    return _grid(f"network ({found.traffic}{by})", rows)
 
 
 def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:

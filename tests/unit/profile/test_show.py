@@ -20,7 +20,7 @@ KEYS = {
     "mpi": {"n_calls", "sent_bytes", "recv_bytes", "time_frac"},
     "interference": {"slowdown", "meters", "co_runners", "shutters", "processor"},
     "price": {"rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"},
-    "network": {"topology", "levels", "demand_class"},
+    "network": {"topology", "levels", "demand_class", "duration_s"},
 }  # fmt: skip
 
 
