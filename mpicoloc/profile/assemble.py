@@ -42,7 +42,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     )
     wanted = found[0].facts["out_path"]
     try:
-        path, reason = _write(profile, wanted, sign), "a job that ran at the same time has written it"
+        path, reason = _write(profile, wanted, sign), "a job that ran at the same time has that name"
     except (MpicolocError, OSError) as error:
         path, reason = _write_elsewhere(profile, wanted, sign), str(error).split("\n")[0]
     if path == wanted:
@@ -53,7 +53,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
 def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
     """Write it, signed if that can be done, to a name that no job took which ran at the same time."""
     with _locked(os.path.dirname(wanted)):
-        path = next(path for path in _names(wanted, profile.job.id) if not _is_taken(path, profile.job))
+        path = next(path for path in _names(wanted, profile.job) if not _is_taken(path, profile.job))
         try:
             hdf5.write(profile, path, sign)
         except DataError as error:  # of the signature: what writes the rest raises none
@@ -61,11 +61,19 @@ def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
     return path
 
 
-def _names(wanted: str, job_id: str) -> Iterator[str]:
-    yield wanted
-    stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job_id)}"
+def _names(wanted: str, job: Job) -> Iterator[str]:
+    """Names for the profile; only those of the job itself if its trace had to be named so (`csrc/trace`)."""
+    stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job.id)}"
+    if not _has_trace(f"{stem}.trace", job):
+        yield wanted
     yield f"{stem}.h5"
     yield from (f"{stem}-{n}.h5" for n in itertools.count(2))
+
+
+def _has_trace(folder: str, job: Job) -> bool:
+    with contextlib.suppress(OSError):
+        return any(file.stat().st_mtime >= job.start_unix_s for file in os.scandir(folder))
+    return False
 
 
 def _is_taken(path: str, job: Job) -> bool:
