@@ -133,12 +133,12 @@ def _case_table(case: Case) -> Listing:
     partial = " (partial)" if case.partial else ""
     name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
-    by_wall = Column("by wall time", case.by_wall_time, ".2%", left_out=6)
+    by_wall = Column("by wall time", case.by_wall_time, ".2%", left_out=4)
     columns = [
         Column("level", "level", "L{}".format),
         Column("bytes", "sent_bytes", amount, left_out=3),
         Column("injection", lambda row: rate(row.injection_bps)),
-        Column("available", lambda row: rate(row.available_bps), left_out=5),
+        Column("available", lambda row: rate(row.available_bps), left_out=6),
         Column("used", "utilisation_frac", ".2%", missing="unknown"),
         *([by_wall] if any(case.by_wall_time(row) for row in case.levels) else []),
         Column("most up", lambda row: float(case.loads.up[row.level].max()), amount, left_out=2),
@@ -146,7 +146,7 @@ def _case_table(case: Case) -> Listing:
     ]
     if (found := case.windows) is not None:
         peaks_bps = found.injection_bps.max(axis=0)
-        columns.append(Column("peak", lambda row: rate(float(peaks_bps[row.level])), left_out=4))
+        columns.append(Column("peak", lambda row: rate(float(peaks_bps[row.level])), left_out=5))
     return listing(columns, case.levels, f"{name}, demand {grade}")
 
 
