@@ -8,7 +8,7 @@ replay-thesis` reads. The programs are those of Table 5.3, written as rank progr
 and the computation that each iteration of their trace cut has at ten times the speed. `SCALE` makes messages
 and computation shorter alike, so that the share of communication stays. Of chapter 3, FT is two all-to-alls
 without computation, as its T_base says (Table 3.2), CG and BT are those of chapter 5, and MG, a halo code,
-stands for the applications that are not public.
+stands for GROMACS, WRF and MILC, whose traces are not public.
 """
 
 import argparse

@@ -130,14 +130,16 @@ def percent(fraction):
 def slowdown_rows(data):
     """Rows on the slowdown; says so when it could not be measured."""
     interference = data["interference"]
+    note = interference["processor"]["note"]
+    more = [("note", note)] if note else []
     slowdown, shutters = interference["slowdown"], interference["shutters"]
     taken = f"{shutters['n_used']} of {shutters['n_taken']} shutters used"
     taken += f", overhead {percent(shutters['overhead_frac'])}"
     if slowdown is None or slowdown["value"] is None:
         return [("slowdown", "not measured: too little evidence in this run, so no discount is given"),
-                ("evidence", taken)]  # fmt: skip
+                ("evidence", taken), *more]  # fmt: skip
     text = f"{slowdown['value']:.2f}  (95 % interval {slowdown['low']:.2f} to {slowdown['high']:.2f})"
-    return [("slowdown", text), ("evidence", f"{taken}, {slowdown['method']}")]
+    return [("slowdown", text), ("evidence", f"{taken}, {slowdown['method']}"), *more]
 
 
 def price_rows(data):

@@ -239,9 +239,9 @@ static void begin_own(mc_agent *agent, uint64_t now)
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = t0 - lead_ns(agent) + MC_TELL_NS;
-    if (!has_windows(agent))
+    if (!agent->own.is_open)
         mc_agent_plan(agent, now);
-    else if (agent->is_bubbled && agent->own.is_open)
+    else if (agent->is_bubbled && has_windows(agent))
         mc_bubbling_begin(agent->bubbling, &agent->own.reservation);
 }
 

@@ -14,7 +14,7 @@ typedef struct mc_shutter {
     double busy_frac;                                     /* processor time of the counted threads per elapsed time */
     /* meter count: where sampled threads were outside MPI, by window; all 0: not known */
     uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
-    double waited_frac; /* of the shutter, for which a sampled thread waited for a processor; below 0: not known */
+    double waited_frac; /* of the shutter, for which a thread waited for a processor; below 0: not known */
     /* Bytes that MPI calls of one rank moved, from the end of the shutter before until the window before this one, and
        in that window. since_ns is without pauses; 0: not all of it was beside co-runners, or not known. */
     uint64_t since_ns, since_bytes, before_bytes;

@@ -269,7 +269,8 @@ uint64_t mc_proc_waited_ns(int pid, int tid)
     char path[64], text[96];
     unsigned long long ran_ns, waited_ns;
     snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, tid);
-    if (mc_proc_read_text(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2)
+    if (mc_proc_read_text(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2 ||
+        ran_ns == 0) /* a kernel that does not count */
         return UINT64_MAX;
     return waited_ns;
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -230,16 +231,28 @@ static void trace_file_close(trace_file *file)
     file->fd = -1;
 }
 
-/* <profile without .h5>.trace/<first rank of this node>.mct */
-static int path_of(char *path, size_t size, const mc_segment *first)
+/* <profile without .h5>.trace/<first rank of this node>.mct; is_apart: <profile without .h5>-<job>.trace/..., as
+   mpicoloc/profile/assemble.py names the profile then. Length of the folder's name; 0: it is too long. */
+static size_t path_of(char *path, size_t size, const mc_segment *first, int is_apart)
 {
-    if (mc_path_beside(path, size - 32, first->out_path, ".trace") != MC_OK)
-        return ENAMETOOLONG;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return errno;
+    char suffix[MC_NAME_LEN + 16] = ".trace";
+    if (is_apart)
+        snprintf(suffix, sizeof suffix, "-%.*s.trace", MC_NAME_LEN, first->job_id);
+    if (mc_path_beside(path, size - 32, first->out_path, suffix) != MC_OK)
+        return 0;
     size_t n = strlen(path);
     snprintf(path + n, size - n, "/%d.mct", first->world_rank);
-    return 0;
+    return n;
+}
+
+/* A tracer holds the lock of the file that it writes. */
+static int is_in_use(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    int in_use = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return in_use;
 }
 
 static int put_head(trace_file *file, const mc_segment *first)
@@ -331,25 +344,39 @@ static int open_again(trace_file *file, const char *path, const mc_segment *firs
     return 0;
 }
 
-/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and always
-   that of another job, is replaced. */
-static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
+static int create(trace_file *file, const mc_segment *first)
 {
     char path[MC_PATH_LEN + 64];
-    *file = (trace_file){.fd = -1};
-    int error = path_of(path, sizeof path, first);
-    if (error)
-        return error;
-    if (is_begun && open_again(file, path, first))
-        return 0;
+    size_t n = path_of(path, sizeof path, first, 0);
+    if (n && is_in_use(path)) /* by a job that runs at the same time */
+        n = path_of(path, sizeof path, first, 1);
+    if (!n)
+        return ENAMETOOLONG;
+    path[n] = '\0';
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return errno;
+    path[n] = '/';
     /* Never overwrite the old file: somebody may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)
         return errno;
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file->fd < 0)
         return errno;
-    error = put_head(file, first);
+    (void)flock(file->fd, LOCK_EX | LOCK_NB); /* without locks, as on some file systems, the last one has the name */
+    int error = put_head(file, first);
     return error ? error : put_names(file, first);
+}
+
+/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and always
+   that of another job that has ended, is replaced. */
+static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
+{
+    char path[MC_PATH_LEN + 64];
+    *file = (trace_file){.fd = -1};
+    for (int is_apart = 0; is_begun && is_apart < 2; is_apart++)
+        if (path_of(path, sizeof path, first, is_apart) && open_again(file, path, first))
+            return 0;
+    return create(file, first);
 }
 
 /* Start writing to disk, now and then, without waiting. */

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.cli.arguments import bounded
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import UsageError
@@ -42,6 +42,7 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the prices."""
     from mpicoloc.bill import repricing
+    from mpicoloc.measure import processor
     from mpicoloc.profile import profiles
 
     rate, pricing = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     cases = list(zip(args.files, solos, strict=True))
     for file, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
+        if (note := processor.delay_note(profile)) is not None:
+            messages.note(f"job {profile.job.id}: {note}")
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
         bills.append((file, profile.job, repricing.priced_again(file, profile, rate_su, pricing, slowdown)))
     if args.json:

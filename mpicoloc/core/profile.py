@@ -464,6 +464,8 @@ class Interference:
     `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s`
     (processor time), `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times
     that the processor was taken) are sums over the ranks, whatever process took the processor.
+    `foreign_delay_frac`: mean part of its shutters, in which all co-runners stood still, for which the rank
+    that waited most had no processor, with the ends of its 95 % interval; None: not known.
     `bubble_score`: the bubble that the job is like; `bubble_slowdown`: its slowdown beside one of level 8;
     both from shutters with bubbles, with the ends of their 95 % intervals.
     """
@@ -480,6 +482,9 @@ class Interference:
     cpu_s: float | None = None
     run_delay_s: float | None = None
     involuntary_switches: int | None = None
+    foreign_delay_frac: float | None = None
+    foreign_delay_low_frac: float | None = None
+    foreign_delay_high_frac: float | None = None
     bubble_score: float | None = None
     bubble_score_low: float | None = None
     bubble_score_high: float | None = None
@@ -522,7 +527,8 @@ class NetworkLevel:
 class Network:
     """What the job did to the network on which it ran, if the network's topology was known.
 
-    `traffic` says which messages the numbers include. `levels` has `n_levels` rows.
+    `traffic` says which messages the numbers include. `levels` has `n_levels` rows. `duration_s` is the time
+    by which rates are told, see `Profile.time_alone_s`; None, in older files: the job's wall time.
     """
 
     topology: str
@@ -530,6 +536,7 @@ class Network:
     traffic: str
     n_levels: int
     levels: tuple[NetworkLevel, ...] = ()
+    duration_s: float | None = None
 
 
 class OnDemand(Mapping[str, Table]):
@@ -593,3 +600,17 @@ class Profile:
                 )
         full = {name: frozen(self.tables[name]) if name in self.tables else table(name) for name in COLUMNS}
         object.__setattr__(self, "tables", full)
+
+    @property
+    def time_alone_s(self) -> float:
+        """T_base, s: wall time over the slowdown; the wall time where that is not known."""
+        slowdown = self.interference.slowdown
+        return self.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
+
+    @property
+    def time_alone_by(self) -> str:
+        """The origin of `time_alone_s` in a few words."""
+        wall_s, alone_s = self.job.wall_s, self.time_alone_s
+        if alone_s == wall_s:
+            return "its wall time"
+        return f"its wall time of {wall_s:.4g} s over its slowdown {wall_s / alone_s:.3g}"

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from mpicoloc import config, messages
 from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
-from mpicoloc.errors import EnvironmentFault, UsageError
+from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
 from mpicoloc.job.processes import LAUNCHERS
 from mpicoloc.pmpi import elf
@@ -260,7 +260,7 @@ def run(args: argparse.Namespace) -> int:
         code = execute(command, env, args.nodes)
         with stage("waiting for the profile"):
             await_profile(env)
-        _summary(profile, before, has_reason())
+        _summary(profile, env["MPICOLOC_JOB_ID"], before, has_reason())
     return code
 
 
@@ -367,10 +367,19 @@ def _option_words(args: argparse.Namespace) -> list[str]:
     return [f"{row.flag}={given[row.key]}" for row in config.OPTIONS if given[row.key] is not None]
 
 
-def _summary(profile: str, before: tuple[int, int] | None, has_reason: bool) -> None:
+def _is_of(profile: str, job_id: str) -> bool:
+    """Whether a profile is that of a job, and not of another that ran at the same time."""
+    from mpicoloc.profile import profiles
+
+    with contextlib.suppress(MpicolocError):
+        return profiles.read(profile).job.id == job_id
+    return False
+
+
+def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
     """One line about the profile; where a person looks on, or asked for more, with its result."""
     after = stamp(profile)
-    if after is None or after == before:
+    if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:
             return
         messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")

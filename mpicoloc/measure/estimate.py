@@ -62,6 +62,7 @@ def interference(
         overhead_frac=_overhead(job, nodes, ranks),
         shared_s=shared_s,
         **processor.processor_use(ranks),
+        **processor.foreign_delay(shutters),
     )
     if reason := unwatched_reason(nodes, ranks):
         return dataclasses.replace(found, reason=reason)

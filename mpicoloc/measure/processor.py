@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.core.profile import Estimate, Table
+from mpicoloc.core.number_lists import parse_cpus
+from mpicoloc.core.profile import Estimate, Profile, Table, text, valid_shutters
+from mpicoloc.core.units import counted
 
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
@@ -16,6 +18,8 @@ NOTABLE_FRAC = 0.05
 """Run delay, as part of the time ready to run, from which a note is made. Kernel threads and daemons take the
 processor from every job now and then, and runs of one program differ by some per cent anyway. A process that
 shares its processor with one other loses half of the time."""
+MIN_SHUTTERS = 3
+"""Shutters from which the part that is not the co-runners' is known."""
 
 
 def slowdown_words(slowdown: Estimate | None) -> str:
@@ -39,6 +43,21 @@ def processor_use(ranks: Table) -> dict[str, Any]:
     return sums | {"involuntary_switches": None if switches is None else int(switches)}
 
 
+def foreign_delay(shutters: Table) -> dict[str, Any]:
+    """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
+
+    In a shutter all co-runners stand still, so who has the processor then is none of them. Ranks that happen
+    to be on one processor as it begins wait in few shutters.
+    """
+    names = [f"foreign_delay_{end}frac" for end in ("", "low_", "high_")]
+    waited = valid_shutters(shutters)["waited_frac"]
+    waited = waited[waited >= 0]
+    if len(waited) < MIN_SHUTTERS:
+        return dict.fromkeys(names)
+    mean, half = float(waited.mean()), 2 * float(waited.std(ddof=1)) / len(waited) ** 0.5
+    return dict(zip(names, (mean, max(0.0, mean - half), min(1.0, mean + half)), strict=True))
+
+
 def _sum(column: np.ndarray) -> float | None:
     return None if np.isnan(column).all() else float(np.nansum(column))
 
@@ -55,19 +74,67 @@ def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | No
 
 
 def notable_run_delay_frac(
-    method: str | None, wall_s: float, n_ranks: float, cpu_s: float | None, run_delay_s: float | None
+    method: str | None,
+    wall_s: float,
+    n_ranks: float,
+    cpu_s: float | None,
+    run_delay_s: float | None,
+    foreign_low: float | None,
 ) -> float | None:
-    """`run_delay_frac` of a job without co-runner under mpicoloc, if it deserves a note; else None.
+    """`run_delay_frac` of a job if co-runners under mpicoloc do not explain it; else None.
 
-    The slowdown of a job with co-runners (`method` is not `ALONE`) includes the run delay. A job that slept
-    nearly all the time may have lost a large part of very little, so the run delay must also be
-    `NOTABLE_FRAC` of the wall time.
+    `method` is that of the slowdown, which covers what co-runners took; `foreign_low` is
+    `foreign_delay_low_frac`. A job that slept nearly all the time may have lost a large part of very little,
+    so the run delay must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
-    if method != ALONE or frac is None or run_delay_s is None:
+    is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC
+    if is_explained or frac is None or run_delay_s is None:
         return None
     of_wall = run_delay_s / (wall_s * n_ranks) if wall_s * n_ranks > 0 else 0.0
     return frac if min(frac, of_wall) >= NOTABLE_FRAC else None
+
+
+def notable_frac(profile: Profile) -> float | None:
+    """`notable_run_delay_frac` of a profile."""
+    job, found = profile.job, profile.interference
+    method = None if found.slowdown is None else found.slowdown.method
+    amounts = (job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s, found.foreign_delay_low_frac)
+    return notable_run_delay_frac(method, *amounts)
+
+
+def delay_note(profile: Profile) -> str | None:
+    """A sentence on what a job lost to processes that nobody measured it beside; None if that is little."""
+    job, found = profile.job, profile.interference
+    frac = notable_frac(profile)
+    if frac is None:
+        return None
+    cpus = profile.tables["nodes"]["cpus"]
+    # A list that fills its cell may have been cut off.
+    n_cpus = [len(parse_cpus(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
+    crowd = most_crowded_node(profile.tables["ranks"], n_cpus)
+    why = (
+        "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
+        if crowd is None
+        else f"{crowd[0]} ranks share {counted(crowd[1], 'processor')} of their node"
+    )
+    still, cost = "", "what that cost the job is not measured"
+    if found.slowdown is None or found.slowdown.method != ALONE:
+        foreign, low, high = (getattr(found, f"foreign_delay_{end}frac") for end in ("", "low_", "high_"))
+        if foreign is None:
+            why = f"how much of it co-runners took is not known; else {why}"
+        else:
+            still = (
+                f", and for {foreign:.0%} ({low:.0%} to {high:.0%}) of the time that co-runners stood still"
+            )
+            cost = "what that cost the job is not in its slowdown"
+    of_wall = (found.cpu_s or 0.0) / (job.wall_s * job.n_ranks)
+    n_taken = found.involuntary_switches
+    taken = "" if n_taken is None else f", taken away {n_taken:,} times"
+    return (
+        f"the ranks had no processor for {frac:.0%} of the time that they were ready to run (processor time "
+        f"{of_wall:.0%} of wall time{taken}){still}: {why}; {cost}"
+    )
 
 
 def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:

@@ -67,7 +67,9 @@ class JobInput:
     profile : Profile
     placements : sequence of PlacementChoice
     duration_s : float or None
-        Time in which the job sent its bytes; None: unknown.
+        T_base, the time in which the job sends its bytes without interference; None: unknown.
+    duration_by : str
+        Its origin in a few words.
     sent : Traffic, optional
         All of its messages, where they are known from elsewhere; default: those of the profile.
     trace : TimedTrace, optional
@@ -78,6 +80,7 @@ class JobInput:
     profile: Profile
     placements: Sequence[PlacementChoice]
     duration_s: float | None
+    duration_by: str
     sent: Traffic | None = None
     trace: TimedTrace | None = None
 
@@ -123,6 +126,7 @@ class Case:
     placement_name: str
     routing: str
     duration_s: float | None
+    duration_by: str
     levels: tuple[NetworkLevel, ...]
     loads: LinkLoads
     placement: Placement
@@ -132,6 +136,10 @@ class Case:
     dropped_bytes: int = 0
     partial: bool = False
     senders: LinkLoads | None = None
+
+    def by_wall_time(self, level: NetworkLevel) -> float | None:
+        """Its utilisation by the wall time, see `utilisation.by_wall_time`."""
+        return utilisation.by_wall_time(level.utilisation_frac, self.duration_s, self.job.wall_s)
 
 
 @dataclass(frozen=True)
@@ -261,6 +269,7 @@ def _case(
         placement_name=name,
         routing=network.routing,
         duration_s=job.duration_s,
+        duration_by=job.duration_by,
         levels=levels,
         loads=utilisation.job_link_loads(*messages),
         placement=placement,

@@ -299,7 +299,7 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     start_s = np.arange(len(found.in_transit_bytes)) * found.window_s
     columns = (start_s, *found.injection_bps.T, found.in_transit_bytes)
     rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
-    duration_s = one.case.duration_s or len(start_s) * found.window_s
+    duration_s = one.case.job.wall_s or len(start_s) * found.window_s
     mean = float(found.in_transit_bytes.sum()) * found.window_s / duration_s
     draw = plot("windows", found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
     which = f"{one.job}, {one.placement}"

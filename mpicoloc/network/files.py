@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.core.network import Levelled, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.measure import processor
 from mpicoloc.network import routing
 from mpicoloc.network.characterise import AS_RUN, JobInput, NetworkInput, PlacementChoice, TimedTrace
 from mpicoloc.network.topology import readers
@@ -137,6 +138,13 @@ def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
     return trees
 
 
+def tell_run_delay(profiles: Iterable[Profile]) -> None:
+    """A line on each job that hardly had its processors: a slow job sends little."""
+    for profile in profiles:
+        if (note := processor.delay_note(profile)) is not None:
+            messages.note(f"job {profile.job.id}: {note}; with its processors it uses the network more")
+
+
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
     """Profile `i` with what the flags say of it."""
     given, n = args.placement or [], len(args.files)
@@ -147,8 +155,15 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
     if args.monitoring and n > 1:
         raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
     names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
-    duration_s = args.duration_s or profile.job.wall_s or None
-    return job_input(file, profile, placements_of(names, fabric), duration_s, args.monitoring)
+    duration_s, by = args.duration_s, "given by --duration-s"
+    if duration_s is None:
+        duration_s, by = profile.time_alone_s or None, profile.time_alone_by
+    trace = TimedTrace(
+        lambda: times.timed_messages(file, profile),
+        lambda by_call: times.collective_calls(file, profile, by_call),
+    )
+    sent = _monitored(args.monitoring, profile.job.n_ranks) if args.monitoring else None
+    return JobInput(file, profile, placements_of(names, fabric), duration_s, by, sent, trace)
 
 
 def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
@@ -176,22 +191,6 @@ def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
     if names is None:
         return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.leaf_hosts}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]
-
-
-def job_input(
-    file: str,
-    profile: Profile,
-    placements: list[PlacementChoice],
-    duration_s: float | None,
-    monitoring_prefix: str | None,
-) -> JobInput:
-    """A job to characterise."""
-    trace = TimedTrace(
-        lambda: times.timed_messages(file, profile),
-        lambda by_call: times.collective_calls(file, profile, by_call),
-    )
-    sent = _monitored(monitoring_prefix, profile.job.n_ranks) if monitoring_prefix else None
-    return JobInput(file, profile, placements, duration_s, sent, trace)
 
 
 def _monitored(prefix: str, n_ranks: int) -> Traffic:

@@ -63,5 +63,6 @@ def add_routes(parser: argparse.ArgumentParser) -> None:
         "--duration-s",
         type=arguments.positive,
         metavar="S",
-        help="time in which the job sent its bytes (default: its run time)",
+        help="time in which the job sends its bytes, such as T_base of mpicoloc replay (default: its run "
+        "time over its slowdown)",
     )

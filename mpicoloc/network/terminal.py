@@ -55,9 +55,11 @@ def _case_json(case: Case) -> dict[str, Any]:
         "placement": case.placement_name,
         "n_hosts": len(case.placement.distinct_hosts()),
         "duration_s": case.duration_s,
+        "duration_by": case.duration_by,
         "partial": case.partial,
         "dropped_bytes": case.dropped_bytes,
         "levels": plain(case.levels),
+        "utilisation_wall_frac": [case.by_wall_time(row) for row in case.levels],
         "demand_class": utilisation.demand_class(case.levels),
         "links": [
             {
@@ -97,6 +99,8 @@ def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
     yield "Traffic: messages, one-sided calls and collectives of the profile."
     for case in {case.file: case for case in cases}.values():
         name = escape(printable(f"job {case.job.id}"))
+        if (words := duration_words(case)) is not None:
+            yield words
         if case.partial:
             yield f"{name}: partial, so these are lower bounds."
         if case.dropped_bytes:
@@ -117,22 +121,32 @@ def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
         )
 
 
+def duration_words(case: Case) -> str | None:
+    """A sentence on the time by which a job's rates are told."""
+    name = escape(printable(f"job {case.job.id}"))
+    if case.duration_s is None:
+        return None
+    return f"{name}: rates by {case.duration_s:.4g} s, {case.duration_by}."
+
+
 def _case_table(case: Case) -> Listing:
     partial = " (partial)" if case.partial else ""
     name = escape(printable(f"job {case.job.id}{partial}: {case.topology}, {case.placement_name}"))
     grade = utilisation.demand_class(case.levels) or "unknown"
+    by_wall = Column("by wall time", case.by_wall_time, ".2%", left_out=4)
     columns = [
         Column("level", "level", "L{}".format),
         Column("bytes", "sent_bytes", amount, left_out=3),
         Column("injection", lambda row: rate(row.injection_bps)),
-        Column("available", lambda row: rate(row.available_bps), left_out=5),
+        Column("available", lambda row: rate(row.available_bps), left_out=6),
         Column("used", "utilisation_frac", ".2%", missing="unknown"),
+        *([by_wall] if any(case.by_wall_time(row) for row in case.levels) else []),
         Column("most up", lambda row: float(case.loads.up[row.level].max()), amount, left_out=2),
         Column("most down", lambda row: float(case.loads.down[row.level].max()), amount, left_out=1),
     ]
     if (found := case.windows) is not None:
         peaks_bps = found.injection_bps.max(axis=0)
-        columns.append(Column("peak", lambda row: rate(float(peaks_bps[row.level])), left_out=4))
+        columns.append(Column("peak", lambda row: rate(float(peaks_bps[row.level])), left_out=5))
     return listing(columns, case.levels, f"{name}, demand {grade}")
 
 

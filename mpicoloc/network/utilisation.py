@@ -225,7 +225,8 @@ def utilisation(
     Parameters
     ----------
     duration_s : float or None
-        Time in which the job sent its bytes; None: unknown, so there are no rates.
+        T_base, the time in which the job sends its bytes without interference; None: unknown, so there are no
+        rates.
 
     Raises
     ------
@@ -245,6 +246,22 @@ def utilisation(
         fraction = None if rate is None else (rate / float(available[level]) if available[level] else 0.0)
         rows.append(NetworkLevel(level, float(sent[level]), rate, float(available[level]), fraction))
     return tuple(rows)
+
+
+NOTABLE_DIFFERENCE = 0.1
+
+
+def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: float) -> float | None:
+    """A utilisation by the wall time instead, if the job's duration is another one; None: they hardly differ.
+
+    Notes
+    -----
+    Jokanovic 2014 divides by T_base, the time without interference: a slowed job would look harmless.
+    """
+    if used_frac is None or not duration_s or wall_s <= 0:
+        return None
+    ratio = duration_s / wall_s
+    return used_frac * ratio if not 1 / (1 + NOTABLE_DIFFERENCE) <= ratio <= 1 + NOTABLE_DIFFERENCE else None
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:

@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     network = files.network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
+    files.tell_run_delay(profile for _, profile in read)
     jobs = [files.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     results = characterise(jobs, network)
     for note in results.notes:

@@ -314,7 +314,8 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Floats | float]:
 
 def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
     """Of each level; slower than alone the job offers less, so rates grow by its slowdown."""
-    faster = profile.job.wall_s / solo_s
+    duration_s = (profile.network and profile.network.duration_s) or profile.job.wall_s
+    faster = duration_s / solo_s
     found: dict[str, Floats | float] = {}
     for level in profile.network.levels[:N_LEVELS] if profile.network else ():
         if level.injection_bps is not None:
@@ -354,7 +355,7 @@ def run_of(profile: Profile) -> Run:
     job, interference = profile.job, profile.interference
     shared_s = interference.shared_s
     was_alone = shared_s is not None and shared_s <= (1 - ALONE_FRAC) * job.wall_s
-    solo_s = _solo_s(profile)
+    solo_s = profile.time_alone_s
     found = quantities_of_run(profile, solo_s, _phases(profile), was_alone) if solo_s > 0 else {}
     known = {name: moments(values) for name, values in found.items()}
     return Run(
@@ -422,12 +423,6 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
         n_ranks=max(last.n_ranks, 1),
         values=_values(counted),
     )
-
-
-def _solo_s(profile: Profile) -> float:
-    """Time that the run would have taken alone, s; its own time where nobody knows."""
-    slowdown = profile.interference.slowdown
-    return profile.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
 
 
 def _run_weight(run: Run) -> int:

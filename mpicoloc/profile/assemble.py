@@ -7,23 +7,31 @@ Run by the node's keeper when no coordinator did it; the coordinator calls `writ
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
+import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mpicoloc import config
-from mpicoloc.core.profile import Profile
+from mpicoloc.core.profile import Job, Profile
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, print_to_stderr
 from mpicoloc.profile import checkpoints, hdf5
 from mpicoloc.profile.bundle import NodePart
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
 
+_LOCKED_WITHIN_S = 5.0
+"""Anybody who may read a folder can hold its lock, and the job waits in MPI_Finalize."""
+_CLOCKS_APART_S = 60.0
+"""A file server's clock and a node's differ by less."""
+
 
 def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
-    """Write the profile of a job.
+    """Write the profile of a job; returns where it is, and why it is not where the job wanted it.
 
     Raises `EnvironmentFault` if it can be written nowhere.
     """
@@ -34,20 +42,72 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     )
     wanted = found[0].facts["out_path"]
     try:
-        _write(profile, wanted, sign)
-        return wanted, ""
+        path, reason = _write(profile, wanted, sign), "a job that ran at the same time has that name"
     except (MpicolocError, OSError) as error:
-        reason = str(error).split("\n")[0]
-    fallback = _write_elsewhere(profile, wanted, sign)
-    return fallback, f"profile cannot be written to {wanted} ({reason}), so it is in {fallback}"
+        path, reason = _write_elsewhere(profile, wanted, sign), str(error).split("\n")[0]
+    if path == wanted:
+        return path, ""
+    return path, f"profile cannot be written to {wanted} ({reason}), so it is in {path}"
 
 
-def _write(profile: Profile, path: str, sign: hdf5.Finish | None) -> None:
-    """Write it, signed if that can be done."""
+def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
+    """Write it, signed if that can be done, to a name that no job took which ran at the same time."""
+    with _locked(os.path.dirname(wanted)):
+        path = next(path for path in _names(wanted, profile.job) if not _is_taken(path, profile.job))
+        try:
+            hdf5.write(profile, path, sign)
+        except DataError as error:  # of the signature: what writes the rest raises none
+            hdf5.write(_unsigned(profile, error), path)
+    return path
+
+
+def _names(wanted: str, job: Job) -> Iterator[str]:
+    """Names for the profile; only those of the job itself if its trace had to be named so (`csrc/trace`)."""
+    stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job.id)}"
+    if not _has_trace(f"{stem}.trace", job):
+        yield wanted
+    yield f"{stem}.h5"
+    yield from (f"{stem}-{n}.h5" for n in itertools.count(2))
+
+
+def _has_trace(folder: str, job: Job) -> bool:
+    with contextlib.suppress(OSError):
+        return any(file.stat().st_mtime >= job.start_unix_s for file in os.scandir(folder))
+    return False
+
+
+def _is_taken(path: str, job: Job) -> bool:
+    """Whether the profile of another job is there that ended while this one ran: both are wanted."""
     try:
-        hdf5.write(profile, path, sign)
-    except DataError as error:  # of the signature: what writes the rest raises none
-        hdf5.write(_unsigned(profile, error), path)
+        if os.stat(path).st_mtime < job.start_unix_s - _CLOCKS_APART_S:
+            return False
+        from mpicoloc.profile import profiles
+
+        other = profiles.read(path).job
+    except (MpicolocError, OSError):
+        return False
+    # Of a job on several nodes, another node may have written what it knew, with a start of its own.
+    is_same = other.id == job.id and (job.n_nodes > 1 or other.start_unix_s == job.start_unix_s)
+    return not is_same and other.start_unix_s + other.wall_s > job.start_unix_s
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Alone in a folder, if its file system has locks and nobody holds this one too long."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    deadline_s = time.monotonic() + _LOCKED_WITHIN_S
+    try:
+        while time.monotonic() < deadline_s:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                break
+        yield
+    finally:
+        os.close(handle)
 
 
 def _on_network(profile: Profile) -> Profile:
@@ -82,13 +142,10 @@ def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) ->
     import tempfile
 
     folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"
-    path = os.path.join(folder, name)
     try:
-        _write(profile, path, sign)
+        return _write(profile, os.path.join(folder, name), sign)
     except EnvironmentFault:
-        path = os.path.join(folder, f"{os.urandom(8).hex()}-{name}")
-        _write(profile, path, sign)
-    return path
+        return _write(profile, os.path.join(folder, f"{os.urandom(8).hex()}-{name}"), sign)
 
 
 def _write_own(key: str, partial: bool) -> str:

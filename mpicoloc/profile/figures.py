@@ -339,13 +339,17 @@ def levels(profile: Profile) -> _Told:
         for row in found.levels
     )
 
+    by = "" if found.duration_s is None else f"; rates by {found.duration_s:.4g} s, {profile.time_alone_by}"
+    others = [utilisation.by_wall_time(row[4], found.duration_s, profile.job.wall_s) for row in rows]
+    if any(others):
+        by += f" (by wall time {', '.join(f'L{i} {used or 0.0:.2%}' for i, used in enumerate(others))})"
     labels = [f"L{row[0]}" for row in rows]
     limits = dict(zip(utilisation.CLASSES[1:], utilisation.LIMITS, strict=True))
     panels = [Bars(printable(found.topology), labels, [""], [[row[4]] for row in rows])]
     return (
         f"Share of the bandwidth available to the job's hosts that its messages used on each level, on a "
         f"logarithmic axis; demand {found.demand_class or 'unknown'} (Jokanovic 2014, Figures 3.6 and 3.7). "
-        f"Counted: {found.traffic}.",
+        f"Counted: {found.traffic}{by}.",
         ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac"),
         rows,
         plot("panels_of_bars", panels, unit="%", log=True, limits=limits),

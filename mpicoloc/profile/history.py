@@ -26,8 +26,8 @@ from mpicoloc.show.table import Column, console, listing
 
 _COMMAND_LETTERS = 40
 _RUN_DELAY = (
-    "run delay: part of the time that the ranks were ready to run but had no processor; without a co-runner "
-    "under mpicoloc no slowdown has it"
+    "run delay: part of the time that the ranks were ready to run but had no processor, where co-runners "
+    "under mpicoloc do not explain it; no slowdown has it"
 )
 
 
@@ -40,7 +40,7 @@ def _when(unix_s: float) -> str:
 
 def _run_delay(job: Mapping[str, Any]) -> str:
     """The part of its time that a job lost, where no slowdown tells of it."""
-    names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s")
+    names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s", "foreign_delay_low")
     frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
 
@@ -104,6 +104,9 @@ COLUMNS = {
     "cpu_s": "interference.cpu_s",
     "run_delay_s": "interference.run_delay_s",
     "involuntary_switches": "interference.involuntary_switches",
+    "foreign_delay": "interference.foreign_delay_frac",
+    "foreign_delay_low": "interference.foreign_delay_low_frac",
+    "foreign_delay_high": "interference.foreign_delay_high_frac",
     "bubble_score": "interference.bubble_score",
     "bubble_score_low": "interference.bubble_score_low",
     "bubble_score_high": "interference.bubble_score_high",
@@ -125,7 +128,7 @@ COLUMNS = {
     "partial": "partial",
 }
 """Columns, and where in a profile each is found."""
-_VERSION = f"{SCHEMA_VERSION}.5"
+_VERSION = f"{SCHEMA_VERSION}.6"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)

@@ -32,7 +32,7 @@ def on_network(profile: Profile) -> Profile:
 
 def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     placement = placement_of(fabric, hostnames(profile))
-    duration_s = profile.job.wall_s if profile.job.wall_s > 0 else None
+    duration_s = profile.time_alone_s if profile.job.wall_s > 0 else None
     job = profile.job
     told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
     levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
@@ -44,7 +44,7 @@ def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
     if fabric.assumes_up_links:
         remedy = ": give --up-links" if isinstance(fabric.topology, Topology) else ""
         notes.append(f"one link up from each switch is assumed, as in {fabric.topology}{remedy}")
-    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels), notes
+    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels, duration_s), notes
 
 
 def _fabric(path: str) -> Fabric:

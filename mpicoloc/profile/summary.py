@@ -32,13 +32,14 @@ def summary(profile: Profile) -> dict[str, Any]:
             "processor": {
                 "cpu_s": found.cpu_s, "run_delay_s": found.run_delay_s,
                 "run_delay_frac": processor.run_delay_frac(found.cpu_s, found.run_delay_s),
-                "involuntary_switches": found.involuntary_switches},
+                "involuntary_switches": found.involuntary_switches,
+                "foreign_delay_frac": found.foreign_delay_frac, "note": processor.delay_note(profile)},
         },
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
         # All of it None where no topology was known.
         "network": {name: plain(getattr(profile.network, name, None))
-                    for name in ("topology", "levels", "demand_class")},
+                    for name in ("topology", "levels", "demand_class", "duration_s")},
         "bubbles": bubbles_json(profile),
     }  # fmt: skip
 
@@ -82,4 +83,6 @@ def result_words(file: str) -> str:
         return f", but {error}"
     words = f": slowdown {processor.slowdown_words(profile.interference.slowdown)}"
     price = "" if profile.price is None else f", price {profile.price.fair_su:.4g} SU"
-    return words + price + (", partial" if profile.partial else "")
+    frac = processor.notable_frac(profile)
+    lost = "" if frac is None else f", no processor for {frac:.0%} of the time (see `mpicoloc show`)"
+    return words + lost + price + (", partial" if profile.partial else "")

@@ -17,11 +17,11 @@ from rich.text import Text
 from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
-from mpicoloc.core.number_lists import parse_cpus
-from mpicoloc.core.profile import Estimate, Job, Profile, Table, text
+from mpicoloc.core.profile import Estimate, Job, Profile, Table
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
+from mpicoloc.network.utilisation import by_wall_time
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
 from mpicoloc.profile.symbolize import site_words
@@ -136,7 +136,8 @@ def notes(profile: Profile) -> Iterable[str]:
     if profile.partial:
         yield "partial: the job did not end by MPI_Finalize on every rank; totals are of what was recorded"
     yield from profile.notes
-    yield from _without_processor(profile)
+    if (note := processor.delay_note(profile)) is not None:
+        yield note
     if found.slowdown is None:
         yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
@@ -157,31 +158,6 @@ def notes(profile: Profile) -> Iterable[str]:
         if not len(profile.tables["events"]):
             which = "because they came too fast (see --trace-ring)"
         yield f"trace: {dropped:,} of {offered:,} events were dropped, {which}"
-
-
-def _without_processor(profile: Profile) -> Iterable[str]:
-    """What a job lost to processes that nobody measured it beside."""
-    job, found = profile.job, profile.interference
-    method = None if found.slowdown is None else found.slowdown.method
-    frac = processor.notable_run_delay_frac(method, job.wall_s, job.n_ranks, found.cpu_s, found.run_delay_s)
-    if frac is None:
-        return
-    cpus = profile.tables["nodes"]["cpus"]
-    # A list that fills its cell may have been cut off.
-    n_cpus = [len(parse_cpus(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
-    crowd = processor.most_crowded_node(profile.tables["ranks"], n_cpus)
-    why = (
-        "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
-        if crowd is None
-        else f"{crowd[0]} ranks share {counted(crowd[1], 'processor')} of their node"
-    )
-    of_wall = (found.cpu_s or 0.0) / (job.wall_s * job.n_ranks)
-    n_taken = found.involuntary_switches
-    taken = "" if n_taken is None else f", taken away {n_taken:,} times"
-    yield (
-        f"the ranks had no processor for {frac:.0%} of the time that they were ready to run (processor time "
-        f"{of_wall:.0%} of wall time{taken}): {why}; what that cost the job is not measured"
-    )
 
 
 def _total(profile: Profile, column: str) -> int:
@@ -214,8 +190,11 @@ def _network(profile: Profile) -> RichTable | None:
         used = (
             "" if row.utilisation_frac is None else f", {row.utilisation_frac:.2%} of what its hosts can use"
         )
+        by_wall = by_wall_time(row.utilisation_frac, found.duration_s, profile.job.wall_s)
+        used += "" if by_wall is None else f" ({by_wall:.2%} by wall time)"
         rows.append((f"L{row.level}", amount(row.sent_bytes) + used))
-    return _grid(f"network ({found.traffic})", rows)
+    by = "" if found.duration_s is None else f", by {found.duration_s:.4g} s, {profile.time_alone_by}"
+    return _grid(f"network ({found.traffic}{by})", rows)
 
 
 def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:

@@ -85,6 +85,19 @@ def test_a_process_without_mpicoloc_beside_a_job(ran, capsys, one_processor):
     assert "processes without mpicoloc, the job's own threads, or a limit on processor time took it" in text
 
 
+def test_a_process_without_mpicoloc_beside_two_jobs(mpi, start, capsys, one_processor):
+    """It has the processor while the co-runner stands still, so the co-runner does not explain it."""
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
+        try:
+            both = [start(mpi, "preload", "finalize", 8, n_ranks=1, name=name) for name in ("one", "two")]
+            assert [job.wait() for job in both] == [0, 0]
+        finally:
+            other.kill()
+    for job in both:
+        assert job.profile().interference.foreign_delay_frac > 0.05
+        assert "of the time that co-runners stood still: processes without" in shown(job.out_path, capsys)
+
+
 def test_more_ranks_than_processors(ran, capsys, one_processor):
     profile, path = ran("finalize", 2, n_ranks=6)
     found = profile.interference

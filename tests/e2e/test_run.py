@@ -9,6 +9,7 @@ import sys
 import jobs
 import pytest
 
+import mpicoloc
 from mpicoloc.profile import hdf5
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc"]
@@ -49,6 +50,23 @@ def test_where_the_profile_is_can_be_kept_back(mpi, tmp_path):
     done = call([*MPICOLOC, "run", "-q", "-n", "2", mpi.program, "seven", "0.1"], tmp_path)
     assert done.returncode == 7 and own_lines(done) == []
     assert len(list(tmp_path.glob("mpicoloc-*.h5"))) == 1
+
+
+def test_two_jobs_with_one_name_for_their_profiles_keep_both(mpi, tmp_path, shm_dir):
+    """Each names its own. A file of an earlier job is replaced."""
+    command = [*MPICOLOC, "run", "-n", "1", "--trace", "all", "--out", "same.h5", mpi.program, "seven"]
+    pipes = {"stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    both = [subprocess.Popen([*command, f"{s}"], **pipes) for s in (2.0, 2.5)]
+    lines = [other.communicate(timeout=jobs.LIMIT_S)[1] for other in both]
+    named = [re.search(r"^mpicoloc: .*(?:profile|it is in) (\S*\.h5)$", line, re.M)[1] for line in lines]
+    assert sorted(named) == sorted(map(str, tmp_path.glob("*.h5"))) and len(set(named)) == 2, lines
+    ids = [hdf5.read(path).job.id for path in named]
+    names = ["same.h5", *(f"same-{job_id}.h5" for job_id in ids)]
+    assert {f"{tmp_path}/{name}" for name in names} > {*named} > {f"{tmp_path}/same.h5"}, lines
+    assert ids[0] != ids[1] and all(mpicoloc.open(path).trace.n_events for path in named)
+    assert call([*command, "0.1"], tmp_path).returncode == 7
+    assert len(list(tmp_path.glob("*.h5"))) == 2 and hdf5.read(tmp_path / "same.h5").job.id not in ids
+    jobs.assert_nothing_left(shm_dir)
 
 
 def test_the_wrong_mpirun_is_told_with_what_helps(mpi, tmp_path):

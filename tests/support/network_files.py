@@ -33,7 +33,8 @@ def profile(job_id, n_bytes, hostnames=("n0", "n4")):
         },
     )
     tables = {**made.tables, "peers": peers, "nodes": nodes, "ranks": ranks, "events": events}
-    return replace(made, job=sample.job(id=job_id, wall_s=2.0), tables=tables)
+    found = replace(made.interference, slowdown=None)
+    return replace(made, job=sample.job(id=job_id, wall_s=2.0), tables=tables, interference=found)
 
 
 def write(folder):

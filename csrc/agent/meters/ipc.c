@@ -84,7 +84,10 @@ static void measure_shutter(mc_meter *meter, mc_own_shutter *own, uint64_t aroun
     follow_threads(counts, meter->ranks, meter->node);
     let_threads_count(meter->ranks, span);
     int is_known = measure(&before, &record->before, &record->outside_before, &record->before_ns);
+    mc_sleep_until(record->t0, wake);
+    mc_own_shutter_read_waits(own, meter->ranks, 0);
     is_known &= measure(&during, &record->during, &record->outside_during, &record->during_ns);
+    mc_own_shutter_read_waits(own, meter->ranks, 1);
     is_known &= measure(&after, &record->after, &record->outside_after, &record->after_ns);
     let_threads_count(meter->ranks, 0);
     if (!is_known)

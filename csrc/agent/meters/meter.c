@@ -3,6 +3,7 @@
 
 #include "common/options.h"
 #include "common/table.h"
+#include "common/proc.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,10 +76,22 @@ uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t
     return meter->ops->around_ns ? meter->ops->around_ns(meter, planned_ns, period_ns) : 0;
 }
 
+static void read_waits(mc_meter *meter, mc_own_shutter *own, int *wake)
+{
+    mc_sleep_until(own->record.t0, wake);
+    mc_own_shutter_read_waits(own, meter->ranks, 0);
+    mc_sleep_until(own->record.t1, wake);
+    mc_own_shutter_read_waits(own, meter->ranks, 1);
+}
+
 void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
-    if (own->is_open && meter->ops->measure)
+    if (!own->is_open)
+        return;
+    if (meter->ops->measure)
         meter->ops->measure(meter, own, around_ns, wake);
+    if (mc_now_ns() < own->record.t0) /* else it waited for the shutter, and read what it could */
+        read_waits(meter, own, wake);
 }
 
 MC_READS_TORN static mc_cell total(const mc_cycle_row *row)

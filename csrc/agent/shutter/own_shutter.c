@@ -2,12 +2,16 @@
 #include "agent/shutter/own_shutter.h"
 
 #include "agent/shutter/intervals.h"
+#include "common/proc.h"
 
 #include <string.h>
 
 /* Entering and leaving the gate takes processor time. A co-runner may use so much of it in a shutter, per rank. */
 static const uint64_t REST_NS = 150000;
 static const double REST_FRAC = 0.03;
+
+/* Reading one takes some 5 us. */
+enum { N_WAITS = 8 };
 
 static void publish_window(mc_rank *rank, const mc_own_shutter *own)
 {
@@ -80,6 +84,29 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
     for (int i = 0; i < ranks->n; i++)
         if (ranks->rows[i].alive)
             publish_window(&ranks->rows[i], own);
+}
+
+void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_end)
+{
+    uint64_t now = mc_now_ns(), took_ns = now - own->t_waits;
+    /* An agent that comes late has seen co-runners run. */
+    int is_inside = is_end && own->t_waits >= own->record.t0 && took_ns > 0 && now <= own->reservation.t1;
+    double most = -1.0;
+    for (int i = 0, n_read = 0; i < ranks->n && n_read < N_WAITS; i++) {
+        mc_rank *rank = &ranks->rows[i];
+        if (!rank->alive)
+            continue;
+        uint64_t before_ns = rank->waited_ns;
+        rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);
+        n_read++;
+        if (!is_inside || before_ns == UINT64_MAX || rank->waited_ns == UINT64_MAX)
+            continue;
+        double frac = (double)(rank->waited_ns - before_ns) / (double)took_ns;
+        most = frac > most ? frac : most;
+    }
+    own->t_waits = now;
+    if (is_end)
+        own->record.waited_frac = most < 1.0 ? most : 1.0;
 }
 
 static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot, uint64_t *moved_ns)

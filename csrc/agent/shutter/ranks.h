@@ -16,6 +16,7 @@ typedef struct mc_rank {
     clockid_t cpu_clock;
     uint64_t cpu_ns;    /* processor time when the pause had begun */
     uint64_t paused_ns; /* for which it had stood still when the duty was updated last */
+    uint64_t waited_ns; /* for a processor, as read in this shutter last; UINT64_MAX: not known */
     int has_handler;    /* of the gate's signal, as seen just before the shutter */
     int n_signalled;    /* threads signalled in this shutter */
     int n_skipped;      /* threads not signalled: they sleep, or block the signal */

@@ -304,7 +304,10 @@ def searched(
     alone_s = times_alone_s(replays, chosen.policy)
     if args.duration_s is None:
         timed = zip(jobs_of(args, network, read), alone_s, strict=True)
-        jobs = [replace(job, duration_s=time_s) for job, time_s in timed]
+        jobs = [
+            replace(job, duration_s=time_s, duration_by="its time alone in the simulation")
+            for job, time_s in timed
+        ]
         chosen = choose(args, network, jobs, is_quiet=True)
         todo = trials(chosen.demands, chosen.policy, args.max_weight)
     tried = search(replays, alone_s, todo, args.goal)

@@ -9,6 +9,7 @@ from mpicoloc.core.plain_values import plain
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case
+from mpicoloc.network.terminal import duration_words
 from mpicoloc.replay.network import NO_LIMIT
 from mpicoloc.replay.qos.policy import VARIABLES, Demands, Policy, job_environment, pkey
 from mpicoloc.replay.qos.search import SearchResult, Tried
@@ -66,6 +67,11 @@ def as_json(
                 "file": case.file,
                 "id": case.job.id,
                 "demand_frac": float(demands.demand_frac[i]),
+                "demand_wall_frac": utilisation.by_wall_time(
+                    float(demands.demand_frac[i]), case.duration_s, case.job.wall_s
+                ),
+                "duration_s": case.duration_s,
+                "duration_by": case.duration_by,
                 "demand_class": utilisation.demand_class(case.levels),
                 "meets": [cases[j].job.id for j in demands.meeting[i].nonzero()[0]],
                 "lane": policy.lane_of_job[i],
@@ -117,10 +123,12 @@ _LANE_COLUMNS = (
     Column("packets a turn", "weight_packets"),
     Column("priority", "is_high", lambda is_high: "high" if is_high else "low"),
 )
+_BY_WALL_TIME = Column("by wall time", "demand_wall_frac", ".2%", left_out=3)
 _JOB_COLUMNS = (
     Column("job", "id", is_name=True),
     Column("demand", "demand_class", missing="unknown"),
     Column("used", "demand_frac", ".2%", left_out=1),
+    _BY_WALL_TIME,
     Column("meets", form=lambda ids: ", ".join(ids) or "nobody", is_name=True, left_out=2),
     Column("service level", "service_level"),
     Column("sets", "service_level", "UCX_IB_SL={}".format, is_name=True),
@@ -133,8 +141,11 @@ def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchR
     if tried is not None:
         output.print(_search_listing([case.job.id for case in cases], tried))
     output.print(listing(_LANE_COLUMNS, found["lanes"], "lanes"))
-    output.print(listing(_JOB_COLUMNS, found["jobs"], "jobs"))
-    for line in (*_goal(tried), *_remarks(policy)):
+    by_wall = any(job["demand_wall_frac"] for job in found["jobs"])
+    columns = [column for column in _JOB_COLUMNS if by_wall or column is not _BY_WALL_TIME]
+    output.print(listing(columns, found["jobs"], "jobs"))
+    durations = filter(None, map(duration_words, cases))
+    for line in (*_goal(tried), *durations, *_remarks(policy)):
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 

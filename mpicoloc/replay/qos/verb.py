@@ -120,7 +120,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Print lanes and weights, and write configuration."""
-    from mpicoloc.network.files import network_of
+    from mpicoloc.network.files import network_of, tell_run_delay
     from mpicoloc.profile import profiles
     from mpicoloc.replay.qos import search, terminal as report
 
@@ -129,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
     network = network_of(args)
     paths = progress.steps(args.files, "reading", unit="profiles")
     read = [(path, profiles.read(path)) for path in paths]
+    tell_run_delay(profile for _, profile in read)
     chosen = search.choose(args, network, search.jobs_of(args, network, read))
     files = _files(args, chosen.policy, read)  # refuses before a long search
     tried = None

@@ -18,6 +18,15 @@ static int enough(const test_job *job)
            job->segments[0]->counters.paused_ns >= 10000000;
 }
 
+/* In some shutter the time for which ranks waited for a processor is known, with every meter. */
+static int knows_waits(const mc_node *node)
+{
+    int n = access("/proc/self/schedstat", R_OK) != 0;
+    for (uint64_t i = 0; i < node->n_shutters && i < MC_N_SHUTTERS; i++)
+        n += node->shutters[i].waited_frac >= 0.0 && node->shutters[i].waited_frac <= 1.0;
+    return n > 0;
+}
+
 static void test_sharing(void)
 {
     test_job a = start_job("a", 1), b = start_job("b", 1);
@@ -31,6 +40,7 @@ static void test_sharing(void)
     for (test_job *job = &a; job; job = job == &a ? &b : NULL) {
         CHECK(job->node->n_shutters >= 4);
         CHECK(count_verdicts(job->node, MC_VERDICT_VALID) >= 1);
+        CHECK(knows_waits(job->node));
         CHECK(job->node->n_corunners == 1);
         CHECK(strcmp(job->node->corunners[0].job_id, job == &a ? "b" : "a") == 0);
         CHECK(job->node->shared_ns > 2000000000u);

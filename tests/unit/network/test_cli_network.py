@@ -12,7 +12,7 @@ from network_files import profile
 from pages import documented, keys
 
 from mpicoloc.cli.main import main
-from mpicoloc.core.profile import table
+from mpicoloc.core.profile import Estimate, table
 from mpicoloc.profile import hdf5
 from mpicoloc.trace import node_file
 
@@ -77,6 +77,23 @@ def test_a_job_where_it_ran(network):
     assert case["demand_class"] == "moderate"
     assert [row["most_up_bytes"] for row in case["links"]] == [1000, 1000]
     assert case["most_sharing_jobs"] == [0, 6]
+
+
+def test_a_job_is_as_demanding_as_it_is_without_interference(network, folder, capsys):
+    """Jokanovic 2014 divides by T_base; what slowed the job must not make it look harmless."""
+    made = profile("1", 1000)
+    for slowdown, by_wall in ((1.05, None), (4.0, 0.25)):
+        measured = Estimate(slowdown, slowdown, slowdown, 9, "1", "count")
+        slowed = replace(made, interference=replace(made.interference, slowdown=measured))
+        hdf5.write(slowed, folder / "slowed.h5")
+        (case,) = network("slowed.h5", "--topology", "topology.conf", "--link-rate", "1kB/s")["cases"]
+        assert case["duration_s"] == pytest.approx(2 / slowdown)
+        assert case["duration_by"] == f"its wall time of 2 s over its slowdown {slowdown:g}"
+        assert case["levels"][1]["utilisation_frac"] == pytest.approx(0.25 * slowdown)
+        assert case["utilisation_wall_frac"][1] == (by_wall and pytest.approx(by_wall))
+    assert main(["network", "slowed.h5", "--topology", "topology.conf", "--link-rate", "1kB/s"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "by wall time" in text and "rates by 0.5 s, its wall time of 2 s over its slowdown 4." in text
 
 
 def test_any_other_tree_slimming_and_placement(network):

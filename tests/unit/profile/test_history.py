@@ -151,6 +151,14 @@ def test_jobs_that_had_no_processor_are_told_in_the_list(folder, capsys):
     hdf5.write(replace(profile, job=replace(profile.job, id="9"), interference=starved), folder / "9.h5")
     assert main(["history", str(folder)]) == 0
     shown = capsys.readouterr().out
+    shared = replace(sample.profile().interference, cpu_s=30.0, run_delay_s=90.0)
+    for name, low in (("explained", 0.01), ("foreign", 0.5)):
+        found = replace(shared, **{f"foreign_delay_{end}frac": low for end in ("", "low_", "high_")})
+        job = replace(profile.job, id=name)
+        hdf5.write(replace(profile, job=job, interference=found), folder / f"{name}.h5")
+    assert main(["history", str(folder)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if " 75% " in line]
+    assert ["foreign" in line for line in told].count(True) == 1 and len(told) == 2
     [line] = [line for line in shown.splitlines() if " 75% " in line]
     assert "no co-runner" in line and "run delay: part of the time" in " ".join(shown.split())
     assert main(["history", "--json", str(folder)]) == 0

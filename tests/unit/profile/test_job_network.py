@@ -8,7 +8,7 @@ from network_files import SLURM, profile
 
 import mpicoloc
 from mpicoloc.cli.main import main
-from mpicoloc.core.profile import Network, NetworkLevel
+from mpicoloc.core.profile import Estimate, Network, NetworkLevel
 from mpicoloc.errors import DataError
 from mpicoloc.profile import bundle, hdf5
 from mpicoloc.profile.job_network import on_network
@@ -75,6 +75,16 @@ def test_a_file_keeps_it(topology, tmp_path, capsys):
     assert main(["show", str(tmp_path / "p.h5")]) == 0
     said = capsys.readouterr().out
     assert "XGFT(2;4,2;1,1)" in said and "25.00% of what its hosts can use" in said
+
+
+def test_a_slowed_job_is_told_by_its_time_alone(topology, tmp_path, capsys):
+    made = profile("1", 1000)
+    slowed = replace(made.interference, slowdown=Estimate(2.0, 1.9, 2.1, 9, "1", "count"))
+    hdf5.write(on_network(replace(made, interference=slowed)), tmp_path / "p.h5")
+    assert main(["show", str(tmp_path / "p.h5")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "50.00% of what its hosts can use (25.00% by wall time)" in said
+    assert "by 1 s, its wall time of 2 s over its slowdown 2" in said
 
 
 def test_a_file_that_lacks_a_level_is_damaged(tmp_path):

@@ -10,6 +10,7 @@ import sample
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import table
 from mpicoloc.core.units import amount, link_rate, rate, seconds
+from mpicoloc.measure.processor import foreign_delay
 from mpicoloc.profile import hdf5, terminal
 from mpicoloc.profile.merge import complete
 
@@ -19,7 +20,7 @@ KEYS = {
     "mpi": {"n_calls", "sent_bytes", "recv_bytes", "time_frac"},
     "interference": {"slowdown", "meters", "co_runners", "shutters", "processor"},
     "price": {"rate_su", "runtime_su", "fair_su", "discount_frac", "pricing"},
-    "network": {"topology", "levels", "demand_class"},
+    "network": {"topology", "levels", "demand_class", "duration_s"},
 }  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def test_json_has_exactly_the_promised_keys(show):
     assert set(data["interference"]["shutters"]) == {"n_taken", "n_used", "overhead_frac"}
     assert data["interference"]["co_runners"] == [{"id": "43", "overlap_s": 60.0}]
     assert data["interference"]["processor"] == {
-        "cpu_s": 117.0, "run_delay_s": 1.0, "run_delay_frac": 1 / 118, "involuntary_switches": 80
+        "cpu_s": 117.0, "run_delay_s": 1.0, "run_delay_frac": 1 / 118, "involuntary_switches": 80,
+        "foreign_delay_frac": 0.0, "note": None
     }  # fmt: skip
     assert (data["job"]["start_unix_s"], data["job"]["user"], data["job"]["hosts"]) == (1.7e9, None, ["n1"])
     assert data["network"]["levels"] is None
@@ -199,12 +201,34 @@ def test_who_had_no_processor_is_told_so_though_nobody_measured_it(show):
     ) in text
     assert "12 ranks share 2 processors of their node" in " ".join(show(starved(alone, n_ranks=12)).split())
     data = json.loads(show(starved(alone), "--json"))["interference"]["processor"]
+    assert data.pop("note").startswith("the ranks had no processor for 75%")
     assert data == {
-        "cpu_s": 30.0, "run_delay_s": 90.0, "run_delay_frac": 0.75, "involuntary_switches": 1837
+        "cpu_s": 30.0, "run_delay_s": 90.0, "run_delay_frac": 0.75, "involuntary_switches": 1837,
+        "foreign_delay_frac": 0.0
     }  # fmt: skip
-    # Quiet, or asleep, or measured: nothing to say.
-    for profile in (starved(alone, 5.0, 115.0), starved(alone, 0.1, 0.1), starved(sample.profile()), alone):
+    # Quiet, or asleep: nothing to say.
+    for profile in (starved(alone, 5.0, 115.0), starved(alone, 0.1, 0.1), alone):
         assert "had no processor" not in show(profile)
+
+
+@pytest.mark.parametrize(
+    ("waited", "words"),
+    [
+        ((0.8, 0.7, 0.75, 0.75), "and for 75% (71% to 79%) of the time that co-runners stood still: proc"),
+        ((0.8, 0.0, 0.9, 0.0, 0.7, 0.0, 0.8), "of the time that co-runners stood still"),  # half of the time
+        ((0.0, 0.01, 0.0, 0.0), None),
+        ((0.5, 0.0, 0.0, 0.0, 0.0, 0.0), None),  # both ranks were on one processor once
+        ((0.8, 0.8), "how much of it co-runners took is not known; else processes without mpicoloc"),
+        ((-1.0,) * 9, "how much of it co-runners took is not known"),
+    ],
+)
+def test_what_co_runners_do_not_explain_is_told_of_jobs_with_co_runners_too(show, waited, words):
+    """While they stand still, who has the processor is none of them."""
+    shutters = table("shutters", {"verdict": [1] * len(waited) + [2], "waited_frac": [*waited, 0.9]})
+    profile = starved(sample.profile())
+    found = replace(profile.interference, **foreign_delay(shutters))
+    text = " ".join(show(replace(profile, interference=found)).split())
+    assert words in text if words else "had no processor" not in text
 
 
 @pytest.mark.parametrize("name", ["missing.h5", "foreign.txt"])
