@@ -131,7 +131,8 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     """The jobs that are simulated, with notes on those that are not."""
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
-        messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
+        left_out = counted(len(damaged), "damaged line")
+        messages.note(f"{args.log}: {left_out} left out, the first is line (of JSON: job) {damaged[0]}")
     has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())

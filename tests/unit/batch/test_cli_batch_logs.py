@@ -130,8 +130,12 @@ def test_tables_have_the_names_that_slurm_tells(capsys, folder):
             2,
             "--partitions with --sharing blind",
         ),
-        (("empty",), 3, "empty is empty: give a log in Standard Workload Format, or what Slurm prints by"),
-        (("pairs.csv",), 3, "pairs.csv, line 1: not 18 numbers"),
+        (
+            ("empty",),
+            3,
+            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by",
+        ),
+        (("pairs.csv",), 3, "pairs.csv is no log"),
     ],
 )
 def test_what_is_wrong_is_one_line(capsys, folder, words, code, said):
