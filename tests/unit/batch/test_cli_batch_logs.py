@@ -133,7 +133,7 @@ def test_tables_have_the_names_that_slurm_tells(capsys, folder):
         (
             ("empty",),
             3,
-            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by",
+            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints",
         ),
         (("pairs.csv",), 3, "pairs.csv is no log"),
     ],
