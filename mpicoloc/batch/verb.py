@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     found = study.simulate(study.of(args), keeps_places=bool(args.page or args.out))
     if args.json:
         print(json.dumps(found.as_json(), indent=2, allow_nan=False))
-    elif found.study.is_comparison:
+    elif found.study.names != ["none"] or args.utilisation is not None:
         study.show_sharing(found.figures)
     else:
         study.show(found.runs[0].outcome, found.wall_s)

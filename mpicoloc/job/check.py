@@ -155,6 +155,8 @@ def _is_root_allowed() -> bool:
 
 def board() -> Finding:
     """Jobs on this node now."""
+    from mpicoloc.core.units import counted
+
     path = ""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
@@ -171,7 +173,7 @@ def board() -> Finding:
     if not os.access(path, os.W_OK):
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
     names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
-    return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+    return Finding("board", "ok", f"{counted(len(taken), 'job')} on this node{': ' + names if names else ''}")
 
 
 def foreign_boards() -> list[Finding]:
@@ -201,6 +203,8 @@ def _remove_board(path: str) -> str:
 
 def left_behind(remove: bool = False) -> Finding:
     """Files of this user's jobs that were killed together with their keeper."""
+    from mpicoloc.core.units import counted
+
     name = "left behind"
     try:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
@@ -213,8 +217,8 @@ def left_behind(remove: bool = False) -> Finding:
         return Finding(name, "ok", "no files of dead jobs")
     keys = ", ".join(one.key for one in found[:8]) + (" ..." if len(found) > 8 else "")
     if remove:
-        return Finding(name, "ok", f"removed {n_files} files of dead jobs: {keys}")
-    return Finding(name, "note", f"{n_files} files of dead jobs: {keys}", "mpicoloc check --clean")
+        return Finding(name, "ok", f"removed {counted(n_files, 'file')} of dead jobs: {keys}")
+    return Finding(name, "note", f"{counted(n_files, 'file')} of dead jobs: {keys}", "mpicoloc check --clean")
 
 
 MIN_SHM_BYTES = 64 << 20

@@ -348,7 +348,7 @@ def levels(profile: Profile) -> _Told:
         f"Counted: {found.traffic}.",
         ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac"),
         rows,
-        plot("panels_of_bars", panels, unit="%", log=True, limits=limits),
+        plot("panels_of_bars", panels, unit="%", label="utilisation", log=True, limits=limits),
         (WIDTH, 2.8),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpicoloc.core.profile import Array
+from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.profile.figures import longest_functions
 from mpicoloc.replay import timeline
@@ -202,7 +203,7 @@ def ranks(found: Experiment) -> Figure:
         (int(blocks.first[i]), j * window_s, names[k], float(shares[i, j, k])) for i, j, k in at.tolist()
     )
     draw = plot("lanes", blocks.first, shares, names, window_s)
-    words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
+    words = ", ".join(f"{job.name}: {counted(job.programs.n_ranks, 'rank')}" for job in found.jobs)
     description = (
         f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
         f"white: it computes, or has ended its first run{blocks.words('means')}."

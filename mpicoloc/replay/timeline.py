@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core.profile import COLUMNS, Array, Interference, Job, MpiSummary, Profile, table
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.replay.native import ABSOLUTE, MARKED, OP, Operation
@@ -224,6 +225,6 @@ def _profile(found: Experiment) -> Profile:
     tables = {name: table(name) for name in COLUMNS}
     tables["nodes"] = table("nodes", {"hostname": np.array(names, "S64")})
     tables["ranks"] = table("ranks", {"rank": np.arange(len(hosts)), "i_node": i_node})
-    words = ", ".join(f"{job.name} ({job.programs.n_ranks} ranks)" for job in found.jobs)
+    words = ", ".join(f"{job.name} ({counted(job.programs.n_ranks, 'rank')})" for job in found.jobs)
     job = Job("simulated", words, len(hosts), len(used), len(hosts), "simulated", found.sharing.end_s)
     return Profile(job, tables, MpiSummary(), Interference(), None)

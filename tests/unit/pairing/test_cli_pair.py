@@ -144,6 +144,13 @@ def test_a_gap_above_what_is_promised_is_said(folder, capsys, monkeypatch):
     assert len(found["notes"]) == len(answer.err.splitlines()) == 1
 
 
+def test_jobs_of_which_no_slowdown_is_known_are_told_what_tells_it(folder, capsys):
+    assert main.main(["pair", "jobs.csv"]) == 0
+    assert (
+        "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc" in capsys.readouterr().err
+    )
+
+
 def test_an_empty_queue_is_an_empty_plan(folder, capsys):
     (folder / "jobs.csv").write_text("id,runtime_s\n")
     assert planned(capsys)["groups"] == []

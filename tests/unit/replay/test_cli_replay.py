@@ -172,7 +172,7 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         ((*HALO, "--lane", 1, "--weights", "1,0"), 2,
          "--weights must be a whole number of at least 1, got '0'"),
         ((*HALO, "--weights", "1,1", "--lanes", 3), 2, "2 weights for 3 lanes"),
-        ((*HALO, "--lane", "0,1"), 2, "2 lanes for 1 jobs"),
+        ((*HALO, "--lane", "0,1"), 2, "2 lanes for 1 job:"),
         ((*HALO, "--routing", "best"), 2, "routing must be one of"),
         ((*HALO, "--failed", "0:0"), 3, "cannot reach"),
         ((*HALO, "--placement", "run"), 2, "its hosts|--placement run"),
