@@ -73,7 +73,7 @@ def test_no_question_of_fortran_shows_a_coordinator(mpi, style, n_ranks, shm_dir
     program = mpi.compile("seen.F90", f"-D{style}")
     lines = same_under_wrap(mpi, program, n_ranks=n_ranks, folder=tmp_path)
     assert f"rank 0: world: size {n_ranks}" in lines
-    assert "rank 0: of the dup 5" in lines
+    assert "rank 0: of the dup 5" in lines and "rank 0: attribute copied: MPI_COMM_WORLD 1" in lines
 
 
 @pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)

@@ -1,5 +1,7 @@
 /* MPI calls error handlers and functions of attributes with the handle of the swapped communicator; the application
    knows that world as MPI_COMM_WORLD. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -87,7 +89,7 @@ typedef int (*delete_function)(MPI_Comm, int, void *, void *);
 /* Never freed: a communicator may have the attribute after its key is gone. */
 struct attribute {
     copy_function copy;
-    delete_function delete;
+    delete_function drop;
     void *extra;
 };
 
@@ -100,7 +102,7 @@ static int copy_attribute(MPI_Comm comm, int key, void *own, void *value, void *
 static int delete_attribute(MPI_Comm comm, int key, void *value, void *own)
 {
     const struct attribute *given = own;
-    return given->delete (shown(comm), key, value, given->extra);
+    return given->drop(shown(comm), key, value, given->extra);
 }
 
 /* MPI's own functions may be small numbers. They need nothing of their own. */
@@ -109,21 +111,101 @@ static int is_function(const void *const *at)
     return (uintptr_t)*at > 255;
 }
 
-/* With a swapped world, replace the functions at these addresses by ones that are called with MPI_COMM_WORLD. MPICH's
-   Fortran calls this as well, from `site`, and its functions take other arguments. */
-void mc_keyval_given(void *copy, void *delete, void *extra, void *site)
+static void replace_in_c(void *copy, void *drop, void *extra)
 {
-    if (!mc_is_swapped || copy == NULL || mc_is_library(site) || (!is_function(copy) && !is_function(delete)))
-        return;
     struct attribute *given = malloc(sizeof *given);
     if (given == NULL)
         return;
     memcpy(&given->copy, copy, sizeof given->copy);
-    memcpy(&given->delete, delete, sizeof given->delete);
+    memcpy(&given->drop, drop, sizeof given->drop);
     memcpy(&given->extra, extra, sizeof given->extra);
     if (is_function(copy))
         memcpy(copy, &(copy_function){copy_attribute}, sizeof given->copy);
-    if (is_function(delete))
-        memcpy(delete, &(delete_function){delete_attribute}, sizeof given->delete);
+    if (is_function(drop))
+        memcpy(drop, &(delete_function){delete_attribute}, sizeof given->drop);
     memcpy(extra, &given, sizeof given);
+}
+
+#ifdef MC_HAS_FORTRAN
+typedef void (*f_copy_function)(MPI_Fint *, void *, MPI_Aint *, void *, void *, void *, void *);
+typedef void (*f_delete_function)(MPI_Fint *, void *, void *, MPI_Aint *, void *);
+
+/* Fortran hands what a function gets of its own on by address. Some libraries keep the address, some the value. */
+struct f_attribute {
+    struct f_attribute *self;
+    f_copy_function copy;
+    f_delete_function drop;
+    MPI_Aint extra;
+};
+
+static MPI_Fint f_shown(MPI_Fint comm)
+{
+    return mc_is_swapped && comm == mc_f_app_world ? mc_f_world : comm;
+}
+
+static struct f_attribute *f_attribute_at(const MPI_Aint *own)
+{
+    struct f_attribute *given;
+    memcpy(&given, own, sizeof given);
+    return given;
+}
+
+static void f_copy_attribute(MPI_Fint *comm, void *key, MPI_Aint *own, void *value, void *copy, void *flag, void *error)
+{
+    struct f_attribute *given = f_attribute_at(own);
+    MPI_Fint known = f_shown(*comm);
+    given->copy(&known, key, &given->extra, value, copy, flag, error);
+}
+
+static void f_delete_attribute(MPI_Fint *comm, void *key, void *value, MPI_Aint *own, void *error)
+{
+    struct f_attribute *given = f_attribute_at(own);
+    MPI_Fint known = f_shown(*comm);
+    given->drop(&known, key, value, &given->extra, error);
+}
+
+static void replace_in_fortran(void *copy, void *drop, void *extra)
+{
+    struct f_attribute *given = malloc(sizeof *given);
+    const MPI_Aint *from;
+    memcpy(&from, extra, sizeof from);
+    if (given == NULL || !is_function(copy) || !is_function(drop)) {
+        free(given);
+        return;
+    }
+    given->self = given, given->extra = *from;
+    memcpy(&given->copy, copy, sizeof given->copy);
+    memcpy(&given->drop, drop, sizeof given->drop);
+    memcpy(copy, &(f_copy_function){f_copy_attribute}, sizeof given->copy);
+    memcpy(drop, &(f_delete_function){f_delete_attribute}, sizeof given->drop);
+    memcpy(extra, &given, sizeof given);
+}
+
+/* MPICH's library for Fortran calls the function for C. */
+static int is_fortran(const void *site)
+{
+    Dl_info found;
+    return site == NULL || (dladdr(site, &found) && found.dli_fname && strstr(found.dli_fname, "fort"));
+}
+#endif
+
+/* With a swapped world, replace the functions at these addresses by ones that are called with MPI_COMM_WORLD. `site` is
+   NULL in Fortran. */
+void mc_keyval_given(void *copy, void *drop, void *extra, void *site)
+{
+    if (!mc_is_swapped || (!is_function(copy) && !is_function(drop)))
+        return;
+    if (site != NULL && !mc_is_library(site))
+        replace_in_c(copy, drop, extra);
+#ifdef MC_HAS_FORTRAN
+    else if (is_fortran(site))
+        replace_in_fortran(copy, drop, extra);
+#endif
+}
+
+/* MPI_Keyval_create, which in Fortran has smaller numbers. */
+void mc_old_keyval_given(void *copy, void *drop, void *extra, void *site)
+{
+    if (site != NULL && !mc_is_library(site))
+        mc_keyval_given(copy, drop, extra, site);
 }
