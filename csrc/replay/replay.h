@@ -41,7 +41,7 @@ enum rp_peer_mode {
     RP_XOR_STEP  /* rank ^ (peer + n * i) */
 };
 
-/* Flags of sends, and of operations of graphs. */
+/* Flags of sends, and of operations of graphs. Those from 8 on are the caller's own. */
 enum {
     RP_SYNCHRONOUS = 1, /* rendezvous however short, as MPI_Ssend */
     RP_MARKED = 4,      /* of a graph: marks 2 row and 2 row + 1 at its begin and end */

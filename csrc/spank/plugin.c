@@ -34,6 +34,7 @@ enum wish { NOT_SAID, OFF, ON };
 /* All paths are absolute; an empty one was not given. */
 struct site_settings {
     int is_default; /* measure every job that does not say off */
+    int is_always_recorded;
     int n_partitions;
     char partitions[N_PARTITIONS][N_NAME];
     char library[PATH_MAX]; /* libmpicoloc-auto.so */
@@ -123,6 +124,12 @@ static const char *take_default(struct site_settings *site, const char *value)
     return NULL;
 }
 
+static const char *take_record(struct site_settings *site, const char *value)
+{
+    site->is_always_recorded = strcmp(value, "always") == 0;
+    return site->is_always_recorded || strcmp(value, "measured") == 0 ? NULL : "is neither always nor measured";
+}
+
 /* Read one word of plugstack.conf. Returns NULL, or what is wrong with it; a wrong word is ignored. */
 static const char *take_word(struct site_settings *site, const char *word)
 {
@@ -142,7 +149,9 @@ static const char *take_word(struct site_settings *site, const char *word)
         return take_partition(site, word + 10);
     if (strncmp(word, "default=", 8) == 0)
         return take_default(site, word + 8);
-    return "is none of default=, partition=, library=, out=, key_file=, spool=, levels=, python=";
+    if (strncmp(word, "record=", 7) == 0)
+        return take_record(site, word + 7);
+    return "is none of default=, partition=, record=, library=, out=, key_file=, spool=, levels=, python=";
 }
 
 static int is_count(const char *text)
@@ -403,6 +412,8 @@ static void read_site(int n_words, char *words[], int is_quiet)
                         "key_file= is left out",
                         site.out);
     }
+    if (site.is_always_recorded && !is_signing() && !is_quiet)
+        slurm_error("mpicoloc: plugstack.conf: record=always needs out=, key_file= and spool=: no step has a record");
     if (!site.library[0])
         path_beside_plugin(site.library, "libmpicoloc-auto.so");
     if (!site.python[0])
@@ -513,8 +524,8 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
 static int is_closed_here(spank_t spank)
 {
     uint32_t node = 1;
-    return is_signing() && is_wanted(spank) && spank_get_item(spank, S_JOB_NODEID, &node) == ESPANK_SUCCESS &&
-           node == 0 && !is_daemon_of_mpirun(spank);
+    return is_signing() && (site.is_always_recorded || is_wanted(spank)) &&
+           spank_get_item(spank, S_JOB_NODEID, &node) == ESPANK_SUCCESS && node == 0 && !is_daemon_of_mpirun(spank);
 }
 
 static void write_note(void)

@@ -25,6 +25,7 @@ from mpicoloc.core.slowdown import (
     pair_slowdowns,
     program_name,
 )
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles
@@ -102,7 +103,8 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         i = found.index(None)
         n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: executable {keys[i]} of {n_jobs:,} jobs is not there: add a row for it, or for {ANY}"
+            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} is not there: add a row for it, "
+            f"or for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)
@@ -121,8 +123,8 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
         i = max(unknown, key=lambda i: int(n_jobs[i]))
         raise DataError(
             f"{len(unknown):,} names of jobs are no program with slowdowns, the most frequent is "
-            f"{log.name('program', int(numbers[i]))} of {n_jobs[i]:,} jobs: name the program of each in "
-            "--programs FILE, or draw them with --mix"
+            f"{log.name('program', int(numbers[i]))} of {counted(n_jobs[i], 'job')}: name the program of "
+            "each in --programs FILE, or draw them with --mix"
         )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import gzip
+import json
 import math
 import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
+from mpicoloc import messages
 from mpicoloc.batch.inputs import NO_JOB, JobLog
 from mpicoloc.core.profile import Floats, Ints
-from mpicoloc.core.units import slurm_seconds
+from mpicoloc.core.units import counted, slurm_seconds
 from mpicoloc.errors import DataError
 
 N_FIELDS = 18
@@ -41,13 +44,19 @@ N_FIELDS = 18
 ) = range(N_FIELDS)
 _PARTIAL = (2, 3, 4)
 """Status of lines that repeat pieces of a job whose whole has a line of its own."""
-_REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
+COMMAND = (
+    "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
+    "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
+)
+"""What prints a log for `parse_sacct`. JobName is last, since a name may hold the sign between columns."""
+REMEDY = "mend or remove it, or leave such entries out with --skip-damaged"
+_FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by {COMMAND}"
 
 
 def parse_swf(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a log.
+    """Jobs of a log, in order of submission; a log in another order is sorted, with a note.
 
     Raises `DataError` if a line is damaged, with its number; if there is no job.
     """
@@ -55,18 +64,27 @@ def parse_swf(
     if not numbers:
         raise DataError(f"{source}: no job in it: give a log in Standard Workload Format, 18 numbers a line")
     rows = _rows(lines, numbers)
+    if isinstance(rows, list) and not any(rows):
+        first = lines[numbers[0] - 1].strip()[:40]
+        raise DataError(f"{source} is no log, its first line is {first!r}: give {_FORMATS}")
     table = np.array([(math.nan,) * N_FIELDS if row is None else row for row in rows])
     wrong = _damage(table)
     damaged = tuple(int(numbers[i]) for i in wrong)
     if damaged and not skip_damaged:
         i = min(wrong)
-        raise DataError(f"{source}, line {numbers[i]}: {wrong[i]}: {_REMEDY}")
+        raise DataError(f"{source}, line {numbers[i]}: {wrong[i]}: {REMEDY}")
     keep = np.ones(len(table), bool)
     keep[list(wrong)] = False
     keep &= ~np.isin(table[:, _STATUS], _PARTIAL)
     if not keep.any():
-        raise DataError(f"{source}: none of its {len(table)} lines is a job: {_REMEDY}")
-    return _log(table[keep], header, _partition_names(lines)), damaged
+        raise DataError(f"{source}: none of its {len(table)} lines is a job: {REMEDY}")
+    table = table[keep]
+    if n_early := int((np.diff(table[:, _SUBMIT]) < 0).sum()):
+        messages.note(
+            f"{source}: sorted by submission, as {counted(n_early, 'line')} came before the line above them"
+        )
+        table = table[np.argsort(table[:, _SUBMIT], kind="stable")]
+    return _log(table, header, _partition_names(lines)), damaged
 
 
 def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
@@ -114,10 +132,8 @@ def _damage(table: Floats) -> dict[int, str]:
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
-    latest_s = np.maximum.accumulate(np.where(finite, submit_s, -np.inf))
     checks = (
         (finite & (submit_s < 0), "submitted {:g} s before the log's begin", -submit_s),
-        (finite & (submit_s < latest_s), "the clock runs back to {:g} s", submit_s),
         (finite & (run_s < 0) & (run_s != NO_JOB), "a run time of {:g} s is negative", run_s),
         (
             finite & (previous > 0) & (previous >= number),
@@ -166,12 +182,6 @@ Words = Mapping[str, Sequence[str]]
 """Words of each column, one a job: ``number``, ``submit``, ``start``, ``end``, and those of `_READERS` and
 `_NAMES` that are known."""
 
-COMMAND = (
-    "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
-    "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
-)
-"""What prints a log for `parse_sacct`. JobName is last, since a name may hold the sign between columns."""
-REMEDY = "mend or remove that line, or leave such lines out with --skip-damaged"
 _UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
 _YEAR_S = 365 * 86400.0
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
@@ -184,7 +194,7 @@ _NAMES = {"user": "user", "partition": "partition", "queue": "queue", "name": "p
 
 
 def log_of(
-    words: Words, lines: Sequence[int], source: str, *, skip_damaged: bool
+    words: Words, lines: Sequence[int], source: str, *, skip_damaged: bool, entry: str = "line"
 ) -> tuple[JobLog, tuple[int, ...]]:
     """The log of some jobs, in order of their arrival.
 
@@ -199,7 +209,7 @@ def log_of(
     damaged = tuple(sorted(lines[i] for i in wrong))
     if damaged and not skip_damaged:
         i = min(wrong)
-        raise DataError(f"{source}, line {lines[i]}: {wrong[i]}: {REMEDY}")
+        raise DataError(f"{source}, {entry} {lines[i]}: {wrong[i]}: {REMEDY}")
     keep = np.ones(len(lines), bool)
     keep[list(wrong)] = False
     if not keep.any():
@@ -476,8 +486,71 @@ def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple
     return found
 
 
+_NO_VALUE, _INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
+"""Slurm's numbers for what is not set, and for no limit."""
+
+
+def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
+    """Jobs that `sacct --json` printed, of any version; the second result are places in the list of jobs.
+
+    Raises `DataError` if it is something else; if an entry is damaged, with its place; if there is no job.
+    """
+    try:
+        told = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{source} is no JSON: {error}: print it again with {_JSON_COMMAND}") from None
+    jobs = told.get("jobs") if isinstance(told, dict) else None
+    if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
+        raise DataError(f"{source} lacks jobs with their `time`: print the log with {_JSON_COMMAND}")
+    rows = [_json_words(job) for job in jobs]
+    words = {key: [row[key] for row in rows] for key in _READERS | _NAMES}
+    numbers = range(1, len(jobs) + 1)
+    return log_of(words, numbers, source, skip_damaged=skip_damaged, entry="job")
+
+
+_JSON_COMMAND = "sacct --allusers --allocations --json"
+
+
+def _part(job: object, *keys: str) -> Any:
+    """What an object of objects has at the end of this path; None if it is not there."""
+    for key in keys:
+        job = job.get(key) if isinstance(job, dict) else None
+    return job
+
+
+def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
+    """The words that `sacct --parsable2` prints of a job."""
+    allocated = _part(job, "tres", "allocated")
+    counts = {_part(one, "type"): _part(one, "count") for one in allocated or () if isinstance(one, dict)}
+    times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
+    words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
+    # 0 and the number for no limit are times that have not come.
+    return {key: "" if word in ("0", "UNLIMITED") else word for key, word in words.items()} | {
+        "number": _json_word(job.get("job_id")),
+        "nodes": _json_word(job.get("allocation_nodes")),
+        "processors": _json_word(counts.get("cpu") or _part(job, "required", "CPUs")),
+        "limit": _json_word(_part(job, "time", "limit")),
+        "user": _json_word(job.get("user") or _part(job, "association", "user")),
+        **{key: _json_word(job.get(name)) for key, name in _JSON_NAMES.items()},
+    }
+
+
+_JSON_NAMES = {"partition": "partition", "queue": "qos", "name": "name"}
+
+
+def _json_word(told: object) -> str:
+    """A number or name of Slurm's JSON, where numbers are ``{set, infinite, number}`` since 23.02."""
+    if isinstance(told, dict) and told.get("infinite") is True:
+        return "UNLIMITED"
+    if isinstance(told, dict) and "number" in told:
+        told = told["number"] if told.get("set") else None
+    known = {None: "", -1: "", _NO_VALUE: "", _INFINITE: "UNLIMITED"}
+    return known[told] if isinstance(told, int | None) and told in known else str(told)
+
+
 def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a log in Standard Workload Format, or as Slurm's `sacct` or ``jobcomp/filetxt`` tells them.
+    """Jobs of a log in Standard Workload Format, or as Slurm's `sacct` (also ``--json``) or
+    ``jobcomp/filetxt`` tells them.
 
     Parameters, results and errors are those of `parse_swf`.
 
@@ -485,9 +558,9 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
     """
     first = next((line.strip() for line in lines if line.strip()), None)
     if first is None:
-        raise DataError(
-            f"{source} is empty: give a log in Standard Workload Format, or what Slurm prints by {COMMAND}"
-        )
+        raise DataError(f"{source} is empty: give {_FORMATS}")
+    if first.startswith(("{", "[")):
+        return parse_json("\n".join(lines), source, skip_damaged=skip_damaged)
     if first.startswith("JobId="):
         return parse_jobcomp(lines, source, skip_damaged=skip_damaged)
     if "|" in first and {"jobid", "jobidraw"} & {*columns_of(first)}:

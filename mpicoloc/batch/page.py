@@ -26,6 +26,7 @@ from mpicoloc.errors import printable
 from mpicoloc.show.templates import template
 
 _CONFIDENCE_FRAC = 0.95
+_DAY_S = 86400
 N_USERS = 10
 """Users whose bills are told: those who use most."""
 _UNITS = {
@@ -55,8 +56,13 @@ def number(value: Estimate, n_digits: int = 0) -> str:
     return f"{value.value:,.{n_digits}f}{ends}"
 
 
+def duration(value_s: float) -> str:
+    """A time of a log as text: from a day on in days."""
+    return f"{value_s / _DAY_S:,.2f} days" if value_s >= _DAY_S else seconds(value_s)
+
+
 def _time(value: Estimate) -> str:
-    return seconds(value.value)
+    return duration(value.value)
 
 
 _ROWS: tuple[tuple[str, str, Callable[[Estimate], str]], ...] = (
@@ -64,6 +70,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Estimate], str]], ...] = (
     ("nodes with a job", "utilisation_frac", percent),
     ("of these with two", "shared_frac", percent),
     ("wait, mean", "wait_mean_s", _time),
+    ("wait, mean, in the log", "log_wait_mean_s", _time),
     ("slowdown of a job, mean", "slowdown_mean", functools.partial(number, n_digits=3)),
     ("lost to interference, node hours", "lost_node_hours", number),
     ("of these to links", "links_lost_node_hours", number),
@@ -148,10 +155,16 @@ def _policy(
     bills = {tariff.pricing: [_bill(centre, run, tariff) for run in own] for tariff in tariffs}
     return PolicyFigures(
         name,
-        found | _compared(name, own, by_name),
+        found | {"log_wait_mean_s": _of_log(own)} | _compared(name, own, by_name),
         {word: over_seeds([float(su.sum()) for su in each], "SU", 0.0) for word, each in bills.items()},
         {word: _users(centre, np.mean(each, axis=0)) for word, each in bills.items()},
     )
+
+
+def _of_log(runs: Sequence[SharedRun]) -> Estimate | None:
+    """How long jobs waited in reality, which is the same for all seeds."""
+    wait_s = runs[0].outcome.log_wait_mean_s
+    return None if wait_s is None else Estimate(wait_s, wait_s, wait_s, 1, "s", "log")
 
 
 def _row(run: SharedRun) -> dict[str, Any]:
@@ -270,7 +283,7 @@ def page(title: str, centre: Centre, runs: Sequence[SharedRun], figures: Sequenc
         n_nodes=machine.n_nodes,
         n_jobs=len(workload),
         is_part=len(workload) > N_DRAWN,
-        days=_span_s(runs) / 86400,
+        span=duration(_span_s(runs)),
         names=[run.sharing for run in runs],
         table=table(figures),
         sentences=[printable(line) for line in sentences(figures)],

@@ -17,7 +17,7 @@ from mpicoloc.batch.engine import Observer, Schedule, Simulation
 from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.batch.order import Allocation, Columns, Nodes, Order, Uses, View
 from mpicoloc.core.profile import Bools, Ints
-from mpicoloc.core.units import slurm_seconds
+from mpicoloc.core.units import counted, slurm_seconds
 from mpicoloc.errors import DataError
 from mpicoloc.network.topology.hostlist import expand
 from mpicoloc.network.topology.readers import slurm_lines
@@ -146,8 +146,8 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
         if own is None:
             what = f"partition {name}" if number != inputs.NO_JOB else "no partition that the log tells"
             raise DataError(
-                f"{n:,} jobs are of {what}, which the partitions {', '.join(place)} do not have: add a line "
-                f"PartitionName={name}, or Default=YES for jobs without one"
+                f"{counted(n, 'job')} of {what}, which the partitions {', '.join(place)} do not have: add a "
+                f"line PartitionName={name}, or Default=YES for jobs without one"
             )
         found.append(own)
     return np.array(found, np.int64)[which.ravel()]

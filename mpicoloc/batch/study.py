@@ -22,7 +22,7 @@ from mpicoloc import messages
 from mpicoloc.batch import allocation, comparison, draws, engine, inputs, log_files, order, page, partitions
 from mpicoloc.batch.comparison import Case, Centre, Outcome, SharedRun
 from mpicoloc.batch.inputs import JobLog, Machine, Workload
-from mpicoloc.batch.page import PolicyFigures, as_json
+from mpicoloc.batch.page import PolicyFigures, as_json, duration
 from mpicoloc.batch.partitions import Partition
 from mpicoloc.bill.price import Tariff, tariff
 from mpicoloc.core.units import counted, seconds
@@ -135,19 +135,23 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     """The jobs that are simulated, with notes on those that are not."""
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
-        messages.note(f"{args.log}: {len(damaged)} damaged lines left out, the first is line {damaged[0]}")
+        left_out = counted(len(damaged), "damaged line")
+        messages.note(f"{args.log}: {left_out} left out, the first is line (of JSON: job) {damaged[0]}")
     has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
         messages.note(
-            f"{args.log}: {n:,} jobs without run time or processors never ran or have not ended: left out"
+            f"{args.log}: {counted(n, 'job')} without run time or processors left out: they never ran or "
+            "have not ended"
         )
     log = inputs.select(log, has_run)
     n_cores = args.cores_per_node or log.cores_per_node() or 1
     if args.skip_larger:
         fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
         if not fits.all():
-            messages.note(f"{args.log}: {int((~fits).sum()):,} jobs larger than the machine left out")
+            messages.note(
+                f"{args.log}: {counted(int((~fits).sum()), 'job')} larger than the machine left out"
+            )
         log = inputs.select(log, fits)
     return inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
 
@@ -215,10 +219,10 @@ def write_page(path: str, log: str, found: Result) -> None:
 
 def show(outcome: Outcome, wall_s: float) -> None:
     """Figures of one schedule, and how long the simulation took, s."""
-    slowdown, is_long = outcome.bounded_slowdown_mean, outcome.completion_s >= 86400
+    slowdown = outcome.bounded_slowdown_mean
     rows = [
         ("jobs", f"{outcome.n_jobs:,}"),
-        ("completion", f"{_days(outcome.completion_s)} days" if is_long else seconds(outcome.completion_s)),
+        ("completion", duration(outcome.completion_s)),
         ("nodes with a job", f"{outcome.utilisation_frac:.1%}"),
         ("wait, mean", _wait(outcome.wait_mean_s)),
         ("wait, mean, in the log", _wait(outcome.log_wait_mean_s)),
@@ -239,12 +243,8 @@ def show(outcome: Outcome, wall_s: float) -> None:
     console().print(listing(word_columns(("figure", "value")), rows, "Simulated batch system"))
 
 
-def _days(value_s: float) -> str:
-    return f"{value_s / 86400:,.2f}"
-
-
 def _wait(value_s: float | None) -> str:
-    return "-" if value_s is None else seconds(value_s)
+    return "-" if value_s is None else duration(value_s)
 
 
 def show_sharing(found: Sequence[PolicyFigures]) -> None:
@@ -259,10 +259,10 @@ def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
     """Figures of each row of a sweep; `rows` are what ``mpicoloc batch --sweep --json`` prints."""
     columns = [
         *(Column(flag, functools.partial(_setting, flag=flag), is_name=True) for flag in rows[0]["settings"]),
-        Column("completion, days", "completion_s", _days),
+        Column("completion", "completion_s", duration),
         Column("nodes with a job", "utilisation_frac", ".1%"),
-        Column("wait, mean", "wait_mean_s", seconds),
-        Column("wait, 95 %", "wait_p95_s", seconds, left_out=1),
+        Column("wait, mean", "wait_mean_s", duration),
+        Column("wait, 95 %", "wait_p95_s", duration, left_out=1),
         Column("share the network", "sharing_jobs_frac", ".1%"),
     ]
     if any("policies" in row for row in rows):

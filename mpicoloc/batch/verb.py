@@ -1,8 +1,8 @@
 r"""Simulate the batch system of a machine on a log of its jobs: who waits, and who shares the network.
 
-The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` prints; .gz too. Jobs get whole
-nodes. Two jobs share the network when both use the links above the same switch or subtree at the same time
-(Jokanovic 2014, chapter 4).
+The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` or `--json` prints; .gz too.
+Jobs get whole nodes. Two jobs share the network when both use the links above the same switch or subtree at
+the same time (Jokanovic 2014, chapter 4).
 
   mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     found = study.simulate(study.of(args), keeps_places=bool(args.page or args.out))
     if args.json:
         print(json.dumps(found.as_json(), indent=2, allow_nan=False))
-    elif found.study.is_comparison:
+    elif found.study.names != ["none"] or args.utilisation is not None:
         study.show_sharing(found.figures)
     else:
         study.show(found.runs[0].outcome, found.wall_s)

@@ -260,7 +260,8 @@ def _create(connection: sa.Connection) -> None:
     connection.execute(accounts.insert(), rows)
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = re.compile(r"[^\W_][\w .=@+\\-]{0,63}(?<! )")
+"""Letters of any language, and all signs that directories put into names of users (``DOMAIN\\user``)."""
 
 
 @dataclass(frozen=True)
@@ -375,7 +376,7 @@ def check_name(name: str) -> None:
     """
     if not is_name(name):
         raise UsageError(
-            f"account name {name!r}: use up to 64 letters, digits, '.', '_', '-'; a letter or digit first"
+            f"account name {name!r}: use up to 64 letters, digits, blanks, ._-=@+\\; a letter or digit first"
         )
 
 
@@ -614,7 +615,7 @@ def spool_claim(name: str) -> str:
 def account_row(connection: sa.Connection, name: str) -> Any:
     """The row of an account."""
     row = connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
-    if row is None:
+    if row is None or row.name != name:  # some databases take mueller's umlaut for a u
         raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all")
     return row
 

@@ -13,6 +13,7 @@ from mpicoloc.bill.price import Bill, Tariff, bill, tariff
 from mpicoloc.cli import arguments
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Job, Profile
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, MpicolocError, UsageError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import profiles
@@ -90,7 +91,8 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
     out = console()
     tariff = f"{bill.tariff.rate_su:g} SU per core and hour, pricing {escape(bill.tariff.pricing)}"
     out.print(
-        f"[bold]job {escape(printable(job.id))}[/bold]  {bill.n_cores} cores, {bill.wall_s:.4g} s, {tariff}"
+        f"[bold]job {escape(printable(job.id))}[/bold]  {counted(bill.n_cores, 'core')}, "
+        f"{bill.wall_s:.4g} s, {tariff}"
     )
     is_alone = bill.slowdown is not None and bill.slowdown.method == processor.ALONE
     slowdown = processor.ALONE_WORDS if is_alone else _text(bill.slowdown)

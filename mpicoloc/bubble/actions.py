@@ -48,7 +48,7 @@ def levels_json(one: Calibration) -> dict[str, Any]:
 
 def show_levels(one: Calibration) -> None:
     """A table of the levels."""
-    print(f"{one.cpu_model}, {one.n_cpus} CPUs, bubble on {one.n_bubble_cpus}")
+    print(f"{one.cpu_model}, {counted(one.n_cpus, 'CPU')}, bubble on {one.n_bubble_cpus}")
     print("level  working set  lines per s   slowdown of the probe")
     rows = zip(LEVELS, one.settings, one.curve.slowdown, one.curve.low, one.curve.high, strict=True)
     for level, setting, value, low, high in rows:

@@ -323,9 +323,9 @@ def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
     out.print(table)
     n_run = 1 + int(matrix.is_measured[:, 1:].sum())
     words = f"{printable(name)}: slowdown by level and disturbed nodes; * {counted(n_run, 'run')}, "
-    out.print(f"{words}{100 * matrix.cost_frac:.0f} % of all", soft_wrap=True, markup=False)
+    out.print(f"{words}{100 * matrix.cost_frac:.0f} % of all", soft_wrap=not out.is_terminal, markup=False)
     if choice is not None:
-        out.print(_policy(choice), soft_wrap=True, markup=False)
+        out.print(_policy(choice), soft_wrap=not out.is_terminal, markup=False)
 
 
 def _policy(choice: PolicyChoice) -> str:

@@ -151,10 +151,11 @@ def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
 
 def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
     """Write the figures and tell how many."""
+    from mpicoloc.core.units import counted
     from mpicoloc.show import figures
 
     written = figures.save(made, folder, formats)
-    messages.note(f"{len(made)} figures, {len(written)} files in {folder}")
+    messages.note(f"{counted(len(made), 'figure')}, {counted(len(written), 'file')} in {folder}")
 
 
 Number = TypeVar("Number", int, float)

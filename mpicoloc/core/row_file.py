@@ -26,7 +26,8 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
         if math.isinf(number := float(told)):
             raise ValueError
     except (ValueError, OverflowError):
-        raise DataError(f"{path}: row {i}: {name} must be a finite number, got {told!r}") from None
+        remedy = ": write a point, not a comma" if isinstance(told, str) and "," in told else ""
+        raise DataError(f"{path}: row {i}: {name} must be a finite number, got {told!r}{remedy}") from None
     return number
 
 
@@ -38,7 +39,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = _json_rows(path, key, file) if path.endswith(".json") else list(csv.DictReader(file))
+            rows = _json_rows(path, key, file) if path.endswith(".json") else _csv_rows(file)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
@@ -49,6 +50,14 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         if missing:
             raise DataError(f"{path}: row {i} has no {missing[0]}; there are {', '.join(sorted(known))}")
     return rows
+
+
+def _csv_rows(file: TextIO) -> list[dict[str, str]]:
+    """Rows of a table; where commas are decimal, spreadsheets write semicolons or tabs between columns."""
+    header = file.readline()
+    file.seek(0)
+    separator = next((one for one in ",;\t" if one in header), ",")
+    return list(csv.DictReader(file, delimiter=separator))
 
 
 def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:

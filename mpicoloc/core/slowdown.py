@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, text
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, printable
 
 _INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
@@ -104,7 +105,9 @@ class Machine:
     memory_bytes: float
 
     def __str__(self) -> str:
-        return f"{printable(self.cpu_model)}, {self.n_cpus} CPUs, {self.memory_bytes / 2**30:.0f} GiB"
+        return (
+            f"{printable(self.cpu_model)}, {counted(self.n_cpus, 'CPU')}, {self.memory_bytes / 2**30:.0f} GiB"
+        )
 
     def is_like(self, other: Machine) -> bool:
         """Whether both are of the same make."""

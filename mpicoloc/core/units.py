@@ -64,7 +64,7 @@ _WITHOUT_DAYS = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})|(\d{1,9}))", 
 
 def counted(n: int, what: str) -> str:
     """A number of things as text: ``1 job``, ``2 jobs``."""
-    return f"{n:,} {what}{'s'[: n != 1]}"
+    return f"{n:,} {what}{'s'[: int(n != 1)]}"
 
 
 def seconds(value_s: float) -> str:

@@ -135,11 +135,28 @@ def _mpi(one: launcher.Launcher) -> Finding:
         beside = os.path.join(os.path.dirname(one.path), "mpicc")
         compiler = beside if os.path.exists(beside) else "CC"
         return Finding("MPI", "note", f"{text}: no library of mpicoloc", f"mpicoloc build --mpicc {compiler}")
+    if one.family == "openmpi" and os.geteuid() == 0 and not _is_root_allowed():
+        names = [f"{prefix}_ALLOW_RUN_AS_ROOT" for prefix in (("OMPI",) if one.major < 5 else _PREFIXES)]
+        words = " ".join(f"{name}=1 {name}_CONFIRM=1" for name in names)
+        return Finding(
+            "MPI", "note", f"{text}: it refuses to run as root", f"as another user, or export {words}"
+        )
     return Finding("MPI", "ok", f"{text}, {shim}")
+
+
+_PREFIXES = ("OMPI", "PRTE")
+
+
+def _is_root_allowed() -> bool:
+    """Whether Open MPI's `mpirun` starts for root: both variables of a pair say so."""
+    pairs = ((f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES)
+    return any(all(os.environ.get(name) == "1" for name in pair) for pair in pairs)
 
 
 def board() -> Finding:
     """Jobs on this node now."""
+    from mpicoloc.core.units import counted
+
     path = ""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
@@ -156,7 +173,7 @@ def board() -> Finding:
     if not os.access(path, os.W_OK):
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
     names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
-    return Finding("board", "ok", f"{len(taken)} jobs on this node{': ' + names if names else ''}")
+    return Finding("board", "ok", f"{counted(len(taken), 'job')} on this node{': ' + names if names else ''}")
 
 
 def foreign_boards() -> list[Finding]:
@@ -186,6 +203,8 @@ def _remove_board(path: str) -> str:
 
 def left_behind(remove: bool = False) -> Finding:
     """Files of this user's jobs that were killed together with their keeper."""
+    from mpicoloc.core.units import counted
+
     name = "left behind"
     try:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
@@ -198,8 +217,8 @@ def left_behind(remove: bool = False) -> Finding:
         return Finding(name, "ok", "no files of dead jobs")
     keys = ", ".join(one.key for one in found[:8]) + (" ..." if len(found) > 8 else "")
     if remove:
-        return Finding(name, "ok", f"removed {n_files} files of dead jobs: {keys}")
-    return Finding(name, "note", f"{n_files} files of dead jobs: {keys}", "mpicoloc check --clean")
+        return Finding(name, "ok", f"removed {counted(n_files, 'file')} of dead jobs: {keys}")
+    return Finding(name, "note", f"{counted(n_files, 'file')} of dead jobs: {keys}", "mpicoloc check --clean")
 
 
 MIN_SHM_BYTES = 64 << 20

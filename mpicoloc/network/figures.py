@@ -129,7 +129,8 @@ def _of_levels(
     """A figure with a panel for each level and a row for each case and level."""
     height = known[0].case.topology.height
     rows = [(*one.row(), level, value(one, level)) for one in known for level in range(height)]
-    draw = plot("panels_of_bars", _by_level(known, value, keys), **look)
+    label = title[:1].lower() + title[1:]
+    draw = plot("panels_of_bars", _by_level(known, value, keys), label=label, **look)
     text = f"{description} Levels L0 (hosts) to L{height - 1}; {_words(known)}."
     header = ("job_id", "topology", "placement", "level", column)
     return Figure(name, title, text, header, tuple(rows), draw, (6.0, 1.3 + 1.25 * height))

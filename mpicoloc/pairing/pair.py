@@ -108,6 +108,11 @@ def run(args: argparse.Namespace) -> int:
     measured = pairs_of_programs(model_file.of_curves(args.curves)) if args.curves else {}
     measured |= queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
     jobs, made = queue_files.plan(queue_files.jobs(args.jobs), measured, model, rules)
+    if len(jobs) > 1 and not measured and model is None and rules.prior_slowdown is None:
+        messages.note(
+            "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc campaign`, --model of "
+            "`mpicoloc fit`, --curves of `mpicoloc bubble`, or --prior-slowdown"
+        )
     for note in made.notes:
         messages.note(note)
     slots = policies.assign_nodes([group.duration_s for group in made.groups], args.nodes)

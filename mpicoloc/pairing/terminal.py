@@ -17,6 +17,7 @@ from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures
+from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.pairing import model_file, policies
 from mpicoloc.pairing.fitted import COVERAGE
@@ -75,15 +76,15 @@ def show_plan(
     out = console()
     if rows:
         out.print(listing(columns, rows))
-    out.print(_plan_summary(plan, slots, sum(runtime_s)), soft_wrap=True, markup=False)
+    words = _plan_summary(plan, slots, sum(runtime_s))
+    out.print(words, soft_wrap=not out.is_terminal, markup=False)
 
 
 def _plan_summary(plan: Plan, slots: Sequence[policies.Slot], serial_s: float) -> str:
     n_shared = sum(len(group.jobs) for group in plan.groups if len(group.jobs) > 1)
     n_jobs = sum(len(group.jobs) for group in plan.groups)
-    words = (
-        f"{n_shared} of {n_jobs} jobs share; {plan.cost_s:.1f} s of nodes, {serial_s:.1f} s without sharing"
-    )
+    words = f"{n_shared} of {counted(n_jobs, 'job')} share; {plan.cost_s:.1f} s of nodes"
+    words += f", {serial_s:.1f} s without sharing"
     if not math.isnan(plan.gap_frac) and plan.groups:
         words += f", at most {100 * plan.gap_frac:.3f} % above the least possible"
     return f"{words}; makespan {_makespan_s(plan, slots):.1f} s"
@@ -132,7 +133,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     where = "an unknown machine"
     if machine is not None:
         gib = float(machine["memory_bytes"]) / 2**30
-        where = f"{machine['cpu_model']}, {int(machine['n_cpus'])} CPUs, {gib:.0f} GiB"
+        where = f"{machine['cpu_model']}, {counted(int(machine['n_cpus']), 'CPU')}, {gib:.0f} GiB"
     programs = [str(name) for name in training["programs"]]
     layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
     sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
@@ -144,13 +145,14 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     for name, words in {
         "model": card["kind"],
         "machine": where,
-        "trained on": f"{int(training['n_rows'])} slowdowns ({sources}) of {len(programs)} programs"
+        "trained on": f"{counted(int(training['n_rows']), 'slowdown')} ({sources}) of "
+        + counted(len(programs), "program")
         + layout.get(card.get("layout", ""), ""),
         "features": f"{len(features)}{names}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
         **short,
     }.items():
-        out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=True)
+        out.print(f"[bold]{name:12}[/bold] {escape(printable(str(words)))}", soft_wrap=not out.is_terminal)
     out.print(_scores(card["scores"], card["choice"], with_all))
 
 
@@ -228,7 +230,7 @@ def show_predictions(pairs: Sequence[Pair]) -> None:
 
 
 def _name(job: JobFeatures) -> str:
-    return f"{job.id} {job.program}"
+    return job.id if job.id == job.program else f"{job.id} {job.program}"
 
 
 def show_bubbles(model: BubbleModel) -> None:
@@ -242,7 +244,9 @@ def show_bubbles(model: BubbleModel) -> None:
     )
     out = console()
     out.print(listing(columns, model.programs.values()))
-    out.print(f"bubble: {model.n_rows} programs, several co-runners by {model.combine}", markup=False)
+    out.print(
+        f"bubble: {counted(model.n_rows, 'program')}, several co-runners by {model.combine}", markup=False
+    )
 
 
 def show_experiments(

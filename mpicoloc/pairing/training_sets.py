@@ -31,6 +31,7 @@ from mpicoloc.core.slowdown import (
     run_from_json,
     training_set,
 )
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, MpicolocError
 from mpicoloc.pairing import arrays_file, campaign
 from mpicoloc.pairing.corun import slowdowns
@@ -226,7 +227,10 @@ def _production(paths: Sequence[str], machine: str, layout: str) -> TrainingSet:
         messages.trouble(words)
     found, others = from_production([*runs.values()], machine, layout)
     reasons = "".join(f", {n} {reason}" for reason, n in sorted(others.items()))
-    messages.note(f"{len(runs)} profiles: {len(found.rows)} slowdowns beside one other job{reasons}")
+    messages.note(
+        f"{counted(len(runs), 'profile')}: {counted(len(found.rows), 'slowdown')} beside one other job"
+        + reasons
+    )
     return found
 
 

@@ -21,6 +21,7 @@ from mpicoloc.core.bubbles import MAX_LEVEL, JobRequest, PropagationMatrix
 from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.core.progress import steps
 from mpicoloc.core.slowdown import JobFeatures, SlowdownModel, pair_slowdowns
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 
 
@@ -71,7 +72,9 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
 def _check_room(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int) -> None:
     large = next((job for job in jobs if job.n_nodes > n_nodes), None)
     if large is not None:
-        raise DataError(f"job {large.id!r} needs {large.n_nodes} nodes, there are {n_nodes}: give more nodes")
+        raise DataError(
+            f"job {large.id!r} needs {counted(large.n_nodes, 'node')}, there are {n_nodes}: give more nodes"
+        )
     n_needed = sum(job.n_nodes for job in jobs)
     if n_needed > n_nodes * n_slots:
         raise DataError(

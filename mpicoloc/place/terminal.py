@@ -64,16 +64,17 @@ def _draw(
     )
     picture.colorbar(mesh, ax=axes, label="slowdown")
     axes.grid(visible=False)
-    axes.set(ylabel="slot", yticks=np.arange(len(slots)) + 0.5, yticklabels=range(len(slots)))
+    axes.set(xlabel="node", ylabel="slot", yticks=np.arange(len(slots)) + 0.5, yticklabels=range(len(slots)))
     if len(hosts) > MOST_NODES:
-        axes.set(xlabel="node")
         return
     words = [short(host, 12) for host in hosts]
     axes.set(xticks=np.arange(len(hosts)) + 0.5, xticklabels=words)
     drawing.turn_if_crowded(axes, words)
     for (slot, node), job in np.ndenumerate(slots):
         if job >= 0:
-            axes.text(node + 0.5, slot + 0.5, short(names[int(job)], 8), ha="center", va="center", fontsize=8)
+            ink = drawing.ink_on(mesh.cmap(mesh.norm(value[slot, node])))
+            word = short(names[int(job)], 8)
+            axes.text(node + 0.5, slot + 0.5, word, ha="center", va="center", fontsize=8, color=ink)
 
 
 _WORDS = {"sum": "sum of slowdowns", "speedup": "weighted speed-up", "worst": "largest slowdown"}
@@ -114,4 +115,4 @@ def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
         else f"at most {100 * placed.gap_frac:.2f} % from the best possible"
     )
     line = f"{_WORDS[placed.objective]} {placed.value:.4f}, {how_good}; found in {wall_s:.2f} s"
-    out.print(line, soft_wrap=True, markup=False)
+    out.print(line, soft_wrap=not out.is_terminal, markup=False)

@@ -145,6 +145,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
     """Host files of all jobs, by the jobs' ids."""
+    from mpicoloc.core.units import counted
     from mpicoloc.job import launcher
     from mpicoloc.replay.qos import policy
 
@@ -155,4 +156,4 @@ def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> 
         slots = [placed.slot_of(i, node) for node in nodes]
         contents |= launcher.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
     policy.write_files(args.files, contents, "--files")
-    messages.note(f"{len(contents)} files of {len(jobs)} jobs in {args.files}")
+    messages.note(f"{counted(len(contents), 'file')} of {counted(len(jobs), 'job')} in {args.files}")

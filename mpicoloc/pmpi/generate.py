@@ -336,6 +336,8 @@ def c_operand(arg: str, prototype: Prototype) -> str:
         "inplace": f"{name} == MPI_IN_PLACE",
         "wide": f"sizeof *{name} == sizeof(MPI_Count)",
         "address": f"&{name}",
+        "slot": f"&{name}",
+        "site": "mc_site",
     }
     return forms.get(kind, name)
 
@@ -554,6 +556,8 @@ _HOOK_TYPES = {
     "wide": "int",
     "counts": "const void *",
     "address": "void *",
+    "slot": "void *",
+    "site": "void *",
     "status": "const MPI_Status *",
     "type": "MPI_Datatype",
     "op": "MPI_Op",

@@ -91,6 +91,8 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
         "inplace": f"mc_f_is_in_place({name})",
         "wide": "0",
         "address": "0",
+        "slot": f"&{name}",
+        "site": "0",
         "status": f"mc_f_status(&mc_c_status, {name})",
     }
     return forms.get(kind, name)

@@ -13,7 +13,7 @@ from mpicoloc import messages
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.progress import steps
 from mpicoloc.core.slowdown import program_name
-from mpicoloc.core.units import amount, seconds
+from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import DataError, UsageError, printable
 from mpicoloc.measure.statistics import Comparison, compare_all
 from mpicoloc.profile.frames import Frames, open_profile
@@ -33,8 +33,10 @@ UNITS = {
     "n_calls": "1",
     "sent_bytes": "bytes",
 }
-"""What is compared beside the time in each MPI function: times outside MPI and in it are those of all ranks
-together, the imbalance is the longest time of computation of a rank over the mean one."""
+"""What is compared beside the time in each MPI function. The imbalance is the longest time of computation of
+a rank over the mean one."""
+_OF_RANKS = ("comp_s", "mpi_s")
+"""Times outside MPI and in it, of all ranks together, as those of functions are."""
 _Value = float | Estimate | None
 
 
@@ -154,7 +156,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
     return time_s if isinstance(time_s, float) else 0.0
 
 
-N_SHOWN = len(UNITS) + 8
+_N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
 """Groups in one table, which is to have no more than 80 columns."""
 
@@ -185,13 +187,17 @@ def as_json(
 def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
     """Print the comparisons of groups of runs with the first."""
     output = console()
-    if len(found) == 1:
-        [(name, rows)] = found.items()
-        output.print(_pair(rows, (first, name)))
-    else:
-        names = list(found)
-        for i in range(0, len(names), N_SIDE_BY_SIDE):
-            output.print(_side_by_side({name: found[name] for name in names[i : i + N_SIDE_BY_SIDE]}, first))
+    names = list(found)
+    for i in range(0, len(names), N_SIDE_BY_SIDE):
+        for are_sums in (False, True):
+            parts = {
+                name: [row for row in found[name] if _is_sum(row) is are_sums]
+                for name in names[i : i + N_SIDE_BY_SIDE]
+            }
+            title = "all ranks together" if are_sums else "the job"
+            output.print(
+                _pair(parts, first, title) if len(found) == 1 else _side_by_side(parts, first, title)
+            )
     judged = [row for rows in found.values() for row in rows if row.is_judged]
     if not any(row.name != "slowdown" for row in judged):
         rows = [row for rows in found.values() for row in rows]
@@ -204,19 +210,24 @@ def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
         )
 
 
-def _pair(rows: Sequence[Comparison], titles: tuple[str, str]) -> Listing:
+def _is_sum(row: Comparison) -> bool:
+    return row.name in _OF_RANKS or row.name not in UNITS
+
+
+def _pair(found: Mapping[str, Sequence[Comparison]], first: str, title: str) -> Listing:
+    [(name, rows)] = found.items()
     columns = (
         Column("quantity", "name"),
-        Column(titles[0], lambda row: _number(row.before, row.unit)),
-        Column(titles[1], lambda row: _number(row.after, row.unit)),
+        Column(first, lambda row: _number(row.before, row.unit)),
+        Column(name, lambda row: _number(row.after, row.unit)),
         Column("ratio", form=".3f"),
         Column("95 %", lambda row: f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else "", left_out=1),
         Column("verdict", lambda row: "" if row.ratio is None else row.verdict, left_out=2),
     )
-    return listing(columns, rows[:N_SHOWN], notes=_more(rows))
+    return listing(columns, rows[:_N_SHOWN], title, notes=_more(rows))
 
 
-def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str) -> Listing:
+def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str, title: str) -> Listing:
     """The value of the first group, and the ratio of each other one to it."""
     several = list(zip(*found.values(), strict=True))
     columns = (
@@ -224,7 +235,7 @@ def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str) -> List
         Column(first, lambda rows: _number(rows[0].before, rows[0].unit)),
         *(Column(name, lambda rows, i=i: _ratio(rows[i])) for i, name in enumerate(found)),  # type: ignore[misc]
     )
-    return listing(columns, several[:N_SHOWN], notes=_more(several))
+    return listing(columns, several[:_N_SHOWN], title, notes=_more(several))
 
 
 def _ratio(row: Comparison) -> str:
@@ -234,7 +245,7 @@ def _ratio(row: Comparison) -> str:
 
 
 def _more(rows: Sequence[Any]) -> list[str]:
-    return [f"{len(rows) - N_SHOWN} more functions (--json)"] if len(rows) > N_SHOWN else []
+    return [f"{counted(len(rows) - _N_SHOWN, 'more function')} (--json)"] if len(rows) > _N_SHOWN else []
 
 
 def _number(value: float | None, unit: str) -> str:

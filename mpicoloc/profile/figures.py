@@ -352,7 +352,7 @@ def levels(profile: Profile) -> _Told:
         f"Counted: {found.traffic}{by}.",
         ("level", "sent_bytes", "injection_bps", "available_bps", "utilisation_frac"),
         rows,
-        plot("panels_of_bars", panels, unit="%", log=True, limits=limits),
+        plot("panels_of_bars", panels, unit="%", label="utilisation", log=True, limits=limits),
         (WIDTH, 2.8),
     )
 
@@ -443,7 +443,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
     window_s = max((float(found.end_s.max()) - first_s) / N_WINDOWS, 1e-9)
     blocks = of_ranks(np.arange(profile.job.n_ranks))
     total_s = np.bincount(found.kind, found.end_s - found.start_s, len(found.names))
-    names, place = _longest_functions(found.names, total_s)
+    names, place = longest_functions(found.names, total_s)
     shares = _shares(found, place[found.kind], len(names), blocks, first_s, window_s)
     lane, window, kinds = np.nonzero(shares)
     columns = (blocks.first[lane], window * window_s, np.array(names)[kinds], shares[lane, window, kinds])
@@ -462,7 +462,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
     )
 
 
-def _longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.integer]]:
+def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
     """The functions with most time, the last may be `OTHERS`; and the place there of each function."""
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -494,7 +494,7 @@ def calls_by_rank(profile: Profile) -> _Told:
         return NO_CALLS
     words, of = np.unique(sites["call"], return_inverse=True)
     total = np.bincount(of, sites["time_ns"].astype(float), len(words))
-    names, place = _longest_functions(list(map(text, words)), total)
+    names, place = longest_functions(list(map(text, words)), total)
     n_ranks = profile.job.n_ranks
     cell = place[of] * n_ranks + sites["rank"]
     times = np.bincount(cell, sites["time_ns"] * 1e-9, len(names) * n_ranks).reshape(len(names), n_ranks)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.units import seconds
+from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
@@ -70,7 +70,7 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
         f"{price.fair_su:.4g} SU", f"{price.discount_frac:.1%} off {price.runtime_su:.4g} SU by run time",
     )  # fmt: skip
     share = "not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%}"
-    calls = "" if mpi.n_calls is None else f"{mpi.n_calls:,} calls"
+    calls = "" if mpi.n_calls is None else counted(mpi.n_calls, "call")
     job = profile.job
     size = f"{job.n_ranks:,} rank{'s'[: job.n_ranks != 1]}, {job.n_nodes:,} node{'s'[: job.n_nodes != 1]}"
     cards = [

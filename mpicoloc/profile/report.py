@@ -15,6 +15,7 @@ import os
 from mpicoloc import messages
 from mpicoloc.cli import arguments
 from mpicoloc.cli.arguments import bounded
+from mpicoloc.errors import UsageError
 from mpicoloc.show import outputs
 
 
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
     add("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
+    add("others", nargs="*", help=argparse.SUPPRESS)
     add("--out", metavar="PAGE", help="the page to write (default: the profile's name, with .html)")
     arguments.add_figures(parser, "every figure")
 
@@ -29,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @bounded
 def run(args: argparse.Namespace) -> int:
     """Write what was asked for, and print the name of the page."""
+    if args.others:
+        raise UsageError(
+            f"a page is of one profile, got {1 + len(args.others)}: call it for each, or see them side by "
+            "side with `mpicoloc compare`"
+        )
     formats = arguments.formats_of(args)
     out = args.out
     if out is None and args.figures is None:

@@ -39,7 +39,7 @@ def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) ->
     job, mpi = profile.job, profile.mpi
     words = ["not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"]
     if mpi.n_calls is not None:
-        words.append(f"{mpi.n_calls:,} calls")
+        words.append(counted(mpi.n_calls, "call"))
     if mpi.sent_bytes is not None:
         words.append(f"{amount(mpi.sent_bytes)} sent, {amount(mpi.recv_bytes)} received")
     return [
@@ -147,7 +147,7 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"meter {found.meter}: {found.meter_reason}"
     lost = sum(_total(profile, name) for name in OVERFLOWS)
     if lost:
-        yield f"{lost:,} records went to overflow rows because a table was full"
+        yield f"{counted(lost, 'record')} went to overflow rows because a table was full"
     unknown = _total(profile, "n_collective_overflow")
     if unknown:
         yield f"{unknown:,} collectives, between two groups or beyond the tables, are in no traffic"
@@ -246,7 +246,7 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
     bubbled = shutters.from_tables(profile.tables, profile.job.command)
     where = " on all nodes" if profile.job.n_nodes > 1 else ""
     no_curve = bubbled.reason and f"; no curve: {bubbled.reason}"
-    yield "bubbles", f"in {bubbled.n_taken} shutters{where}{no_curve}"
+    yield "bubbles", f"in {counted(bubbled.n_taken, 'shutter')}{where}{no_curve}"
     if bubbled.curve is not None:
         names = ("levels", "slowdown", "low", "high")
         for level, value, low, high in zip(
@@ -260,7 +260,7 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
         yield (
             "bubble score",
             f"{score.value:.1f}{' or more' if score.value >= MAX_LEVEL else ''} "
-            f"({score.low:.1f} to {score.high:.1f}, 95 %), {score.n} shutters",
+            f"({score.low:.1f} to {score.high:.1f}, 95 %), {counted(score.n, 'shutter')}",
         )
 
 
@@ -270,9 +270,8 @@ def estimate(value: Estimate | None) -> str:
         return "not measured"
     if value.method == processor.ALONE:
         return processor.ALONE_WORDS
-    return (
-        f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {value.n} shutters, {value.method}"
-    )
+    shutters = counted(value.n, "shutter")
+    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {shutters}, {value.method}"
 
 
 _TIMES = ("wall_s", "mpi_ns", "comp_ns")

@@ -17,6 +17,7 @@ from scipy import stats
 from mpicoloc.core import progress
 from mpicoloc.core.profile import Array, Estimate
 from mpicoloc.core.slowdown import JobFeatures, SlowdownModel, alone
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.replay.network import Hardware, SimulatedNetwork, crossbar
 from mpicoloc.replay.programs.builder import RankPrograms
@@ -136,7 +137,10 @@ def simulate_sharing(
 ) -> SimulatedRun:
     """All jobs at the same time, which gives T_sharing."""
     return _simulated(
-        network, [job.simulated() for job in jobs], settings, f"simulating {len(jobs)} jobs together"
+        network,
+        [job.simulated() for job in jobs],
+        settings,
+        f"simulating {counted(len(jobs), 'job')} together",
     )
 
 

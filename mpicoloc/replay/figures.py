@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpicoloc.core.profile import Array
+from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
+from mpicoloc.profile.figures import longest_functions
 from mpicoloc.replay import timeline
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.show.figures import WIDTH, Cell, Figure, of_ranks, plot, short
@@ -188,18 +191,19 @@ def ranks(found: Experiment) -> Figure:
         parts.append((own.rank + first_rank, own))
         first_rank += job.programs.n_ranks
     blocks = of_ranks(np.arange(first_rank), first_rank)
-    shares = np.zeros((len(blocks.first), n_windows, len(timeline.NAMES)))
+    total_ns = sum(np.bincount(own.call, own.end_ns - own.begin_ns, len(timeline.NAMES)) for _, own in parts)
+    names, place = longest_functions(timeline.NAMES, np.asarray(total_ns))
+    shares = np.zeros((len(blocks.first), n_windows, len(names)))
     for numbers, own in parts:
-        _add_shares(shares, numbers // blocks.size, own, window_s * 1e9)
+        _add_shares(shares, numbers // blocks.size, replace(own, call=place[own.call]), window_s * 1e9)
     shares /= blocks.size
     shares /= np.maximum(shares.sum(axis=2, keepdims=True), 1)  # calls of a graph overlap
     at = np.argwhere(shares > 0)
     rows = tuple(
-        (int(blocks.first[i]), j * window_s, timeline.NAMES[k], float(shares[i, j, k]))
-        for i, j, k in at.tolist()
+        (int(blocks.first[i]), j * window_s, names[k], float(shares[i, j, k])) for i, j, k in at.tolist()
     )
-    draw = plot("lanes", blocks.first, shares, timeline.NAMES, window_s)
-    words = ", ".join(f"{job.name}: {job.programs.n_ranks} ranks" for job in found.jobs)
+    draw = plot("lanes", blocks.first, shares, names, window_s)
+    words = ", ".join(f"{job.name}: {counted(job.programs.n_ranks, 'rank')}" for job in found.jobs)
     description = (
         f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
         f"white: it computes, or has ended its first run{blocks.words('means')}."

@@ -12,6 +12,7 @@ import numpy as np
 
 from mpicoloc.cli import arguments
 from mpicoloc.core.network import Placement, slimmed
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
 from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
@@ -287,7 +288,8 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
         raise UsageError(f"{n} lanes by --lane and --weights: give at most {native.RP_MAX_VL}")
     if weights and len(weights) != n:
         raise UsageError(
-            f"--weights {_words(weights)}: {len(weights)} weights for {n} lanes: give one for each"
+            f"--weights {_words(weights)}: {counted(len(weights), 'weight')} for {counted(n, 'lane')}: "
+            "give one for each"
         )
     if args.weight_unit not in _UNIT_BYTES:
         raise UsageError(f"--weight-unit must be packets or 64, got {args.weight_unit!r}")
@@ -311,7 +313,9 @@ def _lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
     """Lane, and service level, of each job."""
     lanes: tuple[int, ...] = args.lane or (0,) * n_jobs
     if len(lanes) != n_jobs:
-        raise UsageError(f"--lane {_words(lanes)}: {len(lanes)} lanes for {n_jobs} jobs: give one for each")
+        raise UsageError(
+            f"--lane {_words(lanes)}: {len(lanes)} lanes for {counted(n_jobs, 'job')}: give one for each"
+        )
     return lanes
 
 

@@ -9,20 +9,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.core.profile import COLUMNS, Array, Interference, Job, MpiSummary, Profile, table
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.replay.native import ABSOLUTE, MARKED, OP, Operation
-from mpicoloc.replay.programs.builder import Program, RankPrograms
+from mpicoloc.replay.programs.builder import CALL_SHIFT, COLLECTIVES, FIRST, Program, RankPrograms
 from mpicoloc.replay.simulate import SimulatedRun
 from mpicoloc.trace.export.calls import Calls, Recording, Side
 
 _CALLS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
-NAMES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
+_MESSAGES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
+NAMES = _MESSAGES + COLLECTIVES
 """What the calls of a timeline are called, in the order of their numbers."""
 
 
 def marked(job: RankPrograms) -> RankPrograms:
-    """The job with a mark before (2 i) and after (2 i + 1) each call; i is the number of the operation."""
+    """The job with a mark before (2 i) and after (2 i + 1) each call.
+
+    i is the number of its operation, or of the first one of a collective, which is one call.
+    """
     return replace(job, programs=tuple(map(_marked, job.programs)))
 
 
@@ -32,15 +37,18 @@ def _marked(program: Program) -> Program:
         with_flags = program.copy()
         with_flags["flags"][is_call] |= MARKED
         return with_flags
-    n_before: Array = np.cumsum(is_call) - is_call
-    place = np.arange(len(program)) + 2 * n_before + is_call
-    with_marks = np.zeros(len(program) + 2 * int(is_call.sum()), OP)
+    is_inside = program["flags"] >> CALL_SHIFT > 0
+    is_begin = is_call & ~is_inside | (program["flags"] & FIRST > 0)
+    is_end = is_call & ~is_inside
+    is_end[is_inside] = np.append(is_begin | ~is_inside, True)[1:][is_inside]
+    # Each mark before or at an operation moves it by one.
+    place = np.arange(len(program)) + np.cumsum(is_begin) + np.cumsum(is_end) - is_end
+    with_marks = np.zeros(len(program) + 2 * int(is_begin.sum()), OP)
     with_marks[place] = program
-    calls = np.flatnonzero(is_call)
-    for step in (-1, 1):
-        rows = place[calls] + step
+    begins = np.flatnonzero(is_begin)
+    for rows, value in ((place[is_begin] - 1, 2 * begins), (place[is_end] + 1, 2 * begins + 1)):
         with_marks["kind"][rows] = Operation.MARK
-        with_marks["value"][rows] = 2 * calls + (step > 0)
+        with_marks["value"][rows] = value
     return with_marks
 
 
@@ -48,8 +56,9 @@ def _marked(program: Program) -> Program:
 class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
-    `call` indexes `NAMES`; `operation` is the number in the rank's program; `peer` is -1 where the call
-    names none, or one by its loop.
+    `call` indexes `NAMES`; `operation` is the number in the rank's program, of a collective its first;
+    `bytes` is what the rank moves in a message, or sends in a collective; `peer` is -1 where the call names
+    none, or one by its loop.
     """
 
     rank: Array
@@ -68,17 +77,46 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
     rows = _rows(job.programs, job.program_of_rank[rank], operation)
     number = np.full(int(max(Operation)) + 1, -1)
     number[[int(kind) for kind in _CALLS]] = range(len(_CALLS))
-    is_message = np.isin(rows["kind"], _CALLS[:4])
+    of_collective = (rows["flags"] >> CALL_SHIFT).astype(np.int64)
+    is_message = np.isin(rows["kind"], _CALLS[:4]) & (of_collective == 0)
     is_named = is_message & (rows["peer_mode"] == ABSOLUTE)
     return Spans(
         begins["t_ps"] // 1000,
         ends["t_ps"] // 1000,
-        np.where(is_message, rows["value"], 0).astype(np.int64),
+        np.where(is_message, rows["value"], _sent_bytes(job, rank, operation, of_collective)),
         np.where(is_named, rows["peer"], -1).astype(np.int64),
-        number[rows["kind"]],
+        np.where(of_collective > 0, len(_MESSAGES) - 1 + of_collective, number[rows["kind"]]),
         rank,
         operation,
     )
+
+
+def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, of_collective: Array) -> Array:
+    """Bytes that each rank sends in each collective that begins at an operation; 0 of others."""
+    sent_bytes = np.zeros(len(rank), np.int64)
+    for i, program in enumerate(job.programs):
+        begins = np.flatnonzero(program["flags"] & FIRST)
+        if not len(begins):
+            continue
+        is_sent = np.isin(program["kind"], _CALLS[:2]) & (program["flags"] >> CALL_SHIFT > 0)
+        sums = np.add.reduceat(np.where(is_sent, program["value"], 0) * _turns(program), begins)
+        own = (job.program_of_rank[rank] == i) & (of_collective > 0)
+        sent_bytes[own] = sums[np.searchsorted(begins, operation[own])]
+    return sent_bytes
+
+
+def _turns(program: Program) -> Array:
+    """How often each operation of a collective is done."""
+    turns = np.ones(len(program), np.int64)
+    is_loop = np.isin(program["kind"], (Operation.LOOP, Operation.END)) & (program["flags"] >> CALL_SHIFT > 0)
+    open_: list[int] = []
+    for i in np.flatnonzero(is_loop).tolist():
+        if program["kind"][i] == Operation.LOOP:
+            open_.append(i)
+        else:
+            first = open_.pop()
+            turns[first:i] *= program["n"][first]
+    return turns
 
 
 def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Program:
@@ -95,7 +133,8 @@ def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
     received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
-    columns = (calls.rank, rows["kind"], rows["request"], rows["n"])
+    kinds = np.where(calls.call < len(_MESSAGES), rows["kind"], 0)
+    columns = (calls.rank, kinds, rows["request"], rows["n"])
     for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if kind == Operation.RECV:
             received.append((i, i))
@@ -186,6 +225,6 @@ def _profile(found: Experiment) -> Profile:
     tables = {name: table(name) for name in COLUMNS}
     tables["nodes"] = table("nodes", {"hostname": np.array(names, "S64")})
     tables["ranks"] = table("ranks", {"rank": np.arange(len(hosts)), "i_node": i_node})
-    words = ", ".join(f"{job.name} ({job.programs.n_ranks} ranks)" for job in found.jobs)
+    words = ", ".join(f"{job.name} ({counted(job.programs.n_ranks, 'rank')})" for job in found.jobs)
     job = Job("simulated", words, len(hosts), len(used), len(hosts), "simulated", found.sharing.end_s)
     return Profile(job, tables, MpiSummary(), Interference(), None)

@@ -107,6 +107,12 @@ def legend_below(picture: Picture, handles: Sequence[Artist], words: Sequence[st
     picture.legend(handles, words, loc="outside lower center", ncols=n_columns)
 
 
+def ink_on(background: Any) -> str:
+    """The colour of text that is read on a colour, red, green and blue from 0 to 1."""
+    light = float(np.dot((0.2126, 0.7152, 0.0722), np.asarray(background)[:3] ** 2.2))
+    return INK if light > 0.18 else PAPER
+
+
 def value_axis(axes: Axes, unit: str) -> None:
     """Numbers with their unit: bytes by 1024, seconds, percent, or counts with prefixes of thousands."""
     if not unit:
@@ -162,11 +168,13 @@ def panels_of_bars(
     panels: Sequence[Bars],
     *,
     unit: str,
+    label: str = "",
     log: bool = False,
     limits: Mapping[str, float] | None = None,
 ) -> None:
     """One panel for each part, below each other, with one axis of values, one legend, and lines at limits."""
     limits = limits or {}
+    picture.supylabel(label, fontsize=9)
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True, sharey=True))
     known = [value for part in panels for row in part.values for value in row if value and value > 0]
     if log and known:
@@ -234,6 +242,7 @@ def boxes(
     picture: Picture, labels: Sequence[str], panels: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
 ) -> None:
     """For each label two boxes, up and down, of five quantiles; a panel for each part."""
+    picture.supylabel("bytes on a link", fontsize=9)
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
     names = ("whislo", "q1", "med", "q3", "whishi")
     for panel, (title, *sides) in zip(axes, panels, strict=True):

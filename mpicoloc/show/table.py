@@ -26,8 +26,8 @@ from rich.text import Text
 from mpicoloc.core.profile import Estimate, text
 from mpicoloc.errors import printable
 
-NARROW_LETTERS = 12
-"""Names of things fold, and headers wrap, at this width where there is little room."""
+NARROW_LETTERS, HEADER_LETTERS = 16, 12
+"""Widths at which names of things fold, and headers wrap, where there is little room."""
 
 
 class Listing(Table):
@@ -86,8 +86,7 @@ class Listing(Table):
         narrow = copy.copy(self)
         narrow.padding = (0, 1, 0, 0)
         narrow.columns = [
-            replace(column, header=Text(textwrap.fill(str(column.header), NARROW_LETTERS)), _index=i)
-            for i, column in enumerate(columns)
+            replace(column, header=_wrapped(str(column.header)), _index=i) for i, column in enumerate(columns)
         ]
         gone = [str(column.header) for column in self.columns if column not in columns]
         if gone:
@@ -111,6 +110,10 @@ class Listing(Table):
             yield record
         if self.caption:
             yield Text.from_markup(str(self.caption), style="dim")
+
+
+def _wrapped(header: str) -> Text:
+    return Text(textwrap.fill(header, HEADER_LETTERS, break_long_words=False))
 
 
 def _fits(table: Table, console: Console, options: ConsoleOptions) -> bool:

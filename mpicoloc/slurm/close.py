@@ -163,7 +163,7 @@ def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
         with contextlib.suppress(FileNotFoundError):  # the site may take them away
             sizes.append(os.stat(other).st_size)
     if len(sizes) >= MAX_PROFILES:
-        raise DataError(f"{path} is not signed: {len(sizes)} profiles of its job are, and no more are taken")
+        raise DataError(f"{path} is not signed: its job has {len(sizes)} that are, and no more are taken")
     if sum(sizes) + n_bytes > MAX_BYTES:
         most = f"{MAX_BYTES >> 20} MiB"
         raise DataError(f"{path} is not signed: it would make more than {most} of signed profiles of its job")

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -511,10 +512,9 @@ def _account(record: StepRecord, books: _Books) -> str:
     if name not in books.accounts:
         # Without Slurm's check of accounts a user may write anything, so only a plain name goes into the
         # command.
-        is_plain = is_name(name)
-        remedy = (
-            f"`mpicoloc ledger open {name}` makes it" if is_plain else f"no account has that name: {BY_HAND}"
-        )
+        remedy = f"no account has that name: {BY_HAND}"
+        if is_name(name):
+            remedy = f"`mpicoloc ledger open {shlex.quote(name)}` makes it"
         raise Refused(f"there is no account {printable(name)[:80]!r} for job {record.job}: {remedy}")
     return name
 

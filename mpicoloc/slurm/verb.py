@@ -142,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
+    from mpicoloc.core.units import counted
     from mpicoloc.lab import slurm_cluster
     from mpicoloc.pmpi import build_shim
 
@@ -155,7 +156,7 @@ def _up(args: argparse.Namespace) -> int:
         memory_mib=args.memory_mib,
     )
     print(
-        f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {plan.n_cpus} CPUs, "
+        f"Slurm lab {plan.name}: nodes {plan.nodes[0]} to {plan.nodes[-1]} of {counted(plan.n_cpus, 'CPU')}, "
         f"files in {plan.folder}"
     )
     return 0
@@ -229,9 +230,10 @@ def _settle(args: argparse.Namespace) -> int:
 
 
 def _clean(args: argparse.Namespace) -> int:
+    from mpicoloc.core.units import counted
     from mpicoloc.slurm import close
 
     n = close.remove_shared_files(args.job, args.uid, str(config.get("shm_dir")))
     if n:
-        print(f"{n} files of job {args.job} removed")
+        print(f"{counted(n, 'file')} of job {args.job} removed")
     return 0

@@ -1,6 +1,7 @@
 """`mpicoloc check` where the kernel filters system calls, as in containers."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -37,3 +38,24 @@ def test_a_filter_that_kills_is_told_and_all_else_too(answer, words, tmp_path):
     assert words in filtered["PMU"]["text"]
     assert "died" not in free["PMU"]["text"]
     assert filtered["pidfd"] == free["pidfd"]
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(os.geteuid() != 0, reason="Open MPI refuses root only")
+@pytest.mark.parametrize(
+    "names", [(), ("OMPI_ALLOW_RUN_AS_ROOT",), ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")]
+)
+def test_an_open_mpi_that_refuses_root_is_no_mpi(names, monkeypatch):
+    for name in [name for name in os.environ if "ALLOW_RUN_AS_ROOT" in name]:
+        monkeypatch.delenv(name)
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    done = subprocess.run(CHECK, capture_output=True, text=True, timeout=60, check=False)
+    found = [one for one in json.loads(done.stdout)["findings"] if "Open MPI" in one["text"]]
+    if not found:
+        pytest.skip("no Open MPI here")
+    refuses = subprocess.run(
+        [found[0]["text"].split(", ")[1], "-n", "1", "true"], timeout=60, check=False
+    ).returncode
+    assert bool(refuses) == ("refuses to run as root" in found[0]["text"])
+    assert bool(refuses) == ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in found[0]["remedy"])

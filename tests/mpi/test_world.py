@@ -63,7 +63,7 @@ def test_no_question_of_c_shows_a_coordinator(mpi, n_ranks, shm_dir, tmp_path):
     lines = same_under_wrap(mpi, program, tmp_path / "file", threads, n_ranks=n_ranks, folder=tmp_path)
     assert f"rank 0: inside MPI_Finalize: {n_ranks} {n_ranks}" in lines
     # attributes of MPI_COMM_WORLD are deleted by MPI_Finalize
-    assert "rank 0: attribute deleted: identical, value 4" in lines
+    assert "rank 0: attribute deleted: identical 1, value 4, extra 3" in lines
     assert reallab.profile(tmp_path / "out.h5").job.n_ranks == n_ranks
 
 
@@ -73,7 +73,7 @@ def test_no_question_of_fortran_shows_a_coordinator(mpi, style, n_ranks, shm_dir
     program = mpi.compile("seen.F90", f"-D{style}")
     lines = same_under_wrap(mpi, program, n_ranks=n_ranks, folder=tmp_path)
     assert f"rank 0: world: size {n_ranks}" in lines
-    assert "rank 0: of the dup 5" in lines
+    assert "rank 0: of the dup 5" in lines and "rank 0: attribute copied: MPI_COMM_WORLD 1" in lines
 
 
 @pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)

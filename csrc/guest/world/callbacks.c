@@ -1,11 +1,22 @@
-/* MPI calls an error handler with the handle of the swapped communicator; the application knows that world as
-   MPI_COMM_WORLD. A handler gets no argument of its own, so each function gets one of a fixed set of callers. */
+/* MPI calls error handlers and functions of attributes with the handle of the swapped communicator; the application
+   knows that world as MPI_COMM_WORLD. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "guest/hooks.h"
 #include "guest/mpi/app_world.h"
+
+static MPI_Comm shown(MPI_Comm comm)
+{
+    return mc_is_swapped && comm == mc_app_world ? mc_known.world : comm;
+}
+
+/* ---- error handlers: they get no argument of their own, so each function gets one of a fixed set of callers ---- */
 
 typedef void (*handler)(MPI_Comm *, int *, ...);
 
@@ -16,8 +27,8 @@ static void show_world(int i, MPI_Comm *comm, int *code, va_list rest)
 {
     /* what follows is the library's own; Open MPI passes two pointers, MPICH one */
     void *first = va_arg(rest, void *), *second = va_arg(rest, void *);
-    MPI_Comm shown = *comm == mc_app_world ? mc_known.world : *comm;
-    functions[i](&shown, code, first, second);
+    MPI_Comm known = shown(*comm);
+    functions[i](&known, code, first, second);
 }
 
 #define CALLER(i) \
@@ -68,4 +79,133 @@ void mc_errhandler_given(void *function)
             return;
         }
     }
+}
+
+/* ---- functions of attributes: what they get of their own tells whom to call ---- */
+
+typedef int (*copy_function)(MPI_Comm, int, void *, void *, void *, int *);
+typedef int (*delete_function)(MPI_Comm, int, void *, void *);
+
+/* Never freed: a communicator may have the attribute after its key is gone. */
+struct attribute {
+    copy_function copy;
+    delete_function drop;
+    void *extra;
+};
+
+static int copy_attribute(MPI_Comm comm, int key, void *own, void *value, void *copy, int *flag)
+{
+    const struct attribute *given = own;
+    return given->copy(shown(comm), key, given->extra, value, copy, flag);
+}
+
+static int delete_attribute(MPI_Comm comm, int key, void *value, void *own)
+{
+    const struct attribute *given = own;
+    return given->drop(shown(comm), key, value, given->extra);
+}
+
+/* MPI's own functions may be small numbers. They need nothing of their own. */
+static int is_function(const void *const *at)
+{
+    return (uintptr_t)*at > 255;
+}
+
+static void replace_in_c(void *copy, void *drop, void *extra)
+{
+    struct attribute *given = malloc(sizeof *given);
+    if (given == NULL)
+        return;
+    memcpy(&given->copy, copy, sizeof given->copy);
+    memcpy(&given->drop, drop, sizeof given->drop);
+    memcpy(&given->extra, extra, sizeof given->extra);
+    if (is_function(copy))
+        memcpy(copy, &(copy_function){copy_attribute}, sizeof given->copy);
+    if (is_function(drop))
+        memcpy(drop, &(delete_function){delete_attribute}, sizeof given->drop);
+    memcpy(extra, &given, sizeof given);
+}
+
+#ifdef MC_HAS_FORTRAN
+typedef void (*f_copy_function)(MPI_Fint *, void *, MPI_Aint *, void *, void *, void *, void *);
+typedef void (*f_delete_function)(MPI_Fint *, void *, void *, MPI_Aint *, void *);
+
+/* Fortran hands what a function gets of its own on by address. Some libraries keep the address, some the value. */
+struct f_attribute {
+    struct f_attribute *self;
+    f_copy_function copy;
+    f_delete_function drop;
+    MPI_Aint extra;
+};
+
+static MPI_Fint f_shown(MPI_Fint comm)
+{
+    return mc_is_swapped && comm == mc_f_app_world ? mc_f_world : comm;
+}
+
+static struct f_attribute *f_attribute_at(const MPI_Aint *own)
+{
+    struct f_attribute *given;
+    memcpy(&given, own, sizeof given);
+    return given;
+}
+
+static void f_copy_attribute(MPI_Fint *comm, void *key, MPI_Aint *own, void *value, void *copy, void *flag, void *error)
+{
+    struct f_attribute *given = f_attribute_at(own);
+    MPI_Fint known = f_shown(*comm);
+    given->copy(&known, key, &given->extra, value, copy, flag, error);
+}
+
+static void f_delete_attribute(MPI_Fint *comm, void *key, void *value, MPI_Aint *own, void *error)
+{
+    struct f_attribute *given = f_attribute_at(own);
+    MPI_Fint known = f_shown(*comm);
+    given->drop(&known, key, value, &given->extra, error);
+}
+
+static void replace_in_fortran(void *copy, void *drop, void *extra)
+{
+    struct f_attribute *given = malloc(sizeof *given);
+    const MPI_Aint *from;
+    memcpy(&from, extra, sizeof from);
+    if (given == NULL || !is_function(copy) || !is_function(drop)) {
+        free(given);
+        return;
+    }
+    given->self = given, given->extra = *from;
+    memcpy(&given->copy, copy, sizeof given->copy);
+    memcpy(&given->drop, drop, sizeof given->drop);
+    memcpy(copy, &(f_copy_function){f_copy_attribute}, sizeof given->copy);
+    memcpy(drop, &(f_delete_function){f_delete_attribute}, sizeof given->drop);
+    memcpy(extra, &given, sizeof given);
+}
+
+/* MPICH's library for Fortran calls the function for C. */
+static int is_fortran(const void *site)
+{
+    Dl_info found;
+    return site == NULL || (dladdr(site, &found) && found.dli_fname && strstr(found.dli_fname, "fort"));
+}
+#endif
+
+/* With a swapped world, replace the functions at these addresses by ones that are called with MPI_COMM_WORLD. `site` is
+   NULL in Fortran. */
+void mc_keyval_given(void *copy, void *drop, void *extra, void *site)
+{
+    if (!mc_is_swapped || (!is_function(copy) && !is_function(drop)))
+        return;
+    if (site != NULL && !mc_is_library(site))
+        replace_in_c(copy, drop, extra);
+#ifdef MC_HAS_FORTRAN
+    else if (is_fortran(site))
+        replace_in_fortran(copy, drop, extra);
+#endif
+}
+
+/* MPI_Keyval_create, which in Fortran has smaller numbers. */
+void mc_old_keyval_given(void *copy, void *drop, void *extra, void *site)
+{
+    if (site != NULL && !mc_is_library(site))
+        mc_keyval_given(copy, drop, extra, site);
 }

@@ -21,6 +21,15 @@ from mpicoloc.replay.native import ABSOLUTE, OP, SHIFT, Operation
 
 Program = NDArray[np.void]
 _N_AT_ONCE = 1 << 15
+_NAMES = (
+    *("barrier", "bcast", "reduce", "allreduce", "alltoall", "alltoallv", "alltoallw", "gather", "gatherv"),
+    *("scatter", "scatterv", "allgather", "allgatherv", "reduce_scatter", "reduce_scatter_block"),
+    *("scan", "exscan"),
+)
+COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
+"""Calls of several operations: each has the call's number here, from 1 on, in `flags` >> `CALL_SHIFT`."""
+FIRST, CALL_SHIFT = 8, 8
+"""Flag of a collective's first operation. The simulator reads neither."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -177,8 +186,10 @@ def shift_fields(offset: int, step: int = 0) -> dict[str, Any]:
 _Message = tuple[Array, Array, Array, Array]
 
 
-def blocks(messages: Messages, members: Array, comm: int) -> list[Program]:
-    """Operations of each member of a collective.
+def blocks(
+    messages: Messages, members: Array, comm: int, name: str, is_blocking: bool = True
+) -> list[Program]:
+    """Operations of each member of a collective; `name` as in `Collective`.
 
     Messages that were added at once are one round. Where they form a tree, a rank receives before it sends;
     else it does both at the same time and waits for both.
@@ -191,7 +202,15 @@ def blocks(messages: Messages, members: Array, comm: int) -> list[Program]:
     for row in messages.rows:
         for part in _of_equal_numbers(row):
             _add_round(part, members, comm, builders)
-    return [builder.build() for builder in builders]
+    return [of_collective(builder.build(), name, is_blocking) for builder in builders]
+
+
+def of_collective(program: Program, name: str, is_blocking: bool) -> Program:
+    """The operations, which know the collective that they belong to."""
+    number = _NAMES.index(name) + 1 + (0 if is_blocking else len(_NAMES))
+    program["flags"] |= number << CALL_SHIFT
+    program["flags"][:1] |= FIRST
+    return program
 
 
 def _of_equal_numbers(row: _Message) -> list[_Message]:

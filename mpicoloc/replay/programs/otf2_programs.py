@@ -23,7 +23,7 @@ from mpicoloc.network.traffic.collective import Collective, Messages
 from mpicoloc.replay.programs import recorded
 from mpicoloc.replay.programs.builder import Program, RankPrograms, blocks, of_each
 from mpicoloc.replay.programs.recorded import PlacedCollective, RankCalls, RecordedMessages, Tempo
-from mpicoloc.replay.programs.recorded_collectives import NAME, is_blocking
+from mpicoloc.replay.programs.recorded_collectives import NAME, is_blocking, name_of
 from mpicoloc.replay.programs.sources import RECORDED, Choices, Source, check_matched, foreign, library_of
 from mpicoloc.trace.export.calls import ordinals
 
@@ -252,13 +252,14 @@ def _collectives(
             )
         # A non-blocking collective was entered when it was complete; its place is where it was begun.
         for same in zip(*(sorted(of_rank[rank], key=lambda row: row[0]) for rank in members), strict=True):
-            key = (comm, *(row[2:] for row in same))
+            i_call = np.array([row[0] for row in same])
+            function = names[int(calls[members[0]].function[i_call[0]])]
+            key = (comm, function, *(row[2:] for row in same))
             if key not in known:
                 made = _messages_of(same, library, archive.path)
-                known[key] = blocks(made, np.array(members), comm + 1)
-            i_call = np.array([row[0] for row in same])
+                what = name_of(function), is_blocking(function)
+                known[key] = blocks(made, np.array(members), comm + 1, *what)
             begin_ns = np.array([calls[rank].begin_ns[i] for rank, i in zip(members, i_call, strict=True)])
-            function = names[int(calls[members[0]].function[i_call[0]])]
             collectives.append(
                 PlacedCollective(np.array(members), i_call, begin_ns, is_blocking(function), known[key])
             )

@@ -19,7 +19,7 @@ from mpicoloc.network.traffic import collective
 from mpicoloc.network.traffic.collective import Collective, IntercommSide, Library, Messages, pairwise
 from mpicoloc.network.traffic.openmpi import OpenMPI
 from mpicoloc.replay.programs import patterns
-from mpicoloc.replay.programs.builder import Program, ProgramBuilder, blocks
+from mpicoloc.replay.programs.builder import Program, ProgramBuilder, blocks, of_collective
 from mpicoloc.replay.programs.recorded import PlacedCollective
 
 Pair = tuple[int, int]
@@ -227,7 +227,7 @@ class IntercommBlocks:
             for messages in phase:
                 if messages is not None:
                     merged.include(messages)
-        made = blocks(merged, np.arange(n_ranks), comm)
+        made = blocks(merged, np.arange(n_ranks), comm, name, is_blocking(instance.function))
         return [made[rank] for rank in self._both(instance).tolist()]
 
     def _both(self, instance: Instance) -> Array:
@@ -414,8 +414,9 @@ class CollectiveBlocks:
         if in_order and p >= _EQUAL_PAIRS_MIN and call.n_bytes and self._library.is_exchange(call):
             builder = ProgramBuilder()
             patterns.exchange(builder, p, call.n_bytes, self._number[group])
-            return [builder.build()] * p
-        return blocks(self._library.messages(call), members, self._number[group])
+            return [of_collective(builder.build(), call.name, call.is_blocking)] * p
+        messages = self._library.messages(call)
+        return blocks(messages, members, self._number[group], call.name, call.is_blocking)
 
     def _call(self, instance: Instance) -> Collective:
         """The operation, from the bytes of its members' calls."""
@@ -461,7 +462,8 @@ class CollectiveBlocks:
         np.add.at(sizes, (src, dst), rows["bytes"].astype(np.float64))
         share = instance.n_bytes / np.maximum(self._uneven_bytes[members], 1)
         n_bytes = np.rint(sizes * (share[:, None] + share) / 2).astype(np.int64)
-        return blocks(pairwise(n_bytes), members, self._number[instance.group])
+        name, is_done = name_of(instance.function), is_blocking(instance.function)
+        return blocks(pairwise(n_bytes), members, self._number[instance.group], name, is_done)
 
 
 def _in_items(

@@ -279,7 +279,7 @@ def _blocks(collectives: Sequence[Sequence[_Action]], library: Library) -> list[
         if key not in known:
             made = _COLLECTIVES[actions[0].name](actions)
             messages = made if isinstance(made, Messages) else library.messages(made)
-            known[key] = blocks(messages, members, _WORLD)
+            known[key] = blocks(messages, members, _WORLD, key[0].replace("reducescatter", "reduce_scatter"))
         blocks_of_call.append(known[key])
     return blocks_of_call
 

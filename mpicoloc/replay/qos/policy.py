@@ -155,7 +155,7 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
         empty = np.setdiff1d(np.arange(n_lanes), lanes)
         lanes[job] = empty[0] if len(empty) else np.lexsort((load, costs))[0]
     _improve(demands.meeting, lanes, n_lanes)
-    return _numbered(demands, lanes)
+    return numbered_lanes(demands, lanes)
 
 
 def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:
@@ -181,12 +181,11 @@ def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: in
             lanes[pair] = lanes[pair[::-1]]
 
 
-def _numbered(demands: Demands, lanes: NDArray[np.int64]) -> tuple[int, ...]:
-    used = np.unique(lanes)
-    sums = np.array([demands.demand_frac[lanes == lane].sum() for lane in used])
-    rank = np.empty(len(used), dtype=np.int64)
-    rank[np.argsort(-sums, kind="stable")] = np.arange(len(used))
-    return tuple(rank[np.searchsorted(used, lanes)].tolist())
+def numbered_lanes(demands: Demands, lanes: NDArray[np.int64]) -> tuple[int, ...]:
+    """The same lanes without gaps; the lane whose jobs demand most is the first."""
+    sums = {lane: demands.demand_frac[lanes == lane].sum() for lane in dict.fromkeys(lanes.tolist())}
+    ranks = {lane: rank for rank, lane in enumerate(sorted(sums, key=lambda lane: -sums[lane]))}
+    return tuple(ranks[lane] for lane in lanes.tolist())
 
 
 PORT_LANES = (1, 2, 4, 8, 15)

@@ -1,10 +1,10 @@
-"""Lanes and weights by what jobs do together, or by trial: those with which replays lose least time."""
+"""Lanes and weights by what jobs do together, or by trial: those with which replays lose the least."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
@@ -30,15 +30,20 @@ from mpicoloc.replay.qos.policy import (
     choose_policy,
     demands_of,
     n_rows_needed,
+    numbered_lanes,
 )
 from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
+ALL_GROUPINGS_MAX_JOBS = 8
+"""All groupings of so many jobs are tried; of more, those next to the best one so far."""
+_N_WEIGHED = 3
+"""Best groupings whose weights are tried, besides the one that is chosen without a search."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A policy to try; `name` says what it is: "1:2:4", "lane 0 first", `ONE_LANE`."""
+    """A policy to try; `name` says what it is: "1:2:4", "lane 0 first", `ONE_LANE`, "ft + cg | bt"."""
 
     name: str
     policy: Policy
@@ -93,11 +98,14 @@ class SearchResult:
         What is made least. "time": seconds that all jobs lose, as in the thesis; "slowdown": the mean of
         their slowdowns. Jobs that take much longer than others decide alone by seconds; short jobs, which the
         others slow down again and again, count as much by slowdown.
+    groupings : tuple of Tried
+        Groupings of jobs into lanes that were compared before weights were tried, the least loss first.
     """
 
     alone_s: tuple[float, ...]
     tried: tuple[Tried, ...]
     goal: str = "time"
+    groupings: tuple[Tried, ...] = ()
 
     @property
     def best(self) -> Tried:
@@ -168,6 +176,74 @@ def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
     rising = [vector for vector in combinations_with_replacement(powers, n) if vector[0] == 1]
     rising.sort(key=lambda vector: (vector[-1], sum(vector)))
     return [vector[::-1] for vector in rising[:0:-1]] + rising
+
+
+def _all_groupings(n_jobs: int, n_lanes: int) -> list[tuple[int, ...]]:
+    """All ways to put jobs on lanes that differ by who shares one with whom."""
+    found: list[tuple[int, ...]] = [(0,)]
+    for _ in range(n_jobs - 1):
+        found = [(*lanes, lane) for lanes in found for lane in range(min(max(lanes) + 2, n_lanes))]
+    return found
+
+
+def _groupings_near(lanes: Sequence[int], n_lanes: int) -> Iterator[tuple[int, ...]]:
+    """Groupings that differ by one job that moves to another lane, or two that swap theirs."""
+    for job, own in enumerate(lanes):
+        for lane in range(n_lanes):
+            yield (*lanes[:job], lane, *lanes[job + 1 :])
+        for other in range(job):
+            swapped = list(lanes)
+            swapped[job], swapped[other] = lanes[other], own
+            yield tuple(swapped)
+
+
+def try_groupings(
+    replays: Replays,
+    alone_s: Sequence[float],
+    names: Sequence[str],
+    demands: Demands,
+    start: Policy,
+    goal: str,
+) -> list[Tried]:
+    """Groupings of jobs into two lanes and more, weighed as without a search, the least loss first.
+
+    All of them for up to `ALL_GROUPINGS_MAX_JOBS` jobs; of more, those near `start`, then near the best one
+    so far, until none of them is better.
+    """
+    first = int(start.is_lane_0_free)
+    n_lanes = start.ports.n_lanes - first
+    is_all = len(names) <= ALL_GROUPINGS_MAX_JOBS
+    near: Iterable[tuple[int, ...]] = _all_groupings(len(names), n_lanes) if is_all else ()
+    found: dict[tuple[int, ...], Tried] = {}
+    best = start.lane_of_job
+    while True:
+        if not is_all:
+            near = _groupings_near([lane - first for lane in best], n_lanes)
+        wanted = [best, *(_numbered(demands, lanes, first) for lanes in near if len(set(lanes)) > 1)]
+        todo = [
+            Trial(_grouping_name(names, lanes), regrouped(demands, start, lanes))
+            for lanes in dict.fromkeys(wanted)
+            if lanes not in found
+        ]
+        if not todo:
+            return sorted(found.values(), key=lambda one: one.loss(goal))
+        tried = search(replays, alone_s, todo, goal, "groupings").tried
+        found |= {one.trial.policy.lane_of_job: one for one in tried}
+        best = min(found.values(), key=lambda one: one.loss(goal)).trial.policy.lane_of_job
+
+
+def _numbered(demands: Demands, lanes: Sequence[int], first: int) -> tuple[int, ...]:
+    return tuple(first + lane for lane in numbered_lanes(demands, np.array(lanes)))
+
+
+def _grouping_name(names: Sequence[str], lanes: Sequence[int]) -> str:
+    of_lane = [[name for name, own in zip(names, lanes, strict=True) if own == lane] for lane in set(lanes)]
+    return " | ".join(" + ".join(jobs) for jobs in of_lane)
+
+
+def regrouped(demands: Demands, start: Policy, lanes: Sequence[int]) -> Policy:
+    """The policy that is chosen without a search for jobs on these lanes."""
+    return choose_policy(demands, start.ports, lanes, is_lane_0_free=start.is_lane_0_free)
 
 
 def search_result(
@@ -248,12 +324,14 @@ def times_alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
     return tuple(times)
 
 
-def search(replays: Replays, alone_s: Sequence[float], todo: Sequence[Trial], goal: str) -> SearchResult:
+def search(
+    replays: Replays, alone_s: Sequence[float], todo: Sequence[Trial], goal: str, what: str = "weights"
+) -> SearchResult:
     """Replay the jobs together under each policy to try, as many at a time as there are processors."""
     # The simulator's C code needs no lock of Python, so threads run side by side.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         running = pool.map(lambda trial: simulated_sharing_s(replays, trial.policy), todo)
-        steps = progress.steps(todo, "trying weights", unit="trials")
+        steps = progress.steps(todo, f"trying {what}", unit="trials")
         sharing = [times for _, times in zip(steps, running, strict=True)]
     return search_result(todo, alone_s, sharing, goal)
 
@@ -299,7 +377,7 @@ def searched(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: Chosen
 ) -> tuple[Chosen, SearchResult]:
     """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
-    todo = trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
+    trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
     replays = _replays(args, network.fabric, chosen)
     alone_s = times_alone_s(replays, chosen.policy)
     if args.duration_s is None:
@@ -309,9 +387,21 @@ def searched(
             for job, time_s in timed
         ]
         chosen = choose(args, network, jobs, is_quiet=True)
-        todo = trials(chosen.demands, chosen.policy, args.max_weight)
-    tried = search(replays, alone_s, todo, args.goal)
-    return replace(chosen, policy=tried.best.trial.policy), tried
+    groupings = [] if args.assign else _groupings(args, replays, alone_s, chosen)
+    best = [one.trial.policy.lane_of_job for one in groupings[:_N_WEIGHED]]
+    results = []
+    for lanes in dict.fromkeys([chosen.policy.lane_of_job, *best]):
+        todo = trials(chosen.demands, regrouped(chosen.demands, chosen.policy, lanes), args.max_weight)
+        results.append(search(replays, alone_s, todo, args.goal))
+    found = min(results, key=lambda one: one.best.loss(args.goal))
+    return replace(chosen, policy=found.best.trial.policy), replace(found, groupings=tuple(groupings))
+
+
+def _groupings(
+    args: argparse.Namespace, replays: Replays, alone_s: Sequence[float], chosen: Chosen
+) -> list[Tried]:
+    names = [case.job.id for case in chosen.cases]
+    return try_groupings(replays, alone_s, names, chosen.demands, chosen.policy, args.goal)
 
 
 def _replays(args: argparse.Namespace, fabric: Fabric, chosen: Chosen) -> Replays:

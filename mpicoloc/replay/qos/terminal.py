@@ -91,19 +91,21 @@ def _search_json(found: SearchResult) -> dict[str, Any]:
         "goal": found.goal,
         "best": found.best.trial.name,
         "gain_frac": found.gain_frac,
-        "trials": [
-            {
-                "name": tried.trial.name,
-                "weights": list(tried.trial.policy.weights),
-                "high_lanes": list(tried.trial.policy.high_lanes),
-                "lane_of_job": list(tried.trial.policy.lane_of_job),
-                "sharing_s": list(tried.sharing_s),
-                "contention_s": list(tried.contention_s),
-                "total_contention_s": tried.total_contention_s,
-                "mean_slowdown": tried.mean_slowdown,
-            }
-            for tried in found.tried
-        ],
+        "groupings": [_tried_json(tried) for tried in found.groupings],
+        "trials": [_tried_json(tried) for tried in found.tried],
+    }
+
+
+def _tried_json(tried: Tried) -> dict[str, Any]:
+    return {
+        "name": tried.trial.name,
+        "weights": list(tried.trial.policy.weights),
+        "high_lanes": list(tried.trial.policy.high_lanes),
+        "lane_of_job": list(tried.trial.policy.lane_of_job),
+        "sharing_s": list(tried.sharing_s),
+        "contention_s": list(tried.contention_s),
+        "total_contention_s": tried.total_contention_s,
+        "mean_slowdown": tried.mean_slowdown,
     }
 
 
@@ -139,7 +141,10 @@ def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchR
     """Print lanes, jobs, what each job sets, and what a search has tried."""
     output, found = console(), as_json(cases, demands, policy, tried)
     if tried is not None:
-        output.print(_search_listing([case.job.id for case in cases], tried))
+        names = [case.job.id for case in cases]
+        if len(tried.groupings) > 1:
+            output.print(_groupings_listing(names, tried))
+        output.print(_search_listing(names, tried))
     output.print(listing(_LANE_COLUMNS, found["lanes"], "lanes"))
     by_wall = any(job["demand_wall_frac"] for job in found["jobs"])
     columns = [column for column in _JOB_COLUMNS if by_wall or column is not _BY_WALL_TIME]
@@ -153,28 +158,58 @@ def _contention_of(i: int) -> Callable[[Tried], float]:
     return lambda tried: tried.contention_s[i]
 
 
+_N_GROUPINGS = 8
+"""Groupings that the table shows."""
+
+
+def _groupings_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
+    """Contention of each job and of all under the best groupings, which have the weights of no search."""
+    mine = found.best.trial.policy.lane_of_job
+    columns = [
+        Column(
+            "lanes",
+            lambda one: one.trial.name + (" *" if one.trial.policy.lane_of_job == mine else ""),
+            is_name=True,
+        ),
+        *_contention_columns(jobs),
+        Column("packets a turn", lambda one: ":".join(map(str, one.trial.policy.weights)), left_out=1),
+    ]
+    n = len(found.groupings)
+    title = f"groupings, the best {min(n, _N_GROUPINGS)} of {n}: contention, T_sharing - T_alone"
+    return listing(columns, found.groupings[:_N_GROUPINGS], title)
+
+
+def _contention_columns(jobs: Sequence[str]) -> list[Column]:
+    columns = [
+        Column(printable(job), _contention_of(i), signed, left_out=i + 1) for i, job in enumerate(jobs)
+    ]
+    return [
+        *columns,
+        Column("all", "total_contention_s", signed),
+        Column("mean slowdown", "mean_slowdown", ".3f"),
+    ]
+
+
 def _search_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
     """Contention of each job and of all under each policy; the sweet spot is marked."""
     before_s = found.reference.total_contention_s
-    columns = [Column("packets a turn", lambda one: one.trial.name + (" *" if one is found.best else ""))]
-    columns += [
-        Column(printable(job), _contention_of(i), signed, left_out=i + 1) for i, job in enumerate(jobs)
-    ]
-    columns += [
-        Column("all", "total_contention_s", signed),
+    columns = [
+        Column("packets a turn", lambda one: one.trial.name + (" *" if one is found.best else "")),
+        *_contention_columns(jobs),
         Column(
             "to equal weights",
             lambda one: one.total_contention_s / before_s - 1 if before_s > 0 else None,
             "+.1%",
         ),
-        Column("mean slowdown", "mean_slowdown", ".3f"),
     ]
     return listing(columns, found.tried, "contention, T_sharing - T_alone")
 
 
 def _goal(found: SearchResult | None) -> list[str]:
     least = {"time": "contention of all jobs (Jokanovic 2014, Eq. 5.4)", "slowdown": "mean slowdown"}
-    return [] if found is None else [f"* sweet spot: least {least[found.goal]}."]
+    if found is None:
+        return ["Chosen by demands, not simulated: --search replays the jobs under other lanes and weights."]
+    return [f"* sweet spot: least {least[found.goal]}."]
 
 
 def _remarks(policy: Policy) -> Iterator[str]:

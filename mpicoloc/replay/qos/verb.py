@@ -86,12 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
-    """Flags of the search for weights by replaying the jobs."""
+    """Flags of the search for lanes and weights by replaying the jobs."""
     add = parser.add_argument
     add(
         "--search",
         action="store_true",
-        help="replay the jobs, profiles with --trace all, under many weights, and take the best",
+        help="replay the jobs, profiles with --trace all, under many lanes and weights, and take the best",
     )
     add(
         "--goal",

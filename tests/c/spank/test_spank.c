@@ -215,14 +215,35 @@ static void test_one_that_takes_too_long_is_killed_with_all_that_it_started(void
     CHECK(is_dead(pid));
 }
 
-static int run_step(uint32_t job, uint32_t step, const char *name)
+static int run_step_with(const char *option_value, uint32_t job, uint32_t step, const char *name)
 {
     memset(&note, 0, sizeof note);
     program = name;
-    begin_step(job, step, "on");
+    begin_step(job, step, option_value);
     for (uint32_t i = 0; i < n_tasks; i++)
         CHECK(slurm_spank_task_post_fork(NULL, 0, NULL) == ESPANK_SUCCESS);
     return mn_has(site.spool, job);
+}
+
+static int run_step(uint32_t job, uint32_t step, const char *name)
+{
+    return run_step_with("on", job, step, name);
+}
+
+/* Else whoever says off pays nothing. */
+static void test_a_site_may_record_steps_that_are_not_measured(char library[])
+{
+    char *words[] = {"record=always", "key_file=/k"}, spool[] = "/tmp/spool.XXXXXX";
+    CHECK(mkdtemp(spool) != NULL);
+    begin_site(library);
+    logged[0] = '\0';
+    CHECK(strcmp(take_word(&site, "record=never"), "is neither always nor measured") == 0);
+    read_site(2, words, 0);
+    CHECK(strstr(logged, "record=always needs out=, key_file= and spool="));
+    snprintf(site.spool, sizeof site.spool, "%s", spool);
+    CHECK(run_step_with("off", 23, 0, "./app") && is_now("LD_PRELOAD", NULL) && is_now("MPICOLOC_OUT", NULL));
+    CHECK(!take_word(&site, "record=measured") && !run_step_with("off", 24, 0, "./app"));
+    CHECK(shell("rm -r /tmp/spool.?????? 2>&1") == 0);
 }
 
 /* What they say is read by the test in Python. */
@@ -284,6 +305,7 @@ int main(int n_arguments, char *arguments[])
     test_off_leaves_nothing_of_ours(library);
     test_a_job_without_a_script_is_looked_at_by_its_mark(library, arguments[1]);
     test_looking_for_profiles_ends(library);
+    test_a_site_may_record_steps_that_are_not_measured(library);
     test_a_step_is_noted_by_its_first_node(library, arguments[1]);
     test_a_spool_that_takes_no_note_costs_a_line();
     close(file);

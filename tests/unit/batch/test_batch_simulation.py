@@ -128,7 +128,6 @@ def test_three_jobs_of_figure_4_10():
     [
         ("2 x 1", "line 2: not 18 numbers"),
         ("2 5 -1 -7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: a run time of -7 s is negative"),
-        ("2 1 -1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: the clock runs back to 1 s"),
     ],
 )
 def test_a_damaged_line_is_told_with_its_number(line, words):
@@ -136,6 +135,24 @@ def test_a_damaged_line_is_told_with_its_number(line, words):
     with pytest.raises(DataError, match=words):
         log_files.parse_swf([good, line], "log")
     assert log_files.parse_swf([good, line], "log", skip_damaged=True)[1] == (2,)
+
+
+def test_a_log_in_the_order_of_ends_is_sorted_and_says_so(capsys):
+    lines = [
+        f"{job} {submit} 1 7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1" for job, submit in ((2, 9), (1, 5), (3, 9))
+    ]
+    log, damaged = log_files.parse_swf(lines, "log")
+    assert (log.number.tolist(), log.submit_s.tolist(), damaged) == ([1, 2, 3], [5, 9, 9], ())
+    assert "log: sorted by submission, as 1 line came before" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["root:x:0:0:root:/root:/bin/bash", "id;program;n_nodes", "\x7fELF\0"])
+def test_a_file_that_is_no_log_is_told_what_is(line):
+    for skip in (False, True):
+        with pytest.raises(
+            DataError, match=r"log is no log, its first line is .*18 numbers a line, or .*sacct"
+        ):
+            log_files.parse([line, "x", ""], "log", skip_damaged=skip)
 
 
 def test_bad_input():

@@ -96,6 +96,30 @@ def test_jobs_whose_names_are_not_in_a_table_of_links_delay_nobody(capsys, folde
     assert code == 3 and "used.csv has none of the programs that the jobs run (lammps, heat2d)" in line
 
 
+def figures(out):
+    """The table in words, without how long it took."""
+    return " ".join(out.split("simulated in")[0].replace("\N{BOX DRAWINGS LIGHT HORIZONTAL}", "").split())
+
+
+def test_a_page_keeps_the_tables_and_has_the_wait_of_the_log(capsys, folder):
+    assert main.main(["batch", "jobs.sacct", *TREE]) == 0
+    table = figures(capsys.readouterr().out)
+    assert main.main(["batch", "jobs.sacct", *TREE, "--page", "p.html"]) == 0
+    assert figures(capsys.readouterr().out) == table and "wait, mean, in the log 58.5 s" in table
+    text = (folder / "p.html").read_text()
+    assert re.search(r"wait, mean, in the log</th><td>58.5 s<", text) and re.search(r"16 nodes, \d+ s<", text)
+
+
+def test_times_of_a_log_are_in_days_from_a_day_on(capsys, folder):
+    times = {4: lambda s: int(s) * 1000, 5: lambda s: int(s) * 1000}
+    rows = [[times.get(i, str)(word) for i, word in enumerate(row.split("|"))] for row in ROWS]
+    (folder / "jobs.sacct").write_text("\n".join([HEADER, *("|".join(map(str, row)) for row in rows)]))
+    sharing = ("--sharing", "none,blind", "--slowdowns", "pairs.csv")
+    for words in ((), sharing, ("--sweep", "order", "fcfs", "easy", "--out", "out")):
+        assert main.main(["batch", "jobs.sacct", *TREE, *words]) == 0
+        assert re.search(r"\d\.\d\d days", capsys.readouterr().out), words
+
+
 def test_jobs_stay_in_their_partitions(capsys, folder):
     told = answer(capsys, "jobs.sacct", *TREE, "--partitions", "parts.conf", "--page", "centre.html")
     assert told["n_jobs"] == 12 and told["wait_mean_s"] > answer(capsys, "jobs.sacct", *TREE)["wait_mean_s"]
@@ -130,8 +154,12 @@ def test_tables_have_the_names_that_slurm_tells(capsys, folder):
             2,
             "--partitions with --sharing blind",
         ),
-        (("empty",), 3, "empty is empty: give a log in Standard Workload Format, or what Slurm prints by"),
-        (("pairs.csv",), 3, "pairs.csv, line 1: not 18 numbers"),
+        (
+            ("empty",),
+            3,
+            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints",
+        ),
+        (("pairs.csv",), 3, "pairs.csv is no log"),
     ],
 )
 def test_what_is_wrong_is_one_line(capsys, folder, words, code, said):

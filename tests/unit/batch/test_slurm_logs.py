@@ -1,5 +1,6 @@
-"""Logs as Slurm tells them: `sacct --parsable2` and the list of ``jobcomp/filetxt``."""
+"""Logs as Slurm tells them: `sacct --parsable2`, `sacct --json` and the list of ``jobcomp/filetxt``."""
 
+import json
 from datetime import UTC, datetime
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_a_damaged_line_is_told_with_its_number(row, words):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "log is empty: give a log in Standard Workload Format, or what Slurm prints"),
+        ([], "log is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints"),
         (["", " "], "log is empty"),
         ([GOOD], "no header with JobIDRaw"),
         (["JobID           JobName  Partition", "7   x   batch"], "no | between its columns"),
@@ -195,6 +196,71 @@ def test_a_line_of_jobcomp_that_was_cut_is_told():
     with pytest.raises(DataError, match="line 2: it lacks SubmitTime, NodeCnt"):
         log_files.parse([JOBCOMP, cut], "jobs.txt")
     assert log_files.parse([JOBCOMP, cut], "jobs.txt", skip_damaged=True)[1] == (2,)
+
+
+def json_job(number, limit, **fields):
+    """A job of `sacct --json`: of Slurm 21.08 and 22.05, or since 23.02 if `limit` is an object."""
+    newer = isinstance(limit, dict)
+    start = {"start": 1010, "end": 1070, "elapsed": 60, "submission": 1000, "eligible": 1000, "limit": limit}
+    job = {
+        "job_id": number,
+        "account": "physics",
+        "allocation_nodes": 2,
+        "association": {"account": "physics", "cluster": "lab", "partition": None, "user": "ann"},
+        "name": "lammps",
+        "partition": "batch",
+        "qos": "normal",
+        "required": {"CPUs": 4, "memory_per_cpu": {"set": False, "infinite": False, "number": 0}},
+        "state": {"current": ["COMPLETED"] if newer else "COMPLETED", "reason": "None"},
+        "steps": [{"step": {"id": f"{number}.batch"}}],
+        "time": start | fields.pop("time", {}),
+        "tres": {"allocated": [{"type": "cpu", "name": "", "id": 1, "count": 128}], "requested": []},
+        "user": "ann",
+    }
+    return job | fields
+
+
+def read_json(*jobs, **flags):
+    text = json.dumps({"meta": {"Slurm": {"release": "22.05"}}, "errors": [], "jobs": jobs}, indent=1)
+    return log_files.parse(text.split("\n"), "log.json", **flags)
+
+
+def number(value, **flags):
+    return {"set": True, "infinite": False, "number": value} | flags
+
+
+@pytest.mark.parametrize(
+    ("limit", "limit_s"),
+    [
+        *((90, 5400), (number(90), 5400), (None, -1), (number(0, set=False), -1)),
+        *((number(0, infinite=True), 365 * 86400), (0xFFFFFFFF, 365 * 86400)),
+    ],
+)
+def test_json_tells_what_columns_tell(limit, limit_s):
+    log, damaged = read_json(json_job(7, limit))
+    row = f"7|ann|batch|1000|1000|1010|1070|COMPLETED|2|128|{'UNLIMITED' if limit_s > 5400 else '90'}|lammps"
+    for column in ("number", "submit_s", "run_s", "wait_s", "n_nodes", "n_processors"):
+        assert getattr(log, column) == getattr(read(row)[0], column)
+    assert (log.limit_s[0], damaged) == (limit_s, ())
+    assert log.names["user"] == {0: "ann"} and log.names["program"] == {0: "lammps"}
+
+
+def test_jobs_of_json_that_never_began_ran_on_or_have_no_allocation():
+    waits = json_job(1, 9, time={"start": 0, "end": 0}, tres={}, allocation_nodes=number(0), user="")
+    runs = json_job(2, 9, time={"end": 0, "eligible": 0xFFFFFFFF})
+    log, _ = read_json(waits, runs, json_job(3, 9))
+    assert log.number[inputs.ran(log)].tolist() == [3]
+    assert log.n_processors[0] == 4 and set(log.names["user"].values()) == {"ann"}
+
+
+def test_what_is_wrong_in_json_is_told_by_its_place():
+    early = json_job(8, 9, time={"start": 1})
+    with pytest.raises(DataError, match=r"log.json, job 2: it starts 999 s before it was submitted"):
+        read_json(json_job(7, 9), early)
+    assert read_json(json_job(7, 9), early, skip_damaged=True)[1] == (2,)
+    for text, words in (('{"jobs": [{"submit_time": 1}]}', "lacks jobs with"), ('{"jobs": [', "is no JSON")):
+        with pytest.raises(DataError, match=f"{words}.*sacct --allusers --allocations --json"):
+            log_files.parse([text], "log")
 
 
 JOBS = st.lists(

@@ -158,7 +158,7 @@ def test_no_account_pays_itself(ledger, where, name):
     assert assert_right(where)["lab"] == SU
 
 
-@pytest.mark.parametrize("name", ["", "@grants", "@new", "a b", "-x", "x" * 65, "ä", "a/b"])
+@pytest.mark.parametrize("name", ["", "@grants", "@new", "a ", "-x", "x" * 65, "a;b", "a/b"])
 def test_bad_names_are_refused(tmp_path, name):
     with pytest.raises(UsageError, match="account name"):
         Ledger(str(tmp_path / "l.sqlite"), create=True).open_account(name, 0, 0, STAMP)

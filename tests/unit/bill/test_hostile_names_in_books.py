@@ -1,6 +1,7 @@
 """What users call their jobs and accounts reaches SQL, shells and terminals as text and as nothing else."""
 
 import json
+import shlex
 
 import pytest
 import spool_lab
@@ -64,6 +65,16 @@ def test_an_account_of_slurms_is_text_and_no_command(call, tmp_path, where):
     assert err.count("ledger open") == 1 and "`mpicoloc ledger open physics`" in err
     assert len(err.splitlines()) == len(NAMES) + 5, "a line each, and the sum"
     assert assert_right(where)["lab"] == 100 * SU
+
+
+@pytest.mark.parametrize("name", ["jörg müller", "a=b", "DOMAIN\\user", "ann@lab"])
+def test_names_that_directories_give_to_users_are_charged(call, tmp_path, where, name):
+    spool = spool_lab.make(tmp_path)
+    spool(user=name)
+    words = ("collect", spool.folder, "--key-file", "site.key")
+    assert f"`mpicoloc ledger open {shlex.quote(name)}`" in call(*words)[2]
+    assert call("open", name, "--grant", "10")[0] == 0 and call(*words)[0] == 0
+    assert assert_right(where)[name] < 10 * SU
 
 
 @pytest.mark.parametrize("job_id", [*NAMES, "7-nested-12", "7-spawn-3", "7-nested-1-spawn-2", "a-nested-b"])

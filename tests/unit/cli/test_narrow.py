@@ -29,7 +29,14 @@ CALLS = [
     ["price", "p.h5"],
     ["network", "p.h5", "q.h5", *NETWORK],
     ["top", "--once"],
+    ["pair", "jobs.csv", "--slowdowns", "slowdowns.csv"],
+    ["predict", "--curves", "curves.csv", "lu", "cg"],
 ]
+FILES = {
+    "jobs.csv": "id,program,runtime_s\n1,lu,9\n",
+    "slowdowns.csv": "target,co_runner,slowdown\nlu,lu,1.1\n",
+    "curves.csv": "program,score,level_8\nlu,2,1.5\ncg,3,1.2\n",
+}
 NUMBERS = {
     "show": ["1.503 (1.467 to 1.540, 95 %)", "1,100", "100.0%", "MPI_Allreduce", "8 B to 15 B"],
     "compare": ["0.01475", "12 KiB", "71.2 s", "1.187"],
@@ -39,6 +46,8 @@ NUMBERS = {
     "price": ["0.01475", "66.5%"],
     "network": ["1.528 B/s", "2.328 GiB/s", "1.000 (1.000 to 1.000)", "4711-lammps"],
     "top": ["0 jobs on this node"],
+    "pair": ["0 of 1 job share; 9.0 s of nodes, 9.0 s without sharing, at most"],
+    "predict": ["lu cg 1."],
 }
 
 
@@ -65,6 +74,8 @@ def environment(folder, monkeypatch):
         profile = sample.profile()
         hdf5.write(profile, "p.h5")
         hdf5.write(replace(profile, job=replace(profile.job, id="4711-lammps", wall_s=71.2)), "q.h5")
+        for name, text in FILES.items():
+            (folder / name).write_text(text)
         assert main(["ledger", "open", "chemistry", "--grant", "1000"]) == 0
         assert main(["ledger", "charge", "chemistry", "p.h5", "--rate-su", "2"]) == 0
 

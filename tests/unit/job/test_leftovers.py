@@ -63,7 +63,7 @@ def test_a_board_stays_while_a_job_on_it_may_live(folder, name):
     path.write_bytes(b"whatever")  # of nobody knows what
     assert leftovers.boards(str(folder)) == []
     write_board(path, 1 << 32 | 1)
-    assert check.left_behind(remove=True).text == f"removed 1 files of dead jobs: {name}"
+    assert check.left_behind(remove=True).text == f"removed 1 file of dead jobs: {name}"
     assert not path.exists()
 
 

@@ -53,6 +53,17 @@ def test_plan_as_json(folder, capsys):
     assert found["gap_frac"] == 0
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_spreadsheets_may_write_other_signs_between_columns(folder, capsys, separator):
+    found = planned(capsys)
+    for name in ("jobs.csv", "slowdowns.csv"):
+        (folder / name).write_text((folder / name).read_text().replace(",", separator))
+    assert planned(capsys) == found
+    (folder / "jobs.csv").write_text("id;runtime_s\n1;0,5\n")
+    assert main.main(["pair", "jobs.csv"]) == 3
+    assert "got '0,5': write a point, not a comma" in capsys.readouterr().err
+
+
 def test_nodes_share_the_groups(folder, capsys):
     found = planned(capsys, "--nodes", "3")
     assert found["n_nodes_used"] == 3
@@ -131,6 +142,13 @@ def test_a_gap_above_what_is_promised_is_said(folder, capsys, monkeypatch):
     found = json.loads(answer.out)
     assert found["gap_frac"] == pytest.approx(found["cost_s"] / found["lower_bound_s"] - 1) == 1 / 3
     assert len(found["notes"]) == len(answer.err.splitlines()) == 1
+
+
+def test_jobs_of_which_no_slowdown_is_known_are_told_what_tells_it(folder, capsys):
+    assert main.main(["pair", "jobs.csv"]) == 0
+    assert (
+        "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc" in capsys.readouterr().err
+    )
 
 
 def test_an_empty_queue_is_an_empty_plan(folder, capsys):

@@ -88,7 +88,7 @@ def test_names_on_the_board_do_not_reach_the_terminal_as_they_are(folder):
     board["size_bytes"] = board.nbytes
     board["slots"]["owner"][0, 3], board["slots"]["job_id"][0, 3] = 1, b"\x1b[31mred\nline"
     Path(contract.board_path()).write_bytes(board.tobytes())
-    assert check.board().text == "1 jobs on this node: ?[31mred?line"
+    assert check.board().text == "1 job on this node: ?[31mred?line"
 
 
 @as_root

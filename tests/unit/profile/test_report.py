@@ -371,6 +371,11 @@ def test_missing_figures_are_told(here, capsys):
     ("argv", "code", "words"),
     [
         (["nothing.h5"], 3, "nothing.h5"),
+        (
+            ["p.h5", "p.h5"],
+            2,
+            "a page is of one profile, got 2: call it for each, or see them side by side with",
+        ),
         (["p.h5", "--out", "p.h5"], 2, "--out p.h5 is an input of the command"),
         (["p.h5", "--out", "no/page.html"], 2, "there is no folder no"),
         (["p.h5", "--format", "svg"], 2, "give --figures FOLDER too"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import network_files
 import pandas
@@ -135,6 +136,22 @@ def test_results_are_written(capsys, tmp_path):
     assert len(messages) == 8 * 5 * 6
 
 
+def test_collectives_are_shown_as_the_calls_that_they_are(capsys, trace, tmp_path):
+    lines = "0 allreduce 80000 0 6\n1 allreduce 80000 0 6\n0 send 1 0 9 6\n1 recv 0 0 9 6\n" * 2
+    path = trace("0 init\n1 init\n" + lines + "0 barrier\n1 barrier\n", "two")
+    files = ("--perfetto", tmp_path / "run.json", "--figures", tmp_path / "p", "--format", "csv")
+    as_json(capsys, path, *TREE, *files)
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    calls = [event for event in events if event["ph"] == "X" and event["cat"] == "mpi"]
+    names = Counter(event["name"] for event in calls)
+    assert names == {"MPI_Allreduce": 4, "MPI_Barrier": 2, "MPI_Send": 2, "MPI_Recv": 2}
+    assert {event["args"]["bytes"] for event in calls if event["name"] == "MPI_Allreduce"} == {80000}
+    assert len([event for event in events if event["ph"] == "s"]) == 2, "arrows of messages only"
+    assert {row.split(",")[2] for row in (tmp_path / "p/ranks.csv").read_text().splitlines()[1:]} <= set(
+        names
+    )
+
+
 def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
     path = trace("0 init\n1 init\n0 send 1 0 100000 6\n1 recv 0 0 100000 6\n", "pair")
     as_json(capsys, path, path, *TREE, "--paraver", tmp_path / "run.prv")
@@ -155,7 +172,7 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         ((*HALO, "--lane", 1, "--weights", "1,0"), 2,
          "--weights must be a whole number of at least 1, got '0'"),
         ((*HALO, "--weights", "1,1", "--lanes", 3), 2, "2 weights for 3 lanes"),
-        ((*HALO, "--lane", "0,1"), 2, "2 lanes for 1 jobs"),
+        ((*HALO, "--lane", "0,1"), 2, "2 lanes for 1 job:"),
         ((*HALO, "--routing", "best"), 2, "routing must be one of"),
         ((*HALO, "--failed", "0:0"), 3, "cannot reach"),
         ((*HALO, "--placement", "run"), 2, "its hosts|--placement run"),

@@ -29,7 +29,7 @@ def call_of(name, p, n_items=40):
 
 
 def job_of(messages, p):
-    return of_each("job", builder.blocks(messages, np.arange(p), 1))
+    return of_each("job", builder.blocks(messages, np.arange(p), 1, "bcast"))
 
 
 def pairs_of(messages):
@@ -60,7 +60,7 @@ def test_a_rank_of_a_tree_receives_before_it_sends():
 def test_members_of_a_part_of_the_job_keep_their_ranks():
     messages = MPICH().messages(Collective("allreduce", 3, 4, 8))
     members = np.array([9, 2, 5])
-    for rank, program in zip(members, builder.blocks(messages, members, 4), strict=True):
+    for rank, program in zip(members, builder.blocks(messages, members, 4, "bcast"), strict=True):
         is_message = np.isin(program["kind"], [2, 3, 4, 5])
         assert set(program["peer"][is_message]) <= set(members) - {rank}
         assert set(program["comm"][is_message]) == {4}

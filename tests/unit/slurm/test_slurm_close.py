@@ -136,7 +136,7 @@ def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
     size = (job / "out" / "7.0.h5").stat().st_size
     monkeypatch.setattr(close, "MAX_PROFILES", 1)
     assert sign(job)
-    with pytest.raises(DataError, match="is not signed: 1 profiles of its job are"):
+    with pytest.raises(DataError, match="is not signed: its job has 1 that are"):
         sign(job, name="7.batch.h5")
     write_anew(job)
     assert sign(job, replace(START, submitted_unix_s=1)), "another start has room of its own"

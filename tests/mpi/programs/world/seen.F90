@@ -38,6 +38,7 @@ contains
         integer(kind=MPI_ADDRESS_KIND) :: extra, value, copy
         logical :: flag
         call compare('attribute copied', old)
+        call say('attribute copied: MPI_COMM_WORLD', merge(1, 0, old == MPI_COMM_WORLD))
         call say('extra', int(extra))
         copy = value
         flag = .true.

@@ -140,7 +140,7 @@ static int copied(MPI_Comm comm, int keyval, void *extra, void *value, void *cop
     int n;
     (void)keyval;
     MPI_Comm_size(comm, &n);
-    say("attribute copied: %s, size %d, extra %d", to_world(comm), n, *(int *)extra);
+    say("attribute copied: %s %d, size %d, extra %d", to_world(comm), comm == MPI_COMM_WORLD, n, *(int *)extra);
     *(void **)copy = value;
     *flag = 1;
     return MPI_SUCCESS;
@@ -148,8 +148,9 @@ static int copied(MPI_Comm comm, int keyval, void *extra, void *value, void *cop
 
 static int deleted(MPI_Comm comm, int keyval, void *value, void *extra)
 {
-    (void)keyval, (void)extra;
-    say("attribute deleted: %s, value %d", to_world(comm), *(int *)value);
+    (void)keyval;
+    say("attribute deleted: %s %d, value %d, extra %d", to_world(comm), comm == MPI_COMM_WORLD, *(int *)value,
+        *(int *)extra);
     return MPI_SUCCESS;
 }
 

@@ -67,7 +67,13 @@ def test_the_job_that_sends_less_may_send_more_in_its_turn_and_is_told_what_to_s
     assert one["meets"] == ["two"] and one["environment"]["UCX_IB_SL"] == "1"
     assert (found["n_operational"], found["ports"]["n_lanes"]) == (2, 4)
     table = qos()[1]
-    for words in ("VL0", "UCX_IB_SL=1", "OMPI_MCA_btl_openib_ib_service_level", "2 of 4 lanes"):
+    for words in (
+        "VL0",
+        "UCX_IB_SL=1",
+        "OMPI_MCA_btl_openib_ib_service_level",
+        "2 of 4 lanes",
+        "not simulated",
+    ):
         assert words in table
 
 

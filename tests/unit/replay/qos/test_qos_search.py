@@ -157,6 +157,40 @@ def test_replayed_bursts_lose_less_the_more_the_lane_of_who_sends_less_weighs():
     assert result.best.trial.policy.weights[1] > result.best.trial.policy.weights[0]
 
 
+def steady(n_bytes, n_times):
+    return patterns.by_name("alltoall", 4, n_bytes, 1.25e8, np.random.default_rng(0), n_times)
+
+
+@pytest.mark.parametrize("max_jobs", [8, 2])
+def test_the_groupings_of_jobs_are_compared_by_replay(monkeypatch, max_jobs):
+    """By demands the two that send least share a lane, and the one that waits for small messages suffers."""
+    monkeypatch.setattr(search, "ALL_GROUPINGS_MAX_JOBS", max_jobs)
+    hosts = [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13]]
+    jobs = tuple(map(PlacedJob, (steady(65536, 6), steady(65536, 5), steady(512, 60)), map(np.array, hosts)))
+    fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
+    replays = search.Replays(of_fabric(fabric, "d-mod-k"), jobs, BUFFER, Settings(mtu_bytes=PORTS.mtu_bytes))
+    demands = all_meet(0.6, 0.5, 0.1)
+    start = choose_policy(demands, Ports(2, 2048))
+    assert start.lane_of_job == (0, 1, 1)
+    alone_s = search.times_alone_s(replays, start)
+    tried = search.try_groupings(replays, alone_s, ("ft", "cg", "bt"), demands, start, "time")
+    assert tried[0].trial.name == "ft + cg | bt"
+    assert {one.trial.name for one in tried[1:]} == {"ft | cg + bt", "ft + bt | cg"}
+    assert tried[0].total_contention_s < tried[1].total_contention_s
+
+
+def test_all_groupings_into_so_many_lanes_are_known():
+    assert len(search._all_groupings(8, 4)) == 1 + 127 + 966 + 1701  # Stirling numbers
+    assert set(search._groupings_near((0, 0, 1), 2)) == {
+        (0, 0, 1),
+        (1, 0, 1),
+        (0, 1, 1),
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+    }
+
+
 def test_replayed_lanes_have_the_rows_and_the_buffer_of_the_ports():
     policy = choose_policy(all_meet(0.4, 0.2, 0.1), PORTS)
     lanes = search.lanes_of(policy, BUFFER)
