@@ -70,4 +70,5 @@ typedef long function(long, long, long, long, long, long, long, long, long, long
 
 BOTH(MPI_Sendrecv, mpi_sendrecv_)
 BOTH(MPI_Waitall, mpi_waitall_)
+BOTH(MPI_Allreduce, mpi_allreduce_)
 BOTH(MPI_Allgatherv, mpi_allgatherv_)

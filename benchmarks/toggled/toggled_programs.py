@@ -145,6 +145,19 @@ def own(name, call, *size):
     return prepare
 
 
+def working_set(kind, megabytes):
+    """A rank that reads, writes or updates so many megabytes again and again."""
+
+    def prepare(launcher, folder):
+        binary = launcher.compile(programs.CALLS / "sets.c", folder / "sets")
+        words = (binary, kind, str(megabytes))
+        return Watched(
+            lambda n: programs.Program(f"{kind}{megabytes}", (*words, str(n))), calls="MPI_Allreduce"
+        )
+
+    return prepare
+
+
 def synthetic(name):
     """A co-runner only: nothing tells its progress."""
 
@@ -174,6 +187,8 @@ PREPARE = {
     **{f"hpcc_{part}": hpcc(part) for part in HPCC_SIZES},
     "heat2d": own("heat2d", "MPI_Waitall", 1400),
     "nbody": own("nbody", "MPI_Allgatherv", 800),
+    **{f"{kind}{size}": working_set(kind, size)
+       for kind in ("read", "write", "random", "update") for size in (4, 12, 24, 64)},
     "hog": synthetic("hog"),
     "spinner": synthetic("spinner"),
 }  # fmt: skip

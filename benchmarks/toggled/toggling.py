@@ -106,8 +106,9 @@ def signal_all(job, number):
 
 def ranks_of(job):
     """Process ids of a job's ranks: not of its launcher and keeper, which must go on."""
-    return [pid for pid in programs.processes_of(job)
-            if {b"LD_PRELOAD", b"OMPI_COMM_WORLD_RANK"} <= _names(pid)]  # fmt: skip
+    of_rank = {b"OMPI_COMM_WORLD_RANK", b"PMI_RANK"}
+    found = {pid: _names(pid) for pid in programs.processes_of(job)}
+    return [pid for pid, names in found.items() if b"LD_PRELOAD" in names and of_rank & names]
 
 
 def _names(pid):
