@@ -133,7 +133,7 @@ def slowdown_rows(data):
     note = interference["processor"]["note"]
     more = [("note", note)] if note else []
     slowdown, shutters = interference["slowdown"], interference["shutters"]
-    taken = f"{shutters['n_used']} of {shutters['n_taken']} shutters used"
+    taken = f"{shutters['n_used']} of {shutters['n_taken']} shutters valid"
     taken += f", overhead {percent(shutters['overhead_frac'])}"
     if slowdown is None or slowdown["value"] is None:
         return [("slowdown", "not measured: too little evidence in this run, so no discount is given"),

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 
-from mpicoloc import config
+from mpicoloc import config, messages
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.job import target
 from mpicoloc.pmpi import paths
@@ -88,4 +88,6 @@ def run(args: argparse.Namespace) -> int:
     found = target.find([args.app or sys.executable], os.environ)
     found = found._replace(shim=with_sidecar(found.shim))
     print(target.preload(found))
+    if sys.stderr.isatty() and not config.get("out"):
+        messages.note("the profile will be mpicoloc-<job id>.h5 where rank 0 runs; MPICOLOC_OUT=FILE chooses it")
     return 0

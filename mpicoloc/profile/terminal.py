@@ -214,16 +214,18 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
     found, price = profile.interference, profile.price
     yield "slowdown", estimate(found.slowdown)
     for other in found.alternatives:
-        yield "", estimate(other)
+        yield "by another", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
-        yield "shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}"
-    yield from _bubbles(profile)
+        several = "; each meter uses those in which it saw enough" if found.alternatives else ""
+        yield "shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}{several}"
+    bubbles = [*_bubbles(profile)]
+    yield from bubbles
     if found.shared_s:
         yield "shared", f"{seconds(found.shared_s)} with a co-runner"
     if found.overhead_frac:
-        words = "of the time, by shutters of others, counting and bubbles"
-        yield "overhead", f"{found.overhead_frac:.2%} {words}"
+        causes = ["shutters of others", *["counting"] * (found.meter == "count"), *["bubbles"] * bool(bubbles)]
+        yield "overhead", f"{found.overhead_frac:.2%} of the time, by {' and '.join(causes)}"
     if price is not None:
         has_interval = price.fair_high_su > price.fair_low_su
         interval = f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})" if has_interval else ""
