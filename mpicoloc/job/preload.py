@@ -89,5 +89,5 @@ def run(args: argparse.Namespace) -> int:
     found = found._replace(shim=with_sidecar(found.shim))
     print(target.preload(found))
     if sys.stderr.isatty() and not config.get("out"):
-        messages.note("the profile will be mpicoloc-<job id>.h5 where rank 0 runs; MPICOLOC_OUT=FILE chooses it")
+        messages.note("profile: mpicoloc-<job id>.h5 in rank 0's folder; MPICOLOC_OUT=FILE names another")
     return 0

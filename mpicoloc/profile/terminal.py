@@ -224,7 +224,8 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
     if found.shared_s:
         yield "shared", f"{seconds(found.shared_s)} with a co-runner"
     if found.overhead_frac:
-        causes = ["shutters of others", *["counting"] * (found.meter == "count"), *["bubbles"] * bool(bubbles)]
+        causes = ["shutters of others"]
+        causes += ["counting"] * (found.meter == "count") + ["bubbles"] * bool(bubbles)
         yield "overhead", f"{found.overhead_frac:.2%} of the time, by {' and '.join(causes)}"
     if price is not None:
         has_interval = price.fair_high_su > price.fair_low_su
