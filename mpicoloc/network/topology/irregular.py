@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from mpicoloc.core.network import MAX_HEIGHT, Crossing, shown
 from mpicoloc.core.profile import Floats, Ints
@@ -293,10 +291,17 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Number of the connected part in which each node is."""
-    links = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n_nodes, n_nodes))
-    labels: Ints = connected_components(links, directed=False)[1].astype(np.int64)
-    return labels
+    """Lowest node of the connected part in which each node is; without scipy, which compute nodes lack."""
+    labels = np.arange(n_nodes)
+    while True:
+        lowest = labels[ends].min(axis=1)
+        lower = labels.copy()
+        for side in (0, 1):
+            np.minimum.at(lower, ends[:, side], lowest)
+        lower = lower[lower]
+        if (lower == labels).all():
+            return labels
+        labels = lower
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
