@@ -31,7 +31,9 @@ MPI_SONAMES = {
     "libmpich.so.12": "mpich",
     "libmpich.so.14": "mpich",
 }
-"""Family of an MPI library by its file name; `libmpi.so` without a number is looked into."""
+"""Family of an MPI library by its file name; others that may be an MPI are looked into."""
+_COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
+"""Libraries beside an MPI, whose names begin as that of Cray's (`libmpi_gnu_123.so.12`) or IBM's."""
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
@@ -277,7 +279,7 @@ def family(path_or_soname: str) -> str | None:
     for stem, abi in (("libmpi_abi.so", "abi"), ("libmpich.so", "mpich")):
         if name == stem or name.startswith(stem + "."):
             return abi
-    if name.startswith("libmpi.so"):
+    if name.startswith("libmpi.so") or (name.startswith("libmpi_") and not name.startswith(_COMPANIONS)):
         return _family_by_content(path_or_soname)
     return None
 

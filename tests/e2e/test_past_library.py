@@ -10,7 +10,7 @@ from pathlib import Path
 import jobs
 import pytest
 
-from mpicoloc.pmpi import paths
+from mpicoloc.pmpi import build_shim, paths
 from mpicoloc.profile import hdf5
 
 MPICOLOC = [sys.executable, "-m", "mpicoloc"]
@@ -164,3 +164,39 @@ def test_a_forked_child_that_ends_mpi_waits_for_nothing(tmp_path):
     mpi = jobs.need_mpi("mpich", tmp_path, "forked.c")
     done, _ = run(mpi, tmp_path, "./forked")
     assert_ended(done, "forked child")
+
+
+@pytest.mark.parametrize("soname", ["libmpi_gnu_123.so.12", "libmpi_ibm.so.3"])
+@pytest.mark.parametrize("way", ["run", "wrap", "preload"])
+def test_a_vendors_name_of_the_library_is_known(tmp_path, shm_dir, soname, way):
+    """A program that links a vendor's library: the family is told by what the library holds."""
+    mpi = jobs.need_mpi("mpich" if "gnu" in soname else "openmpi", tmp_path, "world.c")
+    mpicc, _ = jobs.commands(mpi.name)
+    shutil.copy(jobs.library(mpicc), tmp_path / soname)
+    stub = "".join(f"void {name}(void) {{}}" for name in ("MPI_Init", "MPI_Finalize", "MPI_Comm_rank", "MPI_Comm_size",
+                                               "MPI_Allreduce", "ompi_mpi_comm_world", "ompi_mpi_int",
+                                               "ompi_mpi_op_sum"))  # fmt: skip
+    subprocess.run(["cc", "-shared", "-xc", "-", "-o", tmp_path / "stub.so", f"-Wl,-soname,{soname}"],
+                   input=stub, text=True, check=True, timeout=jobs.LIMIT_S)  # fmt: skip
+    flags = [f"-I{folder}" for folder in build_shim.include_dirs_of(mpicc)]
+    compile_(
+        "cc",
+        "world.c",
+        tmp_path / "vendors",
+        "-fPIC",
+        *flags,
+        tmp_path / "stub.so",
+        "-Wl,--allow-shlib-undefined",
+    )
+    env = {"LD_LIBRARY_PATH": str(tmp_path), "MPICOLOC_OUT": "job.h5"}
+    if way == "run":
+        done, lines = run(mpi, tmp_path, "./vendors", **env)
+    else:
+        shim = call(tmp_path, *MPICOLOC, "preload", "./vendors", **env).stdout.strip()
+        wrap = [sys.executable, "-m", "mpicoloc.wrap"] if way == "wrap" else ["env", f"LD_PRELOAD={shim}"]
+        command = [mpi.mpirun, *mpi.flags, "-n", "3" if way == "wrap" else "2", *wrap, "./vendors"]
+        done = call(tmp_path, *command, **env)
+        lines = sorted(done.stdout.splitlines())
+    assert (done.returncode, lines) == (0, WORLD), done.stderr
+    jobs.wait_until((tmp_path / "job.h5").exists, "the profile")
+    assert set(hdf5.read(tmp_path / "job.h5").tables["call_sites"]["rank"].tolist()) == {0, 1}
