@@ -173,9 +173,9 @@ def test_a_vendors_name_of_the_library_is_known(tmp_path, shm_dir, soname, way):
     mpi = jobs.need_mpi("mpich" if "gnu" in soname else "openmpi", tmp_path, "world.c")
     mpicc, _ = jobs.commands(mpi.name)
     shutil.copy(jobs.library(mpicc), tmp_path / soname)
-    stub = "".join(f"void {name}(void) {{}}" for name in ("MPI_Init", "MPI_Finalize", "MPI_Comm_rank", "MPI_Comm_size",
-                                               "MPI_Allreduce", "ompi_mpi_comm_world", "ompi_mpi_int",
-                                               "ompi_mpi_op_sum"))  # fmt: skip
+    names = "MPI_Init MPI_Finalize MPI_Comm_rank MPI_Comm_size MPI_Allreduce"
+    names += " ompi_mpi_comm_world ompi_mpi_int ompi_mpi_op_sum"
+    stub = "".join(f"void {name}(void) {{}}" for name in names.split())
     subprocess.run(["cc", "-shared", "-xc", "-", "-o", tmp_path / "stub.so", f"-Wl,-soname,{soname}"],
                    input=stub, text=True, check=True, timeout=jobs.LIMIT_S)  # fmt: skip
     flags = [f"-I{folder}" for folder in build_shim.include_dirs_of(mpicc)]
