@@ -103,8 +103,8 @@ OPTIONS: tuple[Option, ...] = (
            "calibration of bubbles; empty: that of this kind of machine in the user's cache",
            placeholder="FILE"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
-           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
-           "need a PMU; several with commas", choices=("on", "off", *counters.NAMES),
+           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: ten usual "
+           "ones; several with commas", choices=counters.CHOICES,
            accepts=counters.is_choice, placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
