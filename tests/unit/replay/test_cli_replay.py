@@ -81,8 +81,13 @@ def test_two_jobs_share_an_up_link(capsys, trace):
     assert found["j_inter_host_s"] == pytest.approx(sum(2 * job["t_inter_s"] for job in found["jobs"]))
     assert found["total_contention_s"] == pytest.approx(sum(job["t_inter_s"] for job in found["jobs"]))
     assert found["blocked_by_s"][0][1] > 0
+    terms = found["terms"][0]
+    waits_s = terms["behind_sent_s"] + terms["behind_queued_s"] + terms["blocked_s"]
+    assert waits_s == pytest.approx(sum(found["blocked_by_s"][0]))
     before = trace(json.dumps(found), "before.json")
-    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1", "--against", before)
+    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1", "--against", before,
+                        "--host-gflops", 2)  # fmt: skip
+    assert found["lost_gflop"] is None and own_lanes["lost_gflop"] == 2 * own_lanes["j_inter_host_s"]
     first, second = own_lanes["jobs"]
     assert own_lanes["efficiency"] == found["j_inter_host_s"] / own_lanes["j_inter_host_s"]
     # The first one starts again and again, so the second one never has more than its lane's part.
