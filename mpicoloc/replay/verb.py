@@ -121,6 +121,18 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         help="computation is X times as fast as recorded (1)",
     )
     add(
+        "--from-s",
+        type=arguments.seconds,
+        metavar="S",
+        help="replay a part of a profile or OTF2 archive: calls that begin S after the first one, or later",
+    )
+    add(
+        "--until-s",
+        type=arguments.positive,
+        metavar="S",
+        help="end of that part, s after the first call: what begins then or later is left out",
+    )
+    add(
         "--wall-time",
         action="store_true",
         help="computation of a profile as long as recorded, also where ranks waited for a processor: for "
