@@ -25,7 +25,7 @@ fi
 # What is compiled or declared; the Python files are used in place.
 stamp_of() {
     find csrc -name '*_gen.h' -prune -o \( -name '*.[ch]' -o -name '*.toml' \) -print | LC_ALL=C sort |
-        xargs cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/__init__.py mpicoloc/pmpi/*.py |
+        xargs cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/core/counters.py mpicoloc/__init__.py mpicoloc/pmpi/*.py |
         sha256sum | cut -d' ' -f1
 }
 stamp="$(stamp_of) $(pwd -P)"

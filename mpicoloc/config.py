@@ -72,6 +72,9 @@ OPTIONS: tuple[Option, ...] = (
            "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0),
     Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
            "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
+    Option("shutter.per_turn", "MPICOLOC_SHUTTER_PER_TURN", "--shutter-per-turn", int, 1, "1",
+           "shutters that each job takes before the next one's turn; the jobs of a node take the largest",
+           1, 100),
     Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max-s", float, 0.1, "s",
            "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0),
     Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty-frac", float, 0.02, "1",
@@ -103,8 +106,8 @@ OPTIONS: tuple[Option, ...] = (
            "calibration of bubbles; empty: that of this kind of machine in the user's cache",
            placeholder="FILE"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
-           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: those that "
-           "need a PMU; several with commas", choices=("on", "off", *counters.NAMES),
+           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: ten usual "
+           "ones; several with commas", choices=counters.CHOICES,
            accepts=counters.is_choice, placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
            "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "

@@ -19,10 +19,15 @@ static const double WORTH_A_CHANGE = 1.5;
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3 };
 
+static double option_within(int i_option, double low, double high)
+{
+    double value = mc_option_number(i_option);
+    return value < low ? low : value > high ? high : value;
+}
+
 static uint64_t option_ns(int i_option, double low_s, double high_s)
 {
-    double s = mc_option_number(i_option);
-    return (uint64_t)((s < low_s ? low_s : s > high_s ? high_s : s) * 1e9);
+    return (uint64_t)(option_within(i_option, low_s, high_s) * 1e9);
 }
 
 void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
@@ -32,8 +37,8 @@ void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
     options->period_ns = option_ns(MC_OPT_SHUTTER_PERIOD_S, 0.02, 60.0);
     options->duration_ns = option_ns(MC_OPT_SHUTTER_DURATION_S, 0.0002, 1.0);
     options->duration_ns = mc_min(options->duration_ns, mc_max(options->max_ns, 200000));
-    options->duty_frac = mc_option_number(MC_OPT_SHUTTER_DUTY_FRAC);
-    options->duty_frac = options->duty_frac < 1e-4 ? 1e-4 : options->duty_frac > 1.0 ? 1.0 : options->duty_frac;
+    options->duty_frac = option_within(MC_OPT_SHUTTER_DUTY_FRAC, 1e-4, 1.0);
+    options->per_turn = (uint64_t)option_within(MC_OPT_SHUTTER_PER_TURN, 1.0, MC_MOST_PER_TURN);
     options->adapts = mc_option_number(MC_OPT_SHUTTER_ADAPT) != 0.0;
     lengths->t_open = t_open;
     lengths->duration_ns = options->duration_ns;
@@ -43,7 +48,9 @@ void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
 
 int mc_lengths_takes(mc_lengths *lengths, uint64_t now)
 {
-    return !lengths->options.adapts || now < lengths->t_open + YOUNG_NS || ++lengths->n_offered % TAKES_ONE_OF == 0;
+    uint64_t per_turn = mc_max(lengths->options.per_turn, 1);
+    return !lengths->options.adapts || now < lengths->t_open + YOUNG_NS ||
+           lengths->n_offered++ / per_turn % TAKES_ONE_OF == 0;
 }
 
 /* A neighbour may allow less than this job does: it refuses shutters longer than a modest wish. */
@@ -114,5 +121,6 @@ static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
 void mc_lengths_tell(const mc_lengths *lengths, const mc_board_view *view)
 {
     __atomic_store_n(&view->slot->want_duration_ns, lengths->duration_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&view->slot->want_per_turn, lengths->options.per_turn, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->want_period_ns, period_for(lengths, view), __ATOMIC_RELEASE);
 }

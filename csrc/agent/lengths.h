@@ -8,6 +8,7 @@
 typedef struct mc_shutter_options {
     uint64_t period_ns, duration_ns, max_ns;
     double duty_frac;
+    uint64_t per_turn;
     int adapts;
 } mc_shutter_options;
 

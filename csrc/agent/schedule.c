@@ -65,20 +65,23 @@ static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view
     return 0;
 }
 
-/* Jobs that have been here for two periods take the instants of the grid one after another: not every agent may know of
-   a newcomer yet. Returns the job's index, -1: nobody. */
+/* Jobs that have been here for two periods take turns: not every agent may know of a newcomer yet. A turn is as many
+   instants of the grid as the largest wish. Returns the job's index, -1: nobody. */
 static int target_of_grid(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns, int *takes_part)
 {
     int settled[MC_N_SLOTS], n = 0;
+    uint64_t per_turn = 1;
     for (int i = 0; i < view->n_live; i++) {
         if (view->live[i].n_ranks == 0 || view->live[i].t_joined + 2 * period_ns > schedule->t_instant)
             continue;
         *takes_part |= mc_view_is_own(view, i);
         settled[n++] = i;
+        uint64_t wish = __atomic_load_n(&mc_view_slot(view, i)->want_per_turn, __ATOMIC_ACQUIRE);
+        per_turn = mc_max(per_turn, mc_min(wish, MC_MOST_PER_TURN));
     }
     if (n == 0 || is_booked_over(schedule, view, period_ns))
         return -1;
-    int i_target = settled[schedule->i_instant % (uint64_t)n];
+    int i_target = settled[schedule->i_instant / per_turn % (uint64_t)n];
     return __atomic_load_n(&mc_view_slot(view, i_target)->books, __ATOMIC_RELAXED) ? -1 : i_target;
 }
 

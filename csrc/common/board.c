@@ -191,6 +191,7 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->offer.n, 0);
     STORE(slot->want_duration_ns, 0);
     STORE(slot->want_period_ns, 0);
+    STORE(slot->want_per_turn, 0);
     STORE(slot->books, 0);
     mc_words_store(slot->cpu_mask, (uint64_t[MC_N_CPU_WORDS]){0}, sizeof slot->cpu_mask);
     store_name(slot, job_id);

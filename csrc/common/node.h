@@ -133,6 +133,7 @@ typedef struct mc_slot {
     mc_ack ack;
     uint32_t uid, n_ranks;
     uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job wishes for itself */
+    uint64_t want_per_turn;                    /* so many one after the other */
     char job_id[MC_NAME_LEN];
     uint64_t cpu_mask[MC_N_CPU_WORDS];
 } mc_slot;

@@ -109,6 +109,7 @@ void rp_inject(rp_sim *sim, uint32_t message)
     append_message(sim, out, message);
     out->queued_bytes += m->left_bytes;
     sim->links[link].lanes |= (uint16_t)(1 << vl);
+    m->injected_ps = sim->now;
     message_waits(sim, m, link);
     rp_mark_dirty(sim, link);
 }
@@ -143,6 +144,7 @@ uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     p->job = m->job;
     p->vl = (uint8_t)vl;
     p->n_hops = 0;
+    p->head_ps = 0;
     m->left_bytes -= p->n_bytes;
     if (m->left_bytes == 0 || !sim->set.is_fifo_adapter) {
         out->head = m->next;
@@ -199,8 +201,13 @@ void rp_packet_came(rp_sim *sim, uint32_t packet)
     const rp_packet *p = &sim->packets[packet];
     rp_message *m = &sim->messages[p->message];
     m->missing_bytes -= p->n_bytes;
-    if (m->missing_bytes == 0)
-        message_came(sim, p->message);
+    if (m->missing_bytes > 0)
+        return;
+    if (rp_is_first_run(sim, p->job)) {
+        sim->message_ps[p->job] += sim->now - m->injected_ps;
+        sim->head_ps[p->job] += p->head_ps;
+    }
+    message_came(sim, p->message);
 }
 
 void rp_on_local(rp_sim *sim, uint32_t message)

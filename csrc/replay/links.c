@@ -148,8 +148,10 @@ void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link)
     if (!rp_is_first_run(sim, job))
         return;
     sim->n_waiting[link * (uint32_t)sim->n_jobs + job]++;
-    if (k->is_busy)
+    if (k->is_busy) {
         sim->blocked_ps[job * ((uint32_t)sim->n_jobs + 1) + k->job] += k->busy_until_ps - sim->now;
+        sim->transfer_ps[job * (uint32_t)sim->n_jobs + k->job] += k->busy_until_ps - sim->now;
+    }
 }
 
 void rp_enter_switch(rp_sim *sim, uint32_t packet)
@@ -313,6 +315,9 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     sim->result.n_packet_hops++;
     rp_push(sim, k->busy_until_ps, RP_EV_FREE, link, 0);
     int64_t flit_ps = p->n_bytes < sim->net.flit_bytes ? wire_ps : k->flit_ps;
+    p->head_ps += k->to_host ? k->latency_ps : k->forward_ps + flit_ps;
+    if (k->from_host && rp_is_first_run(sim, p->job))
+        sim->serial_ps[p->job] += wire_ps;
     rp_push(sim, k->to_host ? p->tail_ps : sim->now + k->forward_ps + flit_ps, RP_EV_ARRIVE, lane, packet);
 }
 

@@ -166,6 +166,10 @@ typedef struct rp_result {
     const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] of the first run, as all waits */
     const int64_t *wait_packets; /* hops that waited, likewise */
     const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
+    const int64_t *transfer_ps;  /* [n_jobs * n_jobs]: of these, until the packet that was on the link had left */
+    const int64_t
+        *message_ps; /* [n_jobs] of the first run, from each message's injection to its last byte's arrival, */
+    const int64_t *head_ps, *serial_ps;         /* what its head takes, and its bytes on the host's link */
     const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */
     const int64_t *busy_ps;                     /* [n_links] */
     const int64_t *window_bytes;                /* [n_windows * n_links] */

@@ -71,7 +71,7 @@ typedef struct rp_packet {
     int32_t dst_host, n_bytes;
     uint16_t job;
     uint8_t vl, n_hops;
-    uint32_t unused[2]; /* a cache line */
+    int64_t head_ps; /* of its way until now: cables, switches and first flits; ends a cache line */
 } rp_packet;
 
 /* Two cache lines, in the order of use. */
@@ -121,7 +121,7 @@ enum rp_phase { RP_EAGER, RP_REQUEST, RP_CLEARANCE, RP_DATA };
 typedef struct rp_message {
     int64_t n_bytes, wire_bytes;       /* of the user; with what a packet has at least */
     int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
-    int64_t ready_ps, posted_ps, i_op;
+    int64_t ready_ps, injected_ps, posted_ps, i_op;
     uint64_t draw;                       /* of its routes */
     uint32_t next;                       /* in the adapter's lane, or in the pool */
     uint32_t follower;                   /* next one of the same two ranks whose envelope has not come */
@@ -198,6 +198,10 @@ enum { RP_N_KEPT = 128 };
     X(int64_t, wait_ps, n_cells) \
     X(int64_t, wait_packets, n_cells) \
     X(int64_t, blocked_ps, n_jobs *(n_jobs + 1)) \
+    X(int64_t, transfer_ps, n_jobs *n_jobs) \
+    X(int64_t, message_ps, n_jobs) \
+    X(int64_t, head_ps, n_jobs) \
+    X(int64_t, serial_ps, n_jobs) \
     X(int64_t, sent_bytes, n_links *n_vl) \
     X(int64_t, received_bytes, n_links *n_vl) \
     X(int64_t, busy_ps, n_links) \

@@ -197,7 +197,8 @@ def features_page():
 
 FEATURES_INTRO = """\
 What slowdown models may look at, in `mpicoloc/pairing/features.py`. Each has four statistics: `NAME_mean`,
-`NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent.
+`NAME_min`, `NAME_max` and `NAME_sd`. One that was not measured is absent. Other events that
+`--counters` names have `EVENT_per_s` and `EVENT_per_ki`, too.
 
 """
 

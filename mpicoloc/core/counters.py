@@ -16,59 +16,95 @@ else:
 class Event(NamedTuple):
     """One event: its name, its type and number as C expressions of linux/perf_event.h, and what it counts.
 
-    `is_hardware`: the event needs a PMU, is counted by default, and is a feature for slowdown models.
+    `is_usual`: the event is counted by default; its meaning is told. `is_hardware`: it needs a PMU, and is a
+    feature for slowdown models.
     """
 
     name: str
     type: str
     config: str
     meaning: str
+    is_usual: bool = True
     is_hardware: bool = True
 
 
-def _hardware(name: str, number: str, meaning: str) -> Event:
-    return Event(name, "PERF_TYPE_HARDWARE", f"PERF_COUNT_HW_{number}", meaning)
+def _hardware(name: str, number: str, meaning: str = "") -> Event:
+    return Event(name, "PERF_TYPE_HARDWARE", f"PERF_COUNT_HW_{number}", meaning, bool(meaning))
 
 
-def _read_misses(name: str, cache: str, meaning: str) -> Event:
-    what = f"PERF_COUNT_HW_CACHE_{cache}", "PERF_COUNT_HW_CACHE_OP_READ", "PERF_COUNT_HW_CACHE_RESULT_MISS"
-    return Event(name, "PERF_TYPE_HW_CACHE", f"({what[0]} | {what[1]} << 8 | {what[2]} << 16)", meaning)
+_OPERATIONS = {"load": "READ", "store": "WRITE", "prefetch": "PREFETCH"}
+_CACHES = {
+    "L1-dcache": ("L1D", ("load", "store", "prefetch")),
+    "L1-icache": ("L1I", ("load", "prefetch")),
+    "LLC": ("LL", ("load", "store", "prefetch")),
+    "dTLB": ("DTLB", ("load", "store", "prefetch")),
+    "iTLB": ("ITLB", ("load",)),
+    "branch": ("BPU", ("load",)),
+    "node": ("NODE", ("load", "store", "prefetch")),
+}
+"""perf's names of caches: the kernel's, and what perf counts of each."""
+
+
+def _of_cache(cache: str, operation: str, result: str, meaning: str = "") -> Event:
+    """By the name that perf makes of its parts."""
+    ending = "-misses" if result == "MISS" else "es" if operation == "prefetch" else "s"
+    parts = _CACHES[cache][0], f"OP_{_OPERATIONS[operation]}", f"RESULT_{result}"
+    config = " | ".join(f"PERF_COUNT_HW_CACHE_{part} << {8 * i}" for i, part in enumerate(parts))
+    return Event(f"{cache}-{operation}{ending}", "PERF_TYPE_HW_CACHE", config, meaning, bool(meaning))
 
 
 def _software(name: str, number: str, meaning: str) -> Event:
-    return Event(name, "PERF_TYPE_SOFTWARE", f"PERF_COUNT_SW_{number}", meaning, is_hardware=False)
+    what = f"PERF_COUNT_SW_{number}"
+    return Event(name, "PERF_TYPE_SOFTWARE", what, meaning, is_usual=False, is_hardware=False)
 
 
 # The most useful events come first, because the first ones that are opened get the processor's counters.
-EVENTS: tuple[Event, ...] = (
+_USUAL: tuple[Event, ...] = (
     _hardware("instructions", "INSTRUCTIONS", "instructions that were retired"),
     _hardware("cycles", "CPU_CYCLES", "processor cycles"),
     _hardware("cache-misses", "CACHE_MISSES", "accesses that missed the last cache (AMD: the second)"),
     _hardware("cache-references", "CACHE_REFERENCES", "accesses that came to that cache"),
     _hardware("branches", "BRANCH_INSTRUCTIONS", "branches that were retired"),
     _hardware("branch-misses", "BRANCH_MISSES", "branches that were predicted wrongly"),
-    _read_misses("LLC-load-misses", "LL", "loads that missed the last cache"),
-    _read_misses("L1-dcache-load-misses", "L1D", "loads that missed the first data cache"),
-    _read_misses("dTLB-load-misses", "DTLB", "loads whose page was not in the TLB"),
+    _of_cache("LLC", "load", "MISS", "loads that missed the last cache"),
+    _of_cache("L1-dcache", "load", "MISS", "loads that missed the first data cache"),
+    _of_cache("dTLB", "load", "MISS", "loads whose page was not in the TLB"),
     _hardware("stalled-cycles-backend", "STALLED_CYCLES_BACKEND", "cycles of waiting for memory or units"),
+)  # fmt: skip
+_MORE = (
+    _hardware("stalled-cycles-frontend", "STALLED_CYCLES_FRONTEND"),
+    *(_of_cache(cache, operation, result) for cache, (_, operations) in _CACHES.items()
+      for operation in operations for result in ("ACCESS", "MISS")),
     _software("page-faults", "PAGE_FAULTS", "page faults"),
     _software("minor-faults", "PAGE_FAULTS_MIN", "page faults without a disk"),
     _software("major-faults", "PAGE_FAULTS_MAJ", "page faults that read from a disk"),
 )  # fmt: skip
-"""All events. Software events work without a PMU; the table of ranks has them in any case."""
+EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name for usual in _USUAL}))
+"""All events with names. Software events work without a PMU; the table of ranks has them in any case."""
 
+MOST = 16
+"""Events that a rank can count (MC_N_PMU of mpicoloc.h)."""
 LEAST_THREADS_FRAC = 0.9
 """Part of a process's time that must be of threads that were counted: earlier ones than MPI_Init are not."""
 
-
 NAMES = tuple(event.name for event in EVENTS)
+SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)
+CHOICES = "on", "off", f"up to {MOST} events as perf names them, like LLC-loads,r01c2"
+"""What `is_choice` accepts, in words."""
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+def _is_raw(word: str) -> bool:
+    """Whether a word is an event's code as perf takes it: r and up to 16 hexadecimal digits."""
+    return word[:1] == "r" and 1 < len(word) <= 17 and _HEX.issuperset(word[1:])
 
 
 def is_choice(text: str) -> bool:
     """Whether a text is a value of ``--counters``: ``on``, ``off``, or events separated by commas."""
-    return text in ("on", "off") or set(NAMES).issuperset(text.split(","))
+    words = text.split(",")
+    return text in ("on", "off") or (len(words) <= MOST and all(w in NAMES or _is_raw(w) for w in words))
 
 
 def c_rows() -> list[str]:
     """Rows of the table for C, X(name, type, number, whether it is counted by default)."""
-    return [f'X("{e.name}", {e.type}, {e.config}, {int(e.is_hardware)})' for e in EVENTS]
+    return [f'X("{e.name}", {e.type}, {e.config}, {int(e.is_usual)})' for e in EVENTS]

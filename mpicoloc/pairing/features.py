@@ -9,27 +9,27 @@ the time that it would have taken alone. A feature that was not measured is abse
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, Event
+from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, SOFTWARE
 from mpicoloc.core.profile import PHASES, VERDICTS, Floats, Ints, Profile, Table, text
-from mpicoloc.core.slowdown import JobFeatures, Moments, Run, machine_of, moments, program_name
+from mpicoloc.core.slowdown import JobFeatures, Moments, Run, TrainingSet, machine_of, moments, program_name
 from mpicoloc.errors import DataError
 
 LEAST_RUNNING_FRAC = 0.05
 """Part of its time that an event must have been on the processor: below, scaling up is guessing."""
 PER_INSTRUCTIONS = 1000
 _BASES = ("instructions", "cycles")
-RATED = tuple(event for event in EVENTS if event.is_hardware and event.name not in _BASES)
-"""Events that have rates of their own, per second and per 1,000 instructions."""
+RATED = tuple(event for event in EVENTS if event.is_usual and event.name not in _BASES)
+"""Usual events that have rates of their own, per second and per 1,000 instructions."""
 
 
-def event_word(event: Event) -> str:
+def event_word(name: str) -> str:
     """The event in the name of a quantity."""
-    return event.name.lower().replace("-", "_")
+    return name.lower().replace("-", "_")
 
 
 def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats | float]:
@@ -40,24 +40,24 @@ def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats 
 
     Result: by quantity: a number, or an array with one for each rank.
     """
-    values = {event.name: _event_values(counters, event, n_ranks) for event in EVENTS if event.is_hardware}
+    names = {text(name) for name in np.unique(counters["event"])} - SOFTWARE
+    values = {name: _event_values(counters, name, n_ranks) for name in sorted(names)}
     known = {name: found for name, found in values.items() if found is not None}
     found = _of_whole_job(known, n_ranks * core_s)
     instructions = known.get("instructions", np.zeros(1))
-    for event in RATED:
-        if event.name in known:
-            found[f"{event_word(event)}_per_s"] = known[event.name] / core_s
-            if instructions.all():
-                found[f"{event_word(event)}_per_ki"] = PER_INSTRUCTIONS * known[event.name] / instructions
+    for name in known.keys() - _BASES:
+        found[f"{event_word(name)}_per_s"] = known[name] / core_s
+        if instructions.all():
+            found[f"{event_word(name)}_per_ki"] = PER_INSTRUCTIONS * known[name] / instructions
     references = known.get("cache-references", np.zeros(1))
     if "cache-misses" in known and references.all():
         found["cache_miss_frac"] = known["cache-misses"] / references
     return found
 
 
-def _event_values(counters: Table, event: Event, n_ranks: int) -> Floats | None:
+def _event_values(counters: Table, event: str, n_ranks: int) -> Floats | None:
     """The event's value on each rank; None where that of one is not known well."""
-    rows = counters[counters["event"] == event.name.encode()]
+    rows = counters[counters["event"] == event.encode()]
     rows = rows[np.argsort(rows["rank"], kind="stable")]
     is_whole = rows["enabled_s"] >= LEAST_THREADS_FRAC * rows["cpu_s"]
     is_enough = rows["running_s"] >= LEAST_RUNNING_FRAC * rows["enabled_s"]
@@ -95,7 +95,7 @@ def _rates() -> Iterator[Quantity]:
     """Of the events that the processor counts."""
     over = "ranks and runs"
     for event in RATED:
-        name, meaning = event_word(event), event.meaning
+        name, meaning = event_word(event.name), event.meaning
         yield Quantity(f"{name}_per_s", "1/s", f"{meaning}, per core", over)
         yield Quantity(f"{name}_per_ki", "1", f"{meaning}, per {PER_INSTRUCTIONS:,} instructions", over)
     yield Quantity("cache_miss_frac", "1", "cache misses over cache references", over)
@@ -347,7 +347,29 @@ FEATURES: Mapping[str, Feature] = {
     for base in QUANTITIES
     for statistic in STATISTICS
 }
-"""All features by name. A job has those that its profiles tell."""
+"""All features by name. A job has those that its profiles tell; other events that it counted add theirs."""
+TABLE_3 = tuple(
+    f"{name}_{statistic}"
+    for name in (
+        *("instructions_per_s", "clock_hz", "branches_per_s", "branch_misses_per_s"),
+        *("minor_faults_per_s", "major_faults_per_s", "migrations_per_s"),
+        *("voluntary_switches_per_s", "involuntary_switches_per_s"),
+        *("cache_references_per_s", "cache_misses_per_s", "cpu_frac"),
+    )
+    for statistic in STATISTICS
+)
+"""The counters that every processor has (Zacarias et al. 2021, Table 3), as rates."""
+
+
+def only(training: TrainingSet, names: Collection[str]) -> TrainingSet:
+    """The training set with no other features than these."""
+    return replace(
+        training,
+        jobs=tuple(
+            replace(job, values={name: value for name, value in job.values.items() if name in names})
+            for job in training.jobs
+        ),
+    )
 
 
 def run_of(profile: Profile) -> Run:

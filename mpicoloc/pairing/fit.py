@@ -77,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a kind of model that competes, like "random forest"; default all',
     )
     parser.add_argument(
+        "--features",
+        choices=("all", "table3"),
+        default="all",
+        help="what models look at; table3: counters of every processor only (Zacarias et al. 2021, Table 3)",
+    )
+    parser.add_argument(
         "--seed",
         metavar="N",
         type=whole(0, 2**31 - 1),
@@ -94,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
     if args.layout not in ("", "apart", "same"):
         raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
-    from mpicoloc.pairing import model_file, terminal, training_sets
+    from mpicoloc.pairing import features, model_file, terminal, training_sets
     from mpicoloc.pairing.training.fitting import KINDS, fit_model, why_baseline
 
     learnt = training_sets.learn_from(
@@ -105,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
     unknown = next((name for name in args.kind if name not in KINDS), None)
     if unknown is not None:
         raise UsageError(f"--kind must be one of {', '.join(KINDS)}, got {unknown!r}")
+    if args.features == "table3":
+        learnt = features.only(learnt, features.TABLE_3)
     with stage("fitting"):
         date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         model = fit_model(learnt, seed=args.seed, n_trials=args.trials, kinds=args.kind or tuple(KINDS))

@@ -108,6 +108,13 @@ def j_inter_host_s(times: Sequence[JobTimes]) -> float:
     return sum(job.n_hosts * job.inter_s for job in times)
 
 
+def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
+    """P_w, what hosts of that speed could compute in the time that jobs lose to each other (Jokanovic 2014,
+    Eq. 5.3, for jobs of any number of hosts).
+    """
+    return host_gflops * j_inter_host_s(times)
+
+
 def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
     """E(P): how many times less jobs lose to each other under a policy (Jokanovic 2014, Eq. 2.4).
 

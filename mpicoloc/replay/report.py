@@ -32,6 +32,16 @@ _JOB_COLUMNS = (
     *_TIME_COLUMNS,
     _SLOWDOWN,
 )
+_TERMS = ("head_s", "size_s", "contention_s", "behind_sent_s", "behind_queued_s", "blocked_s")
+_TERM_COLUMNS = (
+    Column("job", "name"),
+    Column("head", "head_s", seconds, left_out=1),
+    Column("size over bandwidth", "size_s", seconds, left_out=1),
+    Column("contention", "contention_s", seconds),
+    Column("waits: transfer", "behind_sent_s", seconds),
+    Column("congestion", "behind_queued_s", seconds),
+    Column("blocking", "blocked_s", seconds),
+)
 _WAIT_COLUMNS = (
     Column("level", "level", "L{}".format),
     Column("job", is_name=True),
@@ -47,6 +57,29 @@ def _job_rows(found: Experiment) -> list[dict[str, Any]]:
         | {f"t_{name}": getattr(job, name) for name in _TIMES}
         | {"normalised": job.normalised, "slowdown": job.slowdown}
         for job in found.times
+    ]
+
+
+def _term_rows(found: Experiment) -> list[dict[str, Any]]:
+    """Times of messages and waits of packets, each summed over all of the job's in its first run.
+
+    Jokanovic 2014, Eq. 1.2 and 1.3: what the packet takes that is on the link already, those queued after it,
+    and what stops although nothing is sent.
+    """
+    run = found.sharing
+    transfer_s, waits_s = run.transfer_by_s.sum(axis=1), run.blocked_by_s
+    terms = (
+        run.head_s,
+        run.serial_s,
+        np.maximum(run.message_s - run.head_s - run.serial_s, 0.0),
+        transfer_s,
+        np.maximum(waits_s[:, :-1].sum(axis=1) - transfer_s, 0.0),
+        np.maximum(waits_s[:, -1], 0.0),
+    )
+    rows = np.transpose(terms).tolist()
+    return [
+        {"name": job.name, **dict(zip(_TERMS, row, strict=True))}
+        for job, row in zip(run.jobs, rows, strict=True)
     ]
 
 
@@ -145,6 +178,7 @@ def _blocked(found: Experiment) -> dict[str, Any]:
         "job": [names[i] for i in waiter.ravel()],
         "behind": [behind[i] for i in sent.ravel()],
         "wait_s": run.blocked_by_s.ravel(),
+        "transfer_s": np.pad(run.transfer_by_s, ((0, 0), (0, 1))).ravel(),
     }
 
 
@@ -156,7 +190,12 @@ def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
     console().print(listing(columns, [row["settings"] | job for row in rows for job in row["jobs"]], "Sweep"))
 
 
-def as_json(result: Experiment, wall_s: float, before_host_s: float | None = None) -> dict[str, Any]:
+def as_json(
+    result: Experiment,
+    wall_s: float,
+    before_host_s: float | None = None,
+    host_gflops: float | None = None,
+) -> dict[str, Any]:
     """The keys of ``mpicoloc replay --json``; what was not simulated is None.
 
     `before_host_s` is what jobs lost to each other without the policy that is tried (`j_inter_host_s`).
@@ -167,6 +206,7 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
         "j_inter_host_s": experiment.j_inter_host_s(times),
         "efficiency": experiment.efficiency(before_host_s, experiment.j_inter_host_s(times)),
         "total_contention_s": experiment.total_contention_s(times),
+        "lost_gflop": None if host_gflops is None else experiment.lost_gflop(times, host_gflops),
         "routing": "tables" if result.network.has_tables else result.network.routing,
         "n_packet_hops": run.n_packet_hops,
         "n_packets": run.n_packets,
@@ -177,13 +217,23 @@ def as_json(result: Experiment, wall_s: float, before_host_s: float | None = Non
         "peak_bytes": run.peak_bytes,
         "waits": _wait_rows(result),
         "blocked_by_s": run.blocked_by_s.tolist(),
+        "transfer_by_s": run.transfer_by_s.tolist(),
+        "terms": _term_rows(result),
     }
 
 
-def show(result: Experiment, wall_s: float, before_host_s: float | None = None) -> None:
+def show(
+    result: Experiment,
+    wall_s: float,
+    before_host_s: float | None = None,
+    host_gflops: float | None = None,
+) -> None:
     """Print the times of the jobs, where packets waited, and for whom."""
     out, run = console(), result.sharing
     out.print(listing(_JOB_COLUMNS, _job_rows(result), "Times"))
+    if run.n_packets:
+        title = "Messages and waits of their packets, summed over all (Jokanovic 2014, Eq. 1.2 and 1.3)"
+        out.print(listing(_TERM_COLUMNS, _term_rows(result), title))
     if len(result.jobs) > 1:
         out.print(_blocked_listing(result))
     if run.n_waits.any():
@@ -194,6 +244,9 @@ def show(result: Experiment, wall_s: float, before_host_s: float | None = None) 
         f"{experiment.j_inter_host_s(result.times):.4g} host seconds to each other",
         highlight=False,
     )
+    if host_gflops is not None:
+        lost = experiment.lost_gflop(result.times, host_gflops)
+        out.print(f"in which hosts of {host_gflops:g} GFLOPS compute {lost:.4g} GFLOP", highlight=False)
     efficiency = experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
     if before_host_s is not None:
         words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from mpicoloc.replay.simulate import Settings
 Read = Callable[[str, Choices], Source]
 _OF_PATTERNS, _OF_TRACES = (
     ("hosts", "bytes", "times"),
-    ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time"),
+    ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time", "from_s", "until_s"),
 )
 """Flags that mean nothing for the other."""
 _CHOICE_OF_FLAG = {
@@ -45,6 +46,8 @@ _CHOICE_OF_FLAG = {
     "flops": "flops_per_s",
     "allow_unmatched": "is_unmatched_left_out",
     "wall_time": "is_wall_time",
+    "from_s": "part_s",
+    "until_s": "part_s",
 }
 """Fields of `sources.Choices` that not every trace obeys."""
 _UNIT_BYTES = {"packets": 0, "64": 64}
@@ -204,12 +207,16 @@ def _choices(args: argparse.Namespace) -> Choices:
         if not equals:
             raise UsageError(f"--algorithm {text}: give it as NAME=A, like allreduce=doubling")
         algorithms[name.strip().lower()] = algorithm.strip()
+    begin_s, end_s = args.from_s or 0.0, math.inf if args.until_s is None else args.until_s
+    if begin_s >= end_s:
+        raise UsageError(f"--until-s must be above --from-s, which is {begin_s:g}, got {end_s:g}")
     choices = Choices(
         args.cpu_speed or 1.0,
         tuple(sorted(algorithms.items())),
         args.flops or 1e9,
         args.allow_unmatched,
         args.wall_time,
+        None if args.from_s is args.until_s is None else (begin_s, end_s),
     )
     sources.library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
     return choices

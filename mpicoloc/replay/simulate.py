@@ -153,6 +153,12 @@ class SimulatedRun:
         Of the waits of job i, those while the link sent a packet of job j. Last column: while it sent
         nothing, for lack of credits, or as the packet stood behind one that wants another link. Further runs
         of job j are causes too.
+    transfer_by_s : ndarray, shape (n_jobs, n_jobs)
+        Of these, those until the packet had left that was on the link when the wait began.
+    message_s, head_s, serial_s : ndarray, shape (n_jobs,)
+        Time of messages of the first run on the network, from the adapter to the last byte's arrival, summed
+        over all of them; of that, what heads take without contention, and bytes on the host's link (Jokanovic
+        2014, Eq. 1.2). Requests and clearances of long messages count as messages.
     peak_bytes : int
         Memory of the simulator at its highest.
     """
@@ -172,6 +178,10 @@ class SimulatedRun:
     wait_s: NDArray[np.float64]
     n_waits: NDArray[np.int64]
     blocked_by_s: NDArray[np.float64]
+    transfer_by_s: NDArray[np.float64]
+    message_s: NDArray[np.float64]
+    head_s: NDArray[np.float64]
+    serial_s: NDArray[np.float64]
     peak_bytes: int
 
     def utilisation_frac(self, link_bps: NDArray[Any]) -> NDArray[np.float64]:
@@ -504,5 +514,9 @@ def _read(result: Any, jobs: Sequence[Job]) -> SimulatedRun:
         wait_s=_array(result.wait_ps, np.int64, *waits) / _PS,
         n_waits=_array(result.wait_packets, np.int64, *waits),
         blocked_by_s=_array(result.blocked_ps, np.int64, n_jobs, n_jobs + 1) / _PS,
+        transfer_by_s=_array(result.transfer_ps, np.int64, n_jobs, n_jobs) / _PS,
+        message_s=_array(result.message_ps, np.int64, n_jobs) / _PS,
+        head_s=_array(result.head_ps, np.int64, n_jobs) / _PS,
+        serial_s=_array(result.serial_ps, np.int64, n_jobs) / _PS,
         peak_bytes=result.peak_bytes,
     )

@@ -121,6 +121,18 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         help="computation is X times as fast as recorded (1)",
     )
     add(
+        "--from-s",
+        type=arguments.seconds,
+        metavar="S",
+        help="replay a part of a profile or OTF2 archive: calls that begin S after the first one, or later",
+    )
+    add(
+        "--until-s",
+        type=arguments.positive,
+        metavar="S",
+        help="end of that part, s after the first call: what begins then or later is left out",
+    )
+    add(
         "--wall-time",
         action="store_true",
         help="computation of a profile as long as recorded, also where ranks waited for a processor: for "
@@ -265,7 +277,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
 
 JOBS = "jobs"
 """What `--sweep` calls the profiles."""
-_ONE_RUN = ("perfetto", "paraver", "window_s", "against")
+_ONE_RUN = ("perfetto", "paraver", "window_s", "against", "host_gflops")
 """Flags of a single replay."""
 _OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "wall_s")
 """Keys of a row that are one number or word."""
@@ -425,6 +437,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="output of --json under another policy, for E(P): how much less is lost",
     )
+    parser.add_argument(
+        "--host-gflops",
+        type=arguments.positive,
+        metavar="P",
+        help="speed of a host, to tell what hosts could compute in the time that jobs lose to each other",
+    )
     sweep.add_arguments(
         parser,
         "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
@@ -463,10 +481,10 @@ def _run_one(args: argparse.Namespace) -> int:
     experiment, wall_s = scene.simulate(args, staged)
     _write(args, experiment, formats)
     if args.json:
-        result = report.as_json(experiment, wall_s, before_host_s)
+        result = report.as_json(experiment, wall_s, before_host_s, args.host_gflops)
         print(json.dumps(result, indent=2, allow_nan=False))
     else:
-        report.show(experiment, wall_s, before_host_s)
+        report.show(experiment, wall_s, before_host_s, args.host_gflops)
     sys.stdout.flush()
     return 0
 

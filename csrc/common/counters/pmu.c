@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <link.h>
 #include <linux/perf_event.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -21,13 +21,16 @@ static const struct {
     uint64_t config;
     int is_usual;
 } events[] = {MC_PMU_EVENTS(ROW)};
-enum { N_EVENTS = sizeof events / sizeof *events };
-_Static_assert((int)N_EVENTS <= (int)MC_N_PMU, "a segment has no room for all events");
+enum { N_EVENTS = sizeof events / sizeof *events, RAW_DIGITS = 16 };
 
 static struct {
+    char name[MC_NAME_LEN];
+    uint32_t type;
+    uint64_t config;
     int fd; /* 0: not counted */
     uint64_t id;
-} counters[N_EVENTS];
+} counters[MC_N_PMU];
+static int n_counters;
 static uint64_t begin_cpu_ns;
 
 /* Processor time with that of children, whose events are counted too. */
@@ -40,27 +43,51 @@ static uint64_t cpu_ns(void)
     return mc_clock_ns(CLOCK_PROCESS_CPUTIME_ID) + s * 1000000000u + us * 1000u;
 }
 
-static int is_listed(const char *list, const char *name)
+static void choose(const char *name, size_t length, uint32_t type, uint64_t config)
 {
-    size_t length = strlen(name), n;
-    for (const char *word = list; *word; word += n + (word[n] == ',')) {
-        n = strcspn(word, ",");
-        if (n == length && strncmp(word, name, n) == 0)
-            return 1;
-    }
-    return 0;
+    for (int i = 0; i < n_counters; i++)
+        if (counters[i].type == type && counters[i].config == config)
+            return;
+    if (n_counters == MC_N_PMU)
+        return;
+    memset(&counters[n_counters], 0, sizeof *counters);
+    memcpy(counters[n_counters].name, name, length);
+    counters[n_counters].type = type;
+    counters[n_counters++].config = config;
 }
 
-static int is_wanted(const char *list, int i)
+static int is_word(const char *word, size_t length, const char *name)
 {
-    return strcmp(list, "on") == 0 ? events[i].is_usual : is_listed(list, events[i].name);
+    return strlen(name) == length && strncmp(word, name, length) == 0;
+}
+
+/* An event by its name, or by its code as perf takes it: r01c2; on: the usual ones. What is none of these is ignored. */
+static void choose_word(const char *word, size_t length)
+{
+    int is_on = is_word(word, length, "on");
+    for (int i = 0; i < N_EVENTS; i++)
+        if ((is_on && events[i].is_usual) || is_word(word, length, events[i].name))
+            choose(events[i].name, strlen(events[i].name), events[i].type, events[i].config);
+    if (word[0] == 'r' && length > 1 && length <= 1 + RAW_DIGITS &&
+        strspn(word + 1, "0123456789abcdefABCDEF") == length - 1)
+        choose(word, length, PERF_TYPE_RAW, strtoull(word + 1, NULL, 16));
+}
+
+static void choose_events(const char *list)
+{
+    size_t length;
+    n_counters = 0;
+    for (const char *word = list; *word; word += length + (word[length] == ',')) {
+        length = strcspn(word, ",");
+        choose_word(word, length);
+    }
 }
 
 /* Not pinned: the meter's counters are, and go first. */
 static int open_event(int i)
 {
     struct perf_event_attr attr;
-    mc_perf_in_user_code(&attr, events[i].type, events[i].config);
+    mc_perf_in_user_code(&attr, counters[i].type, counters[i].config);
     attr.inherit = 1;
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
@@ -98,10 +125,10 @@ int mc_pmu_is_wanted(void)
 void mc_pmu_start(void)
 {
     int saved_errno = errno;
-    const char *list = mc_option_text(MC_OPT_COUNTERS);
     begin_cpu_ns = cpu_ns();
-    for (int i = 0, may = 1; i < N_EVENTS && may; i++)
-        may = !is_wanted(list, i) || count(i);
+    choose_events(mc_option_text(MC_OPT_COUNTERS));
+    for (int i = 0; i < n_counters && count(i); i++)
+        ;
     errno = saved_errno;
 }
 
@@ -125,7 +152,7 @@ static int is_told(int i, mc_pmu_row *row)
     row->value = counted.value;
     row->enabled_ns = counted.enabled_ns;
     row->running_ns = counted.running_ns;
-    snprintf(row->name, sizeof row->name, "%s", events[i].name);
+    memcpy(row->name, counters[i].name, sizeof row->name);
     return 1;
 }
 
@@ -133,7 +160,7 @@ void mc_pmu_stop(mc_segment *segment)
 {
     int saved_errno = errno;
     segment->pmu_cpu_ns = cpu_ns() - begin_cpu_ns;
-    for (int i = 0, n = 0; i < N_EVENTS; i++) {
+    for (int i = 0, n = 0; i < n_counters; i++) {
         n += is_told(i, &segment->pmu[n]);
         end(i);
     }
@@ -143,17 +170,18 @@ void mc_pmu_stop(mc_segment *segment)
 void mc_pmu_forget(void)
 {
     int saved_errno = errno;
-    for (int i = 0; i < N_EVENTS; i++)
+    for (int i = 0; i < n_counters; i++)
         end(i);
     errno = saved_errno;
 }
 
-/* Try every event, also those that are refused today: whether the kernel refuses may change, and a filter's answer
-   does not depend on the event. */
-static void try_all(void)
+/* Try events though they may be refused today: whether the kernel refuses may change, and a filter's answer does not
+   depend on the event. There are page faults without a PMU too. */
+static void try_usual(void)
 {
     mc_pmu_row row;
-    for (int i = 0; i < N_EVENTS; i++) {
+    choose_events("on,page-faults");
+    for (int i = 0; i < n_counters; i++) {
         (void)count(i);
         (void)is_told(i, &row);
         end(i);
@@ -162,5 +190,5 @@ static void try_all(void)
 
 int mc_pmu_is_safe(void)
 {
-    return mc_proc_survives(try_all);
+    return mc_proc_survives(try_usual);
 }

@@ -195,8 +195,13 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
         len(unmatched) + len(messages.src),
         min(unmatched)[1] if unmatched else "",
     )
+    collectives = _collectives(archive, names, calls, choices)
+    part = choices.part(min(int(own.begin_ns[0]) for own in calls))
+    if part is not None:
+        calls, messages, collectives, note = recorded.taken_part(part, calls, messages, collectives)
+        notes.append(f"{archive.path}: {note}")
     recorded.add_messages(deeds, calls, functions, messages)
-    recorded.add_collectives(deeds, calls, _collectives(archive, names, calls, choices))
+    recorded.add_collectives(deeds, calls, collectives)
     made = recorded.programs(names, calls, deeds, [Tempo(choices.cpu_speed)] * len(calls))
     name = os.path.basename(os.path.dirname(os.path.abspath(archive.path)))
     return of_each(name, made, (*notes, *archive.notes()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,6 @@ from mpicoloc.replay.programs import recorded, recorded_collectives
 from mpicoloc.replay.programs.builder import Chosen, RankPrograms, of_each
 from mpicoloc.replay.programs.recorded import (
     LEAST_DELAY_FRAC,
-    Deeds,
     OneSided,
     PlacedCollective,
     RankCalls,
@@ -87,13 +85,22 @@ class RecordedJob:
         deeds = recorded.empty_deeds(len(self.calls))
         notes = list(self.recording.notes)
         notes += self._unmatched_notes()
-        _add_messages(deeds, self.calls, functions, self.recording)
-        notes += _add_collectives(deeds, self, np.asarray(hosts), choices)
-        n_ranks = len(self.calls)
+        calls, messages, transfers = self.calls, _messages(self.recording), _one_sided(self.recording)
+        collectives, notes_of_collectives = _all_collectives(self, np.asarray(hosts), choices)
+        notes += notes_of_collectives
+        part = choices.part(min(int(own.begin_ns[0]) for own in calls))
+        if part is not None:
+            calls, messages, collectives, note = recorded.taken_part(part, calls, messages, collectives)
+            transfers = part.one_sided(transfers, calls)
+            notes.append(f"{self.path}: {note}")
+        recorded.add_messages(deeds, calls, functions, messages)
+        recorded.add_one_sided(deeds, calls, functions, transfers)
+        recorded.add_collectives(deeds, calls, collectives)
+        n_ranks = len(calls)
         running = np.ones(n_ranks) if choices.is_wall_time else _running(self.profile, n_ranks)
         notes += _running_notes(running)
         tempos = [Tempo(choices.cpu_speed, part) for part in running.tolist()]
-        made = recorded.programs(self.recording.names, self.calls, deeds, tempos)
+        made = recorded.programs(self.recording.names, calls, deeds, tempos)
         return of_each(_name(self.path), made, tuple(notes))
 
     def _unmatched_notes(self) -> list[str]:
@@ -157,36 +164,30 @@ def _check_complete(recording: Recording, path: str) -> None:
         raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
 
 
-def _add_messages(
-    deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: recorded.Functions, recording: Recording
-) -> None:
+def _messages(recording: Recording) -> RecordedMessages:
     messages = recording.messages
     sent, received = messages.sent, messages.received
     tags = messages.place % _N_TAGS
-    recorded.add_messages(
-        deeds,
-        calls,
-        functions,
-        RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags),
-    )
-    if isinstance(recording, FullTrace):
-        transfers = recording.one_sided()
-        transfers["begin_ns"] = transfers["begin_ns"] - recording.origin_ns
-        recorded.add_one_sided(deeds, calls, functions, OneSided(**transfers))
+    return RecordedMessages(sent.rank, sent.peer, sent.bytes, sent.begin_ns, received.begin_ns, tags)
 
 
-def _add_collectives(
-    deeds: Sequence[Deeds],
-    job: RecordedJob,
-    hosts: Array,
-    choices: Choices,
-) -> list[str]:
+def _one_sided(recording: Recording) -> OneSided:
+    if not isinstance(recording, FullTrace):
+        return OneSided(*np.zeros((5, 0), np.int64))
+    transfers = recording.one_sided()
+    transfers["begin_ns"] = transfers["begin_ns"] - recording.origin_ns
+    return OneSided(**transfers)
+
+
+def _all_collectives(
+    job: RecordedJob, hosts: Array, choices: Choices
+) -> tuple[list[PlacedCollective], list[str]]:
+    """The collectives, and notes on those that are left out."""
     recorded_library, notes = job_traffic.library_of(job.profile.job.mpi_library)
     notes += _persistent_notes(job)
     placed, notes_of_neighbours = _neighbours(job)
     placed += _collectives(job, hosts, choices, recorded_library)
-    recorded.add_collectives(deeds, job.calls, placed)
-    return notes + notes_of_neighbours
+    return placed, notes + notes_of_neighbours
 
 
 def _persistent_notes(job: RecordedJob) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Array
 from mpicoloc.core.progress import steps
+from mpicoloc.core.units import counted
+from mpicoloc.errors import DataError
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
 from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.trace.export.calls import is_communication
@@ -81,11 +83,16 @@ ONE_SIDED = -1
 
 @dataclass(frozen=True)
 class RankCalls:
-    """The MPI calls of one rank in the order of their begins; `function` indexes the names of a trace."""
+    """The MPI calls of one rank in the order of their begins; `function` indexes the names of a trace.
+
+    `lead_ns` and `tail_ns` are computation before the first and after the last of them.
+    """
 
     begin_ns: Array
     end_ns: Array
     function: Array
+    lead_ns: int = 0
+    tail_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -109,6 +116,81 @@ class RecordedMessages:
     send_ns: Array
     take_ns: Array
     tag: Array
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a recorded run that is replayed: what began at `begin_ns` or later, and before `end_ns`."""
+
+    begin_ns: int
+    end_ns: int
+
+    def holds(self, *at_ns: Array) -> NDArray[np.bool_]:
+        """Whether all of these are in it; arrays of one shape."""
+        return np.all([(self.begin_ns <= at) & (at < self.end_ns) for at in at_ns], axis=0)
+
+    def calls(self, own: RankCalls) -> RankCalls:
+        """The calls that begin in it, and what the rank computes there before and after them."""
+        first, last = np.searchsorted(own.begin_ns, [self.begin_ns, self.end_ns]).tolist()
+
+        def free_ns(n: int) -> int:
+            """When the rank has ended its first `n` calls, and the part has begun."""
+            return max(self.begin_ns, int(own.end_ns[:n].max(initial=self.begin_ns)))
+
+        lead_ns = int(own.begin_ns[first]) - free_ns(first) if 0 < first < last else 0
+        tail_ns = min(self.end_ns, int(own.begin_ns[last])) - free_ns(last) if 0 < last < len(own) else 0
+        kept = slice(first, last)
+        columns = own.begin_ns[kept], own.end_ns[kept], own.function[kept]
+        return RankCalls(*columns, max(lead_ns, 0), max(tail_ns, 0))
+
+    def messages(self, all_of_them: RecordedMessages) -> RecordedMessages:
+        """The messages that are sent and taken in it."""
+        keep = self.holds(all_of_them.send_ns, all_of_them.take_ns)
+        return RecordedMessages(*(column[keep] for column in vars(all_of_them).values()))
+
+    def collectives(
+        self, all_of_them: Sequence[PlacedCollective], calls: Sequence[RankCalls]
+    ) -> list[PlacedCollective]:
+        """The collectives that all members call in it; `calls` are those of the whole run."""
+        first = np.array([np.searchsorted(own.begin_ns, self.begin_ns) for own in calls])
+        return [
+            replace(one, i_call=one.i_call - first[one.members])
+            for one in all_of_them
+            if self.holds(one.begin_ns).all()
+        ]
+
+    def one_sided(self, all_of_them: OneSided, calls: Sequence[RankCalls]) -> OneSided:
+        """The transfers that begin in it; `calls` are those in it, of which the target needs one."""
+        keep = self.holds(all_of_them.begin_ns) & np.array([len(own) > 0 for own in calls])[all_of_them.peer]
+        return OneSided(*(column[keep] for column in vars(all_of_them).values()))
+
+
+def taken_part(
+    part: Part,
+    calls: Sequence[RankCalls],
+    messages: RecordedMessages,
+    collectives: Sequence[PlacedCollective],
+) -> tuple[list[RankCalls], RecordedMessages, list[PlacedCollective], str]:
+    """What of a run is in a part of it, and a note of what is cut.
+
+    Raises `DataError` if no call is in it.
+    """
+    kept, sent = [part.calls(own) for own in calls], part.messages(messages)
+    placed = part.collectives(collectives, calls)
+    n_calls = sum(map(len, kept))
+    if not n_calls:
+        begins = np.concatenate([own.begin_ns for own in calls])
+        raise DataError(
+            "no MPI call begins in the part from --from-s to --until-s: the last one begins "
+            f"{np.ptp(begins) / 1e9:g} s after the first"
+        )
+    n_messages = int((part.holds(messages.send_ns) | part.holds(messages.take_ns)).sum()) - len(sent.src)
+    n_collectives = sum(bool(part.holds(one.begin_ns).any()) for one in collectives) - len(placed)
+    note = (
+        f"{n_calls:,} of {counted(sum(map(len, calls)), 'call')} are replayed; left out as they cross the "
+        f"edges: {counted(n_messages, 'message')}, {counted(n_collectives, 'collective')}"
+    )
+    return kept, sent, placed, note
 
 
 class Functions:
@@ -341,19 +423,20 @@ def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> 
     for k, i in enumerate(kept.tolist()):
         builder.compute(int(bursts[k]))
         _do(builder, requests, deeds, i)
+    builder.compute(int(bursts[-1]))
     builder.wait_all([*requests.values()])
     return builder.build()
 
 
 def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
-    """Computation before each of these calls, ns; none before the first."""
+    """Computation before each of these calls, and after the last, ns."""
     ends = np.maximum.accumulate(calls.end_ns[kept])
-    wall = np.maximum(np.diff(calls.begin_ns[kept], prepend=0), 0)
-    wall[1:] = np.maximum(calls.begin_ns[kept][1:] - ends[:-1], 0)
-    wall[:1] = 0
+    between = np.maximum(calls.begin_ns[kept][1:] - ends[:-1], 0)
+    wall = np.concatenate([[calls.lead_ns] * min(len(kept), 1), between, [calls.tail_ns]])
     function = calls.function[kept].astype(np.int64)
     kind = np.concatenate([[0], function[:-1]])[: len(function)] * (int(function.max(initial=0)) + 1)
-    return np.rint(processor_ns(wall, kind + function, tempo.running) / tempo.cpu_speed).astype(np.int64)
+    kind = np.append(kind + function, -1)
+    return np.rint(processor_ns(wall, kind, tempo.running) / tempo.cpu_speed).astype(np.int64)
 
 
 def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int) -> None:

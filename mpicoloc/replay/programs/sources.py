@@ -15,11 +15,13 @@ from mpicoloc.network.traffic.collective import Library
 from mpicoloc.network.traffic.mpich import MPICH
 from mpicoloc.replay.programs import goal, simgrid_ti
 from mpicoloc.replay.programs.builder import Chosen, RankPrograms
+from mpicoloc.replay.programs.recorded import Part
 
 _LIST = "trace.txt"
 """File of a SimGrid trace that names the files of all ranks."""
 _OTF2 = "traces.otf2"
-RECORDED = frozenset({"cpu_speed", "algorithms", "is_unmatched_left_out"})
+_LONGEST_S = 1e9
+RECORDED = frozenset({"cpu_speed", "algorithms", "is_unmatched_left_out", "part_s"})
 """Fields of `Choices` that traces with times and collectives obey."""
 _PROFILE = b"\x89HDF\r\n\x1a\n"
 
@@ -41,6 +43,8 @@ class Choices:
         a trace is refused, see `check_matched`.
     is_wall_time : bool
         Computation takes the time between two calls, also where ranks of a profile waited for a processor.
+    part_s : tuple of float, optional
+        Begin and end of the part that is replayed, s since the trace's first call.
     """
 
     cpu_speed: float = 1.0
@@ -48,6 +52,14 @@ class Choices:
     flops_per_s: float = 1e9
     is_unmatched_left_out: bool = False
     is_wall_time: bool = False
+    part_s: tuple[float, float] | None = None
+
+    def part(self, origin_ns: int) -> Part | None:
+        """The part that is replayed, where the trace's first call begins at `origin_ns`; None: all of it."""
+        if self.part_s is None:
+            return None
+        begin_ns, end_ns = (origin_ns + round(min(at_s, _LONGEST_S) * 1e9) for at_s in self.part_s)
+        return Part(begin_ns, end_ns)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,32 @@ static void test_sharing(void)
     }
 }
 
+/* POPPA's K: one job wishes three shutters a turn, and both take as many. */
+static void test_turns(void)
+{
+    enum { PER_TURN = 3, PERIOD_NS = 200000000, N_TURNS = 64 };
+    int n_shutters[2][N_TURNS] = {0}, n_whole[2] = {0};
+    setenv("MPICOLOC_SHUTTER_ADAPT", "0", 1);
+    setenv("MPICOLOC_SHUTTER_PER_TURN", "3", 1);
+    test_job jobs[2] = {start_job("a", 1)};
+    unsetenv("MPICOLOC_SHUTTER_PER_TURN");
+    jobs[1] = start_job("b", 1);
+    WAIT_FOR(jobs[0].node->n_shutters >= 9 && jobs[1].node->n_shutters >= 9, 20);
+    for (int i = 0; i < 2; i++) {
+        end_job(&jobs[i]);
+        print_job(&jobs[i]);
+        for (uint64_t j = 0; j < jobs[i].node->n_shutters; j++)
+            n_shutters[i][jobs[i].node->shutters[j].epoch / PERIOD_NS / PER_TURN % N_TURNS]++;
+        forget_job(&jobs[i]);
+    }
+    for (int turn = 0; turn < N_TURNS; turn++) {
+        CHECK(!n_shutters[0][turn] || !n_shutters[1][turn]);
+        for (int i = 0; i < 2; i++)
+            n_whole[i] += n_shutters[i][turn] == PER_TURN;
+    }
+    CHECK(n_whole[0] >= 1 && n_whole[1] >= 1);
+}
+
 static void test_alone(void)
 {
     test_job a = start_job("a", 2);
@@ -282,6 +308,7 @@ static void test_thread(void)
 
 static const named_test tests[] = {
     {"sharing", test_sharing},
+    {"turns", test_turns},
     {"alone", test_alone},
     {"killed_agent", test_killed_agent},
     {"killed_rank", test_killed_rank},

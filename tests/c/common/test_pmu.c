@@ -152,8 +152,13 @@ static void test_lists(void)
     static const struct {
         const char *events;
         int n;
-    } lists[] = {
-        {"off", 0}, {"", 0}, {"page-fault", 0}, {",,x,page-faults,", 1}, {"page-faults,nonsense,major-faults", 2}};
+    } lists[] = {{"off", 0},
+                 {"", 0},
+                 {"page-fault", 0},
+                 {",,x,page-faults,", 1},
+                 {"page-faults,nonsense,major-faults", 2},
+                 {"page-faults,page-faults", 1},
+                 {"r,rg,r0x1,r12345678901234567,page-faults", 1}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         memset(mc_the_segment->pmu, 0, sizeof mc_the_segment->pmu);
         begin(lists[i].events);
@@ -205,6 +210,25 @@ static void test_hardware(void)
     CHECK(value > 0.9 * (double)counts.instructions && value < 1.1 * (double)counts.instructions);
 }
 
+/* The code of retired instructions counts what their name does. */
+static void test_hardware_raw(void)
+{
+#ifdef __aarch64__
+    const char *code = "r08";
+#else
+    const char *code = "r00c0"; /* of Intel and AMD */
+#endif
+    char list[MC_NAME_LEN];
+    snprintf(list, sizeof list, "instructions,%s", code);
+    begin(list);
+    for (volatile uint64_t i = 0; i < 10000000; i++)
+        ;
+    const mc_pmu_row *named = row_of("instructions"), *raw = row_of(code);
+    CHECK(n_rows() == 2 && named && raw && named->value > 10000000);
+    if (raw && named)
+        CHECK(raw->value > named->value * 99 / 100 && raw->value < named->value * 101 / 100);
+}
+
 /* A program with a library of that name counts by itself, and is left alone unless the user says what he wants. */
 static void test_other_counting(void)
 {
@@ -216,11 +240,17 @@ static void test_other_counting(void)
     CHECK(mc_pmu_is_wanted() == 1);
 }
 
-static const named_test tests[] = {{"own", test_own_faults},      {"kernel", test_kernel_faults},
-                                   {"threads", test_threads},     {"earlier", test_earlier_thread},
-                                   {"fork", test_fork},           {"exec", test_exec},
-                                   {"lists", test_lists},         {"default", test_default},
-                                   {"papi", test_other_counting}, {"hardware", test_hardware}};
+static const named_test tests[] = {{"own", test_own_faults},
+                                   {"kernel", test_kernel_faults},
+                                   {"threads", test_threads},
+                                   {"earlier", test_earlier_thread},
+                                   {"fork", test_fork},
+                                   {"exec", test_exec},
+                                   {"lists", test_lists},
+                                   {"default", test_default},
+                                   {"papi", test_other_counting},
+                                   {"hardware", test_hardware},
+                                   {"hardware_raw", test_hardware_raw}};
 
 int main(int argc, char **argv)
 {

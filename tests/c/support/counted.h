@@ -68,7 +68,7 @@ static const char *missing(const char *test)
 {
     static char reason[MC_TEXT_LEN];
     struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attr, .exclude_kernel = 1};
-    if (strcmp(test, "hardware") == 0)
+    if (strncmp(test, "hardware", strlen("hardware")) == 0)
         return mc_perf_available(reason, sizeof reason) == MC_OK ? NULL : reason;
     attr.config = PERF_COUNT_SW_PAGE_FAULTS;
     int fd = (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);

@@ -1,5 +1,8 @@
 """Replays of runs with persistent and partitioned requests, neighbours, and collectives between groups."""
 
+from collections import Counter
+from dataclasses import replace
+
 import exported
 import jobs
 import numpy as np
@@ -36,6 +39,16 @@ def messages(job):
 def test_persistent_requests_send_at_each_start(record):
     wanted = [(src, dst, LARGE) for src, dst in RING] + [(dst, src, SMALL) for src, dst in RING]
     assert messages(record("persistent")) == sorted(wanted * N_TIMES)
+
+
+def test_a_part_has_what_happens_in_it(record):
+    job = record("persistent")
+    whole, end_s = Counter(messages(job)), max(int(own.begin_ns[-1]) for own in job.calls) / 1e9
+    first, second, all_of_it = (
+        Counter(messages(replace(job, choices=Choices(part_s=part))))
+        for part in ((0, end_s / 2), (end_s / 2, end_s + 1), (0, end_s + 1))
+    )
+    assert first + second <= whole == all_of_it
 
 
 def test_partitions_are_sent_when_they_are_ready(record):

@@ -136,7 +136,8 @@ def counted(profile, rank, event="instructions"):
 
 
 def test_programs_of_tests_c(root, tmp_path):
-    programs = ("test_tally hardware", "test_pmu hardware", "test_pmu default", "test_perf")
+    of_pmu = (f"test_pmu {name}" for name in ("hardware", "hardware_raw", "default"))
+    programs = ("test_tally hardware", *of_pmu, "test_perf")
     steps = (f"echo {program}\nsu -s /bin/sh user -c '{program}' && echo passed" for program in programs)
     printed = machine.boot(root, "\n".join(steps), tmp_path / "out")
     print(printed)

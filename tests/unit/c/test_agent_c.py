@@ -23,7 +23,7 @@ SOFTWARE_EVENTS = "-DMC_PERF_EVENTS=" + ", ".join(
     f"{{PERF_TYPE_SOFTWARE, PERF_COUNT_SW_{clock}_CLOCK}}" for clock in ("CPU", "TASK")
 )
 CANNOT = 77
-SCENARIOS = ("sharing", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "late_end",
+SCENARIOS = ("sharing", "turns", "alone", "killed_agent", "killed_rank", "greedy_neighbour", "late_end",
              "coming_and_going", "agent_cost", "thread")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from c_tests import SOURCES, TASK_CLOCK, build, run
 from objects import SANITIZED
 
 COUNTED = ("own", "kernel", "threads", "earlier", "fork", "exec", "lists", "default",
-           "hardware")  # fmt: skip
+           "hardware", "hardware_raw")  # fmt: skip
 REFUSED = ("refused", "killed", "killed_later", "agent", "agent_refused", "harmless", "thread", "limit",
            "taken", "closed", "others", "low")  # fmt: skip
 

@@ -28,7 +28,7 @@ CASES = {
     "mpicoloc ledger ch": {"charge"},
     "mpicoloc ledger charge --key": {"--key-file"},
     "mpicoloc export profile.h5 --format p": {name for name in verb.FORMATS if name.startswith("p")},
-    "mpicoloc run -n 2 --shutter-pe": {"--shutter-period-s"},
+    "mpicoloc run -n 2 --shutter-peri": {"--shutter-period-s"},
     "mpicoloc run --meter b": {"burst"},
     "mpicoloc completion z": {"zsh"},
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from mpicoloc import config
-from mpicoloc.core import profile
+from mpicoloc.core import counters, profile
 from mpicoloc.pmpi import contract
 
 
@@ -21,6 +21,7 @@ def test_names_stand_in_the_order_of_the_contracts_numbers(prefix, names):
         ("MC_UNIT_SITE", profile.UNIT_SITE),
         ("MC_N_GROUPS", profile.N_SHUTTER_GROUPS),
         ("MC_ONE_SIDED", profile.N_SIZE_CLASSES),
+        ("MC_N_PMU", counters.MOST),
     ],
 )
 def test_numbers_are_those_of_the_contract(name, number):

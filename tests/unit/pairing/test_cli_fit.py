@@ -20,7 +20,7 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import Machine, merged
 from mpicoloc.pairing import model_file, terminal as report, terminal as report_model, training_sets
 from mpicoloc.pairing.corun import Slowdown
-from mpicoloc.pairing.features import run_of
+from mpicoloc.pairing.features import TABLE_3, run_of
 from mpicoloc.profile import hdf5
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,6 +87,14 @@ def test_fit_learns_from_profiles_and_says_what_it_left_out(folder, fitted):
     assert {"mpicoloc", "sklearn"} <= set(card["versions"])
     assert card["scores"][0]["kind"] == card["kind"]
     assert all(feature["meaning"] and feature["unit"] for feature in card["features"])
+
+
+def test_fit_looks_at_table_3_only_where_told(folder, fitted):
+    words = ("--training", "t.npz", "--features", "table3", "--out", "generic", "--json", *QUICK)
+    card = json.loads(call(folder, "fit", *words).stdout)
+    names = {feature["name"] for feature in card["features"]}
+    assert names <= set(TABLE_3)
+    assert not {feature["name"] for feature in json.loads(fitted.stdout)["features"]} <= set(TABLE_3)
 
 
 def test_predict_tells_of_each_pair_and_pair_plans_with_it(folder, fitted):

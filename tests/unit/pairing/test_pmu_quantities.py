@@ -11,8 +11,10 @@ from sample import timed_profile
 
 from mpicoloc import config
 from mpicoloc.cli.main import main
+from mpicoloc.core import counters as counters_table
 from mpicoloc.core.counters import EVENTS
 from mpicoloc.core.profile import table
+from mpicoloc.core.slowdown import ROW_DTYPE, TrainingSet
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import features
 from mpicoloc.pairing.features import FEATURES, job_features
@@ -20,7 +22,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.profile import hdf5
 from mpicoloc.profile.collect import collect
 
-HARDWARE = [event.name for event in EVENTS if event.is_hardware]
+USUAL = [event.name for event in EVENTS if event.is_usual]
 
 
 def counters(values, n_ranks=2, running=0.5, threads=1.0, **changes):
@@ -57,14 +59,27 @@ def test_rates_are_per_second_and_core_and_per_thousand_instructions():
     assert not {name for name in values if name.startswith(("branch_misses", "llc", "dtlb"))}
 
 
-def test_every_event_of_hardware_is_a_feature_that_the_list_knows():
-    values = values_of(counters(dict.fromkeys(HARDWARE, 1e9)))
+def test_every_usual_event_is_a_feature_that_the_list_knows():
+    values = values_of(counters(dict.fromkeys((*USUAL, "page-faults"), 1e9)))
     assert set(values) <= set(FEATURES)
     for event in features.RATED:
-        assert {f"{features.event_word(event)}_per_s_mean", f"{features.event_word(event)}_per_ki_sd"} <= set(
-            values
-        )
+        word = features.event_word(event.name)
+        assert {f"{word}_per_s_mean", f"{word}_per_ki_sd"} <= set(values)
     assert not {name for name in values if name.startswith("page_faults")}
+
+
+def test_events_that_were_named_are_features_too():
+    values = values_of(counters(VALUES | {"L1-dcache-store-misses": 1e7, "r01c2": 4e8}))
+    assert values["l1_dcache_store_misses_per_s_min"] == pytest.approx(1e6)
+    assert values["r01c2_per_ki_mean"] == pytest.approx(100)
+
+
+def test_the_set_of_table_3_has_no_other_feature():
+    assert set(features.TABLE_3) <= set(FEATURES)
+    job = job_features([timed_profile(counters=counters(VALUES))])
+    (found,) = features.only(TrainingSet((job,), np.zeros(0, ROW_DTYPE)), features.TABLE_3).jobs
+    assert set(found.values) == set(job.values) & set(features.TABLE_3)
+    assert {"cache_misses_per_s_max", "branches_per_s_sd", "minor_faults_per_s_mean"} <= set(found.values)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +171,10 @@ def test_show_prints_what_was_counted_and_by_how_much_it_was_scaled(tmp_path, ca
 
 
 def test_what_the_option_takes_is_checked_before_the_job():
-    for text in ("on", "off", "page-faults", "cycles,cache-misses"):
+    most = ",".join(f"r{i:02x}" for i in range(counters_table.MOST))
+    for text in ("on", "off", "page-faults", "cycles,L1-dcache-store-misses,r01c2,LLC-prefetches", most):
         assert config.get("counters", {"MPICOLOC_COUNTERS": text}) == text
-    for text in ("cycle", "on,off", "cycles,", "cycles cache-misses", "On"):
-        with pytest.raises(UsageError, match="MPICOLOC_COUNTERS must be one of on, off, instructions"):
+    for text in ("cycle", "on,off", "cycles,", "cycles cache-misses", "On", "r", "rg", "r0x1", "r" + 17 * "1",
+                 "iTLB-stores", f"{most},cycles"):  # fmt: skip
+        with pytest.raises(UsageError, match="must be one of on, off, up to 16 events as perf"):
             config.get("counters", {"MPICOLOC_COUNTERS": text})

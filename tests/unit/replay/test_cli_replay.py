@@ -82,8 +82,13 @@ def test_two_jobs_share_an_up_link(capsys, trace):
     assert found["j_inter_host_s"] == pytest.approx(sum(2 * job["t_inter_s"] for job in found["jobs"]))
     assert found["total_contention_s"] == pytest.approx(sum(job["t_inter_s"] for job in found["jobs"]))
     assert found["blocked_by_s"][0][1] > 0
+    terms = found["terms"][0]
+    waits_s = terms["behind_sent_s"] + terms["behind_queued_s"] + terms["blocked_s"]
+    assert waits_s == pytest.approx(sum(found["blocked_by_s"][0]))
     before = trace(json.dumps(found), "before.json")
-    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1", "--against", before)
+    own_lanes = as_json(capsys, *words, *tree, "--lane", "0,1", "--weights", "3,1", "--against", before,
+                        "--host-gflops", 2)  # fmt: skip
+    assert found["lost_gflop"] is None and own_lanes["lost_gflop"] == 2 * own_lanes["j_inter_host_s"]
     first, second = own_lanes["jobs"]
     assert own_lanes["efficiency"] == found["j_inter_host_s"] / own_lanes["j_inter_host_s"]
     # The first one starts again and again, so the second one never has more than its lane's part.
@@ -203,6 +208,7 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         (("a.h5", "--algorithm", "fly=1"), 2, "fly=1: collectives with algorithms are allgather, "),
         (("a.h5", "--algorithm", "bcast=fast"), 2, "bcast=fast: algorithms of bcast are .*openmpi-6"),
         (("a.goal", "--pattern", "shift:1"), 2, "profiles or --pattern, not both: got a.goal and shift:1"),
+        (("a.h5", "--from-s", "2", "--until-s", "2"), 2, "--until-s must be above --from-s, which is 2"),
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
         ((*HALO, "--against", "no.json"), 2, "--against no.json cannot"),
         ((*HALO, "--high-limit", "3"), 2, "give --high"),
@@ -390,12 +396,13 @@ GOAL = "num_ranks 2\nrank 0 {\nsend 65536b to 1 tag 5\n}\nrank 1 {\nrecv 65536b 
 
 
 @pytest.mark.parametrize(
-    "words", [("--algorithm", "bcast=binomial"), ("--flops", "1e9"), ("--allow-unmatched",)]
+    "words",
+    [("--algorithm", "bcast=binomial"), ("--flops", "1e9"), ("--allow-unmatched",), ("--until-s", "1")],
 )
 def test_a_flag_that_changes_no_trace_is_refused(capsys, trace, words):
     path = trace(GOAL, "two.goal")
     assert f"{words[0]} has no effect on" in told(capsys, 2, path, *TREE, *words)
-    if words[0] != "--allow-unmatched":
+    if words[0] in ("--algorithm", "--flops"):
         both = (path, trace("0 init\n1 init\n0 bcast 8 0\n1 bcast 8 0\n", "other"))
         assert as_json(capsys, *both, *TREE, *words, "--no-base")["n_packets"] > 0
 

@@ -90,6 +90,21 @@ def test_messages_computation_and_collectives(archive, tmp_path):
     assert job.name == "job"
 
 
+def test_a_part_begins_so_long_after_the_first_call(archive, tmp_path):
+    for turn, begin_ns in enumerate((5 * NS, 6 * NS, 7 * NS)):
+        sent, taken = (("mpi_send", 1, 10 * turn), ("mpi_recv", 0, 10 * turn))
+        for rank, name, (event, peer, size) in ((0, "MPI_Send", sent), (1, "MPI_Recv", taken)):
+            what = (event, begin_ns + 10, peer, archive.world, 7, size)
+            archive.call(rank, name, begin_ns, begin_ns + 100, what)
+    archive.close()
+    choices = sources.Choices(part_s=(0.5, 1.5))
+    job = sources.read(str(tmp_path / "job"), choices).programs(None)
+    runner = program_runner.Runner(job)
+    assert runner.run() == [(0, 1, 10)]
+    assert runner.compute_ns == [NS - 100] * 2
+    assert "2 of 6 calls are replayed" in job.notes[0]
+
+
 def test_a_rank_alone_moves_nothing(archive, tmp_path):
     for rank in range(2):
         end = ("mpi_collective_end", 20, CollectiveOp.ALLREDUCE, archive.alone, 0xFFFFFFFF, 8, 8)

@@ -1,10 +1,12 @@
 """Recorded calls as programs: what is posted where, what is waited for when, which calls are one."""
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
 import program_runner
 import pytest
+from hypothesis import given, strategies as st
 
 from mpicoloc.errors import DataError
 from mpicoloc.replay.native import SYNCHRONOUS, Operation
@@ -130,6 +132,63 @@ def test_a_begun_collective_and_a_blocking_one_keep_one_order():
     begun = collective([0, 1], [(0, 0), (0, 10)], is_blocking=False)
     blocking = collective([0, 1], [(1, 5), (2, 20)], is_blocking=True)
     assert program_runner.run(job(ranks, None, with_collectives([blocking, begun]))) == [(0, 1, 1)] * 2
+
+
+def part_of(ranks, begin_ns, end_ns, sent, collectives=()):
+    """Programs of a part, and the note of what is cut."""
+    cut = recorded.Part(begin_ns, end_ns), ranks, sent, collectives
+    own, sent, collectives, note = recorded.taken_part(*cut)
+    return job(own, sent, with_collectives(collectives)), note
+
+
+def test_a_part_has_what_begins_in_it_and_the_computation_at_its_edges():
+    """A receive that was posted before is posted where it is taken; a message that is taken later is cut."""
+    ranks = [
+        calls(("Init", 0, 10), ("Send", 20, 30), ("Barrier", 40, 50), ("Send", 70, 90), ("Isend", 95, 96),
+              ("Wait", 110, 120)),
+        calls(("Init", 0, 10), ("Recv", 25, 30), ("Irecv", 32, 33), ("Barrier", 35, 50), ("Wait", 75, 90),
+              ("Recv", 105, 120)),
+    ]  # fmt: skip
+    sent = messages((0, 1, 5, 20, 25, 0), (0, 1, 6, 70, 75, 1), (0, 1, 7, 95, 105, 2))
+    barrier = collective([0, 1], [(2, 40), (3, 35)], is_blocking=True)
+    found, note = part_of(ranks, 60, 100, sent, [barrier])
+    runner = program_runner.Runner(found)
+    assert runner.run() == [(0, 1, 6)]
+    assert runner.compute_ns == [10 + 5 + 4, 15 + 10]
+    assert note.endswith("edges: 1 message, 0 collectives") and note.startswith("3 of 12 calls")
+    found, note = part_of(ranks, 40, 100, sent, [barrier])
+    assert program_runner.run(found) == [(0, 1, 6)]
+    assert note.endswith("edges: 1 message, 1 collective")
+    assert program_runner.run(part_of(ranks, 35, 100, sent, [barrier])[0]) == [(0, 1, 1), (0, 1, 6)]
+    with pytest.raises(DataError, match="from --from-s to --until-s: the last one"):
+        part_of(ranks, 200, 300, sent, [barrier])
+
+
+def turns(n_ranks, n_turns, late_ns):
+    """Ranks that exchange around a ring, each a little late, and meet in a barrier that does not block."""
+    begins = [[100 * turn + late_ns[(rank + turn) % n_ranks] for turn in range(n_turns)]
+              for rank in range(n_ranks)]  # fmt: skip
+    ranks = [
+        calls(*(call for at in own for call in
+                (("Irecv", at, at + 1), ("Isend", at + 2, at + 3), ("Ibarrier", at + 4, at + 5),
+                 ("Waitall", at + 20, at + 60)))) for own in begins
+    ]  # fmt: skip
+    pairs = [(rank, (rank + 1) % n_ranks) for rank in range(n_ranks)]
+    rows = [(src, dst, 8, begins[src][turn] + 2, begins[dst][turn] + 20, turn)
+            for turn in range(n_turns) for src, dst in pairs]  # fmt: skip
+    met = [collective(range(n_ranks), [(4 * turn + 2, own[turn] + 4) for own in begins], is_blocking=False)
+           for turn in range(n_turns)]  # fmt: skip
+    return ranks, messages(*rows), met
+
+
+@given(st.lists(st.integers(0, 30), min_size=2, max_size=4), st.integers(0, 400), st.integers(1, 400))
+def test_no_part_of_a_run_waits_for_ever(late_ns, begin_ns, length_ns):
+    ranks, sent, met = turns(len(late_ns), 4, late_ns)
+    if not any(((begin_ns <= own.begin_ns) & (own.begin_ns < begin_ns + length_ns)).any() for own in ranks):
+        return
+    whole = Counter(program_runner.run(job(ranks, sent, with_collectives(met))))
+    assert Counter(program_runner.run(part_of(ranks, begin_ns, begin_ns + length_ns, sent, met)[0])) <= whole
+    assert Counter(program_runner.run(part_of(ranks, 0, 1000, sent, met)[0])) == whole
 
 
 def test_one_sided_transfers_need_no_call_of_the_target():

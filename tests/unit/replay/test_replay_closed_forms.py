@@ -29,6 +29,28 @@ def test_one_packet(dst, n_links, n_bytes):
     assert ends_ps(tree((4, 4, 4), (1, 4, 4)), [flow(0, dst, n_bytes)]) == [expected]
 
 
+@pytest.mark.parametrize("n_packets", [1, 7])
+def test_terms_of_a_message(n_packets):
+    """Eq. 1.2 of Jokanovic 2014: head, size over bandwidth, and nothing else without others."""
+    run = simulate(tree((4, 4), (1, 4)), [flow(0, 4, n_packets * PACKET)], PLAIN)
+    assert [ps(run.head_s[0]), ps(run.serial_s[0])] == [path_ps(4), n_packets * SLOT_PS]
+    assert ps(run.message_s[0]) == path_ps(4) + n_packets * SLOT_PS
+
+
+@pytest.mark.parametrize(
+    ("late_ps", "transfer_ps", "congestion_ps"),
+    [(SLOT_PS // 4, SLOT_PS * 3 // 4, 0), (0, 0, SLOT_PS), (SLOT_PS, 0, 0)],
+)
+def test_terms_of_contention(late_ps, transfer_ps, congestion_ps):
+    """Eq. 1.3: B waits for the packet of A that is on the link, or for one that is queued before it."""
+    jobs = [flow(0, 2, PACKET, "a"), flow(1, 3, PACKET, "b", start_s=late_ps / 1e12)]
+    run = simulate(tree((2, 2), (1, 1)), jobs, PLAIN)
+    assert ps(run.transfer_by_s[1, 0]) == transfer_ps
+    assert ps(run.blocked_by_s[1, 0] - run.transfer_by_s[1, 0]) == congestion_ps
+    assert ps(run.message_s[1] - run.head_s[1] - run.serial_s[1]) == transfer_ps + congestion_ps
+    assert ps(run.blocked_by_s[1, 2]) == 0
+
+
 def test_one_packet_stored_and_forwarded():
     network = tree((4, 4), (1, 4), flit_bytes=1 << 20)
     assert ends_ps(network, [flow(0, 4, PACKET)]) == [4 * (CABLE_PS + SLOT_PS) + 3 * SWITCH_PS]

@@ -99,7 +99,7 @@ def cases(draw, is_large=False, routings=ROUTINGS):
 
 def arrays(run):
     names = ("marks", "window_bytes", "sent_bytes", "received_bytes", "busy_s", "wait_s", "n_waits",
-             "blocked_by_s")  # fmt: skip
+             "blocked_by_s", "transfer_by_s", "message_s", "head_s", "serial_s")  # fmt: skip
     found = [getattr(run, name) for name in names]
     for each in run.jobs:
         found += [each.rank_end_s, each.rank_compute_s, np.array([each.end_s, each.n_runs])]
@@ -147,6 +147,8 @@ def test_waits_are_divided_among_those_who_were_sent(case):
     assert (run.wait_s >= 0).all() and (run.blocked_by_s > -1e-15).all()
     assert np.allclose(run.blocked_by_s.sum(axis=1), run.wait_s.sum(axis=(0, 2)), atol=1e-12)
     assert ((run.wait_s > 0) == (run.n_waits > 0)).all()
+    assert (run.transfer_by_s <= run.blocked_by_s[:, :-1]).all()
+    assert (run.message_s >= run.head_s + run.serial_s - 1e-12).all()
 
 
 def test_waits_of_later_runs_do_not_count():
