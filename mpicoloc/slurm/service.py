@@ -27,6 +27,7 @@ from mpicoloc.core import slowdown
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.slowdown import JobFeatures
+from mpicoloc.core.units import counted
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
 from mpicoloc.pairing.policies import Queue, Room, Rules
@@ -76,7 +77,7 @@ def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
     if other is None:
         return []
     return [
-        f"node {other.name} has {other.n_cpus} CPUs, and the model is of {machine}: what jobs suffer on such "
+        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: what jobs suffer on such "
         "nodes may be another thing; fit a model of jobs that ran there"
     ]
 
