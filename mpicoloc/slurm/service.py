@@ -77,8 +77,8 @@ def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
     if other is None:
         return []
     return [
-        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: what jobs suffer on such "
-        "nodes may be another thing; fit a model of jobs that ran there"
+        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: "
+        "fit a model of jobs that ran on such nodes"
     ]
 
 
