@@ -667,7 +667,7 @@ def slimmed(topology: Levelled, slimming: int) -> Topology:
     Raises `DataError` if the network is no XGFT, or the number is out of range.
     """
     if not isinstance(topology, Topology):
-        raise DataError(f"{topology} is no XGFT, which could be slimmed: give the notation of one like it")
+        raise DataError(f"only an XGFT can be slimmed, no {topology}: give the notation of a similar XGFT")
     return replace(topology, w=(topology.w[0], *(slimming,) * (topology.height - 1)))
 
 

@@ -157,10 +157,9 @@ def _check_levels(graph: Graph, level_of: dict[str, int]) -> None:
     for node, ports in graph.ports.items():
         for other, _ in ports:
             if abs(level_of[other] - level_of[node]) != 1:
-                levels = sorted({level_of[node], level_of[other]})
                 raise DataError(
-                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)} of level "
-                    f"{' and '.join(map(str, levels))}"
+                    f"network: a link joins {graph.shown(node)} of level {level_of[node]} and "
+                    f"{graph.shown(other)} of level {level_of[other]}"
                 )
 
 

@@ -166,8 +166,8 @@ def _first_links(ways: _Ways, host: int, hops: Hops) -> Ints:
     ups = ways.ups[host]
     lost = hops[ways.end[ups] - ways.n_hosts] == FAR
     lost[:, host] = False
-    if lost.any(axis=1).all() and ways.n_hosts > 1:
-        raise Unreachable(host, int(np.argmax(lost[0])) if len(ups) else int(host == 0))
+    if lost.any(axis=1).all():
+        raise Unreachable(host, int(np.argmax(lost[0])) if len(ups) else (host + 1) % ways.n_hosts)
     return ups[~lost.any(axis=1)]
 
 
