@@ -30,7 +30,7 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* Behind the others that are ready. The number that says what a row needs is its link from now on. */
+/* To the end of its processor's queue. A row that needs nothing more keeps its link where its number of needs was. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);

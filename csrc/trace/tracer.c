@@ -354,7 +354,7 @@ static int make_folder(char *path, size_t n)
 }
 
 /* Of two jobs that begin at the same time one must see the other's file. Anybody who may read the folder can hold its
-   lock, so nobody waits for it long. The lock is that of the descriptor; -1: there is none. */
+   lock, so nobody waits for it long. Returns the descriptor that has the lock, or -1. */
 static int lock_folder(char *path, size_t n)
 {
     path[n] = '\0';

@@ -81,7 +81,7 @@ def parse_swf(
     table = table[keep]
     if n_early := int((np.diff(table[:, _SUBMIT]) < 0).sum()):
         messages.note(
-            f"{source}: sorted by submission, as {counted(n_early, 'line')} came before the line above them"
+            f"{source}: sorted by submission; jobs of {counted(n_early, 'line')} came before the job above"
         )
         table = table[np.argsort(table[:, _SUBMIT], kind="stable")]
     return _log(table, header, _partition_names(lines)), damaged
