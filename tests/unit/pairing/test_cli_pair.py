@@ -64,6 +64,9 @@ def test_spreadsheets_may_write_other_signs_between_columns(folder, capsys, sepa
     (folder / "jobs.csv").write_text("id;runtime_s\n1;0,5\n")
     assert main.main(["pair", "jobs.csv"]) == 3
     assert "got '0,5': write a point, not a comma" in capsys.readouterr().err
+    (folder / "slowdowns.csv").write_text("target;co_runner;slowdown\na;b;1,2\n")
+    assert main.main(["pair", "jobs.csv", "--slowdowns", "slowdowns.csv"]) == 3
+    assert "row 1: slowdown must be a finite number, got '1,2'" in capsys.readouterr().err
 
 
 def test_tables_may_come_through_a_pipe(folder, capsys):
