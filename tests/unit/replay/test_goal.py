@@ -89,6 +89,12 @@ def test_a_chain_over_many_processors_needs_no_deep_stack():
     assert run("\n".join(["num_ranks 1", "rank 0 {", *lines, "}"]))[0].end_s == 0
 
 
+@pytest.mark.parametrize("more", ["", "calc 5 cpu 1\n"])
+def test_a_time_beyond_the_simulators_clock_is_told(more):
+    with pytest.raises(DataError, match=r"operation 1 of rank 0 computes for .* ns: give a time"):
+        run(f"num_ranks 1\nrank 0 {{\ncalc 999999999999999999\n{more}}}\n")
+
+
 def test_what_must_only_have_begun_is_not_waited_for():
     ends = run(BEGUN)[0].jobs[0].rank_end_s
     assert ends[0] == pytest.approx(1e-3)
