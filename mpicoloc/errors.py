@@ -115,8 +115,8 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
     return EnvironmentFault(f"{what} needs {library}, which is not installed: {remedy(extra)}{more}")
 
 
-def remedy(extra: str) -> str:
-    """The command that installs an extra from where mpicoloc itself was installed."""
+def remedy(extra: str = "", flags: str = "") -> str:
+    """The command that installs mpicoloc, with an extra, from where it was installed."""
     import json
     from importlib import metadata
     from urllib.parse import unquote
@@ -126,7 +126,8 @@ def remedy(extra: str) -> str:
     except (metadata.PackageNotFoundError, ValueError):
         origin = {}
     source = unquote(origin.get("url", "")).removeprefix("file://")
-    if not os.path.exists(source):
-        return f"pip install 'mpicoloc[{extra}]'"
-    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-    return f"pip install {editable}'{source}[{extra}]'"
+    is_local = os.path.exists(source)
+    words = ["pip", "install", *flags.split()]
+    words += ["-e"] if is_local and origin.get("dir_info", {}).get("editable") else []
+    name = (source if is_local else "mpicoloc") + (f"[{extra}]" if extra else "")
+    return " ".join([*words, f"'{name}'"])

@@ -30,7 +30,7 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* Behind the others that are ready. The number that says what a row needs is its link from now on. */
+/* To the end of its processor's queue. A row that needs nothing more keeps its link where its number of needs was. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);
@@ -40,13 +40,22 @@ static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
     cpu->tail = row;
 }
 
-static void serve(rp_sim *sim, rp_rank *rank, rp_processor *cpu);
+/* Lets `serve_lined_up` serve the processor: to serve it at once would recurse once for each processor of a chain. */
+static void line_up(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
+{
+    uint32_t number = (uint32_t)(cpu - sim->processors);
+    cpu->is_busy = 1;
+    cpu->next = RP_NIL;
+    *(rank->line_head == RP_NIL ? &rank->line_head : &sim->processors[rank->line_tail].next) = number;
+    rank->line_tail = number;
+}
 
 static void enqueue(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
+    rp_processor *cpu = processor_of(sim, rank, row);
     append(sim, rank, row);
-    if (!processor_of(sim, rank, row)->is_busy)
-        serve(sim, rank, processor_of(sim, rank, row));
+    if (!cpu->is_busy)
+        line_up(sim, rank, cpu);
 }
 
 /* Operations that need this one's begin, or end, have one need less. */
@@ -99,13 +108,27 @@ static void serve(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
     cpu->is_busy = 0;
 }
 
+static void serve_lined_up(rp_sim *sim, rp_rank *rank)
+{
+    if (rank->is_serving) /* a receive that is complete as soon as it is posted */
+        return;
+    rank->is_serving = 1;
+    while (rank->line_head != RP_NIL) {
+        rp_processor *cpu = &sim->processors[rank->line_head];
+        rank->line_head = cpu->next;
+        serve(sim, rank, cpu);
+    }
+    rank->is_serving = 0;
+}
+
 void rp_on_row(rp_sim *sim, uint32_t number, uint32_t in_all)
 {
     rp_rank *rank = &sim->ranks[number];
     uint32_t row = in_all - rank->first_row;
     if (sim->slots[rank->slots + row] != RP_PENDING)
         ended(sim, rank, row);
-    serve(sim, rank, processor_of(sim, rank, row));
+    line_up(sim, rank, processor_of(sim, rank, row));
+    serve_lined_up(sim, rank);
     rest(sim, rank);
 }
 
@@ -116,6 +139,7 @@ void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row)
         enqueue(sim, rank, row);
     else
         ended(sim, rank, row);
+    serve_lined_up(sim, rank);
     rest(sim, rank);
 }
 
@@ -152,16 +176,16 @@ void rp_run_graph(rp_sim *sim, rp_rank *rank)
 {
     rp_processor *cpus = sim->processors + rank->first_processor;
     for (int32_t i = 0; i < rank->n_processors; i++)
-        cpus[i] = (rp_processor){RP_NIL, RP_NIL, 1};
+        cpus[i] = (rp_processor){RP_NIL, RP_NIL, RP_NIL, 0};
     if (!count_needs(sim, rank))
         return;
-    rank->n_open = 0;
+    rank->n_open = rank->is_serving = 0;
+    rank->line_head = RP_NIL;
     rank->wait_n = rank->n_slots - 1;
     wake(sim, rank);
     for (uint32_t row = 1; row < rank->n_ops; row++)
         if (rank->program[row].kind != RP_THEN && sim->needs[rank->first_row + row] == 0)
-            append(sim, rank, row);
-    for (int32_t i = 0; i < rank->n_processors; i++)
-        serve(sim, rank, &cpus[i]);
+            enqueue(sim, rank, row);
+    serve_lined_up(sim, rank);
     rest(sim, rank);
 }

@@ -442,6 +442,8 @@ static void report_deadlock(rp_sim *sim, uint32_t job)
 void rp_job_idle(rp_sim *sim, uint32_t number)
 {
     rp_job_state *job = &sim->job_states[number];
+    if (sim->status != RP_RUNNING) /* an operation was impossible */
+        return;
     if (job->n_running > 0) {
         report_deadlock(sim, number);
     } else if (job->n_unexpected || job->n_receives) {

@@ -164,12 +164,15 @@ typedef struct rp_rank {
     rp_loop loops[RP_MAX_DEPTH];
     int32_t n_processors; /* of a graph; 0: the program is a sequence */
     uint32_t first_processor, first_row;
+    uint32_t line_head, line_tail; /* processors that have something to do */
+    uint8_t is_serving;
     int64_t n_left; /* operations of a graph that have not ended */
 } rp_rank;
 
 /* A processor of a graph: the operations that are ready. */
 typedef struct rp_processor {
     uint32_t head, tail;
+    uint32_t next; /* in the line of its rank */
     uint8_t is_busy;
 } rp_processor;
 

@@ -333,6 +333,7 @@ static int open_again(trace_file *file, const char *path, const mc_segment *firs
     file->fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (file->fd < 0)
         return 0;
+    (void)flock(file->fd, LOCK_EX | LOCK_NB);
     if (fstat(file->fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid()) {
         uint64_t end = end_of_blocks(file->fd, (uint64_t)status.st_size, first);
         if (end && (end == (uint64_t)status.st_size || ftruncate(file->fd, (off_t)end) == 0)) {
@@ -344,18 +345,34 @@ static int open_again(trace_file *file, const char *path, const mc_segment *firs
     return 0;
 }
 
-static int create(trace_file *file, const mc_segment *first)
+static int make_folder(char *path, size_t n)
 {
-    char path[MC_PATH_LEN + 64];
-    size_t n = path_of(path, sizeof path, first, 0);
-    if (n && is_in_use(path)) /* by a job that runs at the same time */
-        n = path_of(path, sizeof path, first, 1);
-    if (!n)
-        return ENAMETOOLONG;
     path[n] = '\0';
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        return errno;
+    int error = mkdir(path, 0777) != 0 && errno != EEXIST ? errno : 0;
     path[n] = '/';
+    return error;
+}
+
+/* Of two jobs that begin at the same time one must see the other's file. Anybody who may read the folder can hold its
+   lock, so nobody waits for it long. Returns the descriptor that has the lock, or -1. */
+static int lock_folder(char *path, size_t n)
+{
+    path[n] = '\0';
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    path[n] = '/';
+    for (int i = 0; fd >= 0 && i < 100 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return fd;
+}
+
+static int create_locked(trace_file *file, const mc_segment *first, char *path, size_t size)
+{
+    if (is_in_use(path)) { /* by a job that runs at the same time */
+        size_t n = path_of(path, size, first, 1);
+        int error = n ? make_folder(path, n) : ENAMETOOLONG;
+        if (error)
+            return error;
+    }
     /* Never overwrite the old file: somebody may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)
         return errno;
@@ -363,7 +380,21 @@ static int create(trace_file *file, const mc_segment *first)
     if (file->fd < 0)
         return errno;
     (void)flock(file->fd, LOCK_EX | LOCK_NB); /* without locks, as on some file systems, the last one has the name */
-    int error = put_head(file, first);
+    return 0;
+}
+
+static int create(trace_file *file, const mc_segment *first)
+{
+    char path[MC_PATH_LEN + 64];
+    size_t n = path_of(path, sizeof path, first, 0);
+    int error = n ? make_folder(path, n) : ENAMETOOLONG;
+    if (error)
+        return error;
+    int folder = lock_folder(path, n);
+    error = create_locked(file, first, path, sizeof path);
+    if (folder >= 0)
+        close(folder);
+    error = error ? error : put_head(file, first);
     return error ? error : put_names(file, first);
 }
 

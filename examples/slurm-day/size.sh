@@ -1,8 +1,8 @@
 #!/bin/sh
-# Sizes with which each of the four programs takes about so many seconds of a processor on this machine, for job.sh.
+# Sizes for job.sh: with them each of the four programs takes about SECONDS of processor time on this machine.
 #
 #   sh size.sh SECONDS > sizes
-inputs=$(realpath "$(dirname "$0")") programs=$PWD wanted=$1
+inputs=$(realpath "$(dirname "$0")") programs=$PWD wanted=${1:?how many seconds?}
 cd "$(mktemp -d)" || exit
 
 # size VARIABLE POWER N PROGRAM: the time of `PROGRAM N` grows with this power of N.

@@ -81,7 +81,7 @@ def parse_swf(
     table = table[keep]
     if n_early := int((np.diff(table[:, _SUBMIT]) < 0).sum()):
         messages.note(
-            f"{source}: sorted by submission, as {counted(n_early, 'line')} came before the line above them"
+            f"{source}: sorted by submission; jobs of {counted(n_early, 'line')} came before the job above"
         )
         table = table[np.argsort(table[:, _SUBMIT], kind="stable")]
     return _log(table, header, _partition_names(lines)), damaged
@@ -497,7 +497,7 @@ def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[J
     """
     try:
         told = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{source} is no JSON: {error}: print it again with {_JSON_COMMAND}") from None
     jobs = told.get("jobs") if isinstance(told, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
@@ -521,7 +521,8 @@ def _part(job: object, *keys: str) -> Any:
 def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
     """The words that `sacct --parsable2` prints of a job."""
     allocated = _part(job, "tres", "allocated")
-    counts = {_part(one, "type"): _part(one, "count") for one in allocated or () if isinstance(one, dict)}
+    entries = allocated if isinstance(allocated, list) else []
+    counts = {str(_part(one, "type")): _part(one, "count") for one in entries}
     times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
     words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
     # 0 and the number for no limit are times that have not come.

@@ -136,7 +136,9 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
         left_out = counted(len(damaged), "damaged line")
-        messages.note(f"{args.log}: {left_out} left out, the first is line (of JSON: job) {damaged[0]}")
+        messages.note(
+            f"{args.log}: {left_out} left out; the first is line {damaged[0]} (in JSON: job {damaged[0]})"
+        )
     has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())

@@ -284,14 +284,14 @@ class TimedCalls:
 
 
 Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
-"""Level, whether upwards, which of some messages pass a link so, and the number of that link on its level."""
+"""Level, whether upwards, mask of the messages that pass a link of the level so, and that link's number."""
 
 
 class Levelled(Protocol):
     """A network with levels of links, regular or not: `Topology` and `network.topology.irregular.Irregular`.
 
     Nodes are numbered hosts first, then switches level by level; links of each level by themselves. A subtree
-    of level l is what hangs together by switches of levels up to l and the links between their levels.
+    of level l is a connected part of hosts, switches of levels up to l and the links between these levels.
     """
 
     @property
@@ -316,7 +316,7 @@ class Levelled(Protocol):
 
     @property
     def capacity_bps(self) -> tuple[float, ...]:
-        """What a link of each level carries in each direction, bytes/s; of links that differ the least."""
+        """Bytes/s of a link of each level in each direction; the lowest where links differ."""
 
     def n_links(self, level: int) -> int:
         """Links of a level."""
@@ -329,7 +329,7 @@ class Levelled(Protocol):
 
     @property
     def rank(self) -> Ints:
-        """Place of each node in an order by which links lead up; hosts first."""
+        """Position of each node in the order in which links lead up; hosts first."""
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
         """Names of the lower and the upper node of a link."""
@@ -341,7 +341,7 @@ class Levelled(Protocol):
         """Number of the subtree of a level that each host is in; of level 1: its first-level switch."""
 
     def n_hosts_of(self, level: int, subtrees: Ints) -> int:
-        """Hosts of some subtrees of a level, together."""
+        """Number of hosts in these subtrees of a level."""
 
     def leaving_bps(self, level: int, subtrees: Ints) -> float:
         """Bytes/s of the links of a level that leave some subtrees of it, each link once for each subtree."""
@@ -667,7 +667,7 @@ def slimmed(topology: Levelled, slimming: int) -> Topology:
     Raises `DataError` if the network is no XGFT, or the number is out of range.
     """
     if not isinstance(topology, Topology):
-        raise DataError(f"{topology} is no XGFT, which could be slimmed: give the notation of one like it")
+        raise DataError(f"only an XGFT can be slimmed, no {topology}: give the notation of a similar XGFT")
     return replace(topology, w=(topology.w[0], *(slimming,) * (topology.height - 1)))
 
 

@@ -528,7 +528,7 @@ class Network:
     """What the job did to the network on which it ran, if the network's topology was known.
 
     `traffic` says which messages the numbers include. `levels` has `n_levels` rows. `duration_s` is the time
-    by which rates are told, see `Profile.time_alone_s`; None, in older files: the job's wall time.
+    that divides the bytes of rates, see `Profile.time_alone_s`; None, in older files: the job's wall time.
     """
 
     topology: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -55,9 +56,8 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
 def _csv_rows(file: TextIO) -> list[dict[str, str]]:
     """Rows of a table; where commas are decimal, spreadsheets write semicolons or tabs between columns."""
     header = file.readline()
-    file.seek(0)
     separator = next((one for one in ",;\t" if one in header), ",")
-    return list(csv.DictReader(file, delimiter=separator))
+    return list(csv.DictReader(itertools.chain((header,), file), delimiter=separator))
 
 
 def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def options() -> Finding:
 
 def compiled_parts() -> list[Finding]:
     """The contract, the keeper and the preloaded libraries."""
-    again = "install the package again: pip install --force-reinstall"
+    again = f"install the package again: {remedy(flags='--force-reinstall')}"
     contract = Finding("contract", "ok", "compiled part for Python loads")
     try:
         importlib.import_module("mpicoloc.pmpi.contract")

@@ -19,7 +19,7 @@ NOTABLE_FRAC = 0.05
 processor from every job now and then, and runs of one program differ by some per cent anyway. A process that
 shares its processor with one other loses half of the time."""
 MIN_SHUTTERS = 3
-"""Shutters from which the part that is not the co-runners' is known."""
+"""Fewest shutters that tell how much of the run delay is not due to co-runners."""
 
 
 def slowdown_words(slowdown: Estimate | None) -> str:
@@ -46,8 +46,8 @@ def processor_use(ranks: Table) -> dict[str, Any]:
 def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
-    In a shutter all co-runners stand still, so who has the processor then is none of them. Ranks that happen
-    to be on one processor as it begins wait in few shutters.
+    All co-runners stand still in a shutter, so a rank that waits for a processor then waits for some other
+    process. Ranks that happen to share a processor when a shutter begins wait in few shutters.
     """
     names = [f"foreign_delay_{end}frac" for end in ("", "low_", "high_")]
     waited = valid_shutters(shutters)["waited_frac"]
@@ -104,7 +104,7 @@ def notable_frac(profile: Profile) -> float | None:
 
 
 def delay_note(profile: Profile) -> str | None:
-    """A sentence on what a job lost to processes that nobody measured it beside; None if that is little."""
+    """A sentence on the processor time that a job lost to unmeasured processes; None if it lost little."""
     job, found = profile.job, profile.interference
     frac = notable_frac(profile)
     if frac is None:
@@ -122,7 +122,7 @@ def delay_note(profile: Profile) -> str | None:
     if found.slowdown is None or found.slowdown.method != ALONE:
         foreign, low, high = (getattr(found, f"foreign_delay_{end}frac") for end in ("", "low_", "high_"))
         if foreign is None:
-            why = f"how much of it co-runners took is not known; else {why}"
+            why = f"co-runners took an unknown part of it; for the rest, {why}"
         else:
             still = (
                 f", and for {foreign:.0%} ({low:.0%} to {high:.0%}) of the time that co-runners stood still"

@@ -139,10 +139,10 @@ def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
 
 
 def tell_run_delay(profiles: Iterable[Profile]) -> None:
-    """A line on each job that hardly had its processors: a slow job sends little."""
+    """Note each job that often waited for processors: without these waits it would send more per second."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
-            messages.note(f"job {profile.job.id}: {note}; with its processors it uses the network more")
+            messages.note(f"job {profile.job.id}: {note}; without these waits it would load the network more")
 
 
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:

@@ -122,11 +122,11 @@ def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
 
 
 def duration_words(case: Case) -> str | None:
-    """A sentence on the time by which a job's rates are told."""
+    """A sentence on the time that divides the bytes of a job's rates."""
     name = escape(printable(f"job {case.job.id}"))
     if case.duration_s is None:
         return None
-    return f"{name}: rates by {case.duration_s:.4g} s, {case.duration_by}."
+    return f"{name}: rates are bytes over {case.duration_s:.4g} s, {case.duration_by}."
 
 
 def _case_table(case: Case) -> Listing:

@@ -76,7 +76,8 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     ):
         told = row["slowdown"]
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
-        value, low, high = (number_of(path, i, name, ends.get(name)) for name in ("value", "low", "high"))
+        value = number_of(path, i, "slowdown", ends.get("value"))
+        low, high = (number_of(path, i, name, ends.get(name)) for name in ("low", "high"))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
             raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")

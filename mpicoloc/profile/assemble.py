@@ -94,7 +94,11 @@ def _is_taken(path: str, job: Job) -> bool:
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
     """Alone in a folder, if its file system has locks and nobody holds this one too long."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # what writes there says it with the remedy
+        yield
+        return
     deadline_s = time.monotonic() + _LOCKED_WITHIN_S
     try:
         while time.monotonic() < deadline_s:

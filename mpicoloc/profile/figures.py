@@ -339,7 +339,11 @@ def levels(profile: Profile) -> _Told:
         for row in found.levels
     )
 
-    by = "" if found.duration_s is None else f"; rates by {found.duration_s:.4g} s, {profile.time_alone_by}"
+    by = (
+        ""
+        if found.duration_s is None
+        else f"; rates are bytes over {found.duration_s:.4g} s, {profile.time_alone_by}"
+    )
     others = [utilisation.by_wall_time(row[4], found.duration_s, profile.job.wall_s) for row in rows]
     if any(others):
         by += f" (by wall time {', '.join(f'L{i} {used or 0.0:.2%}' for i, used in enumerate(others))})"

@@ -193,7 +193,7 @@ def _network(profile: Profile) -> RichTable | None:
         by_wall = by_wall_time(row.utilisation_frac, found.duration_s, profile.job.wall_s)
         used += "" if by_wall is None else f" ({by_wall:.2%} by wall time)"
         rows.append((f"L{row.level}", amount(row.sent_bytes) + used))
-    by = "" if found.duration_s is None else f", by {found.duration_s:.4g} s, {profile.time_alone_by}"
+    by = "" if found.duration_s is None else f", over {found.duration_s:.4g} s, {profile.time_alone_by}"
     return _grid(f"network ({found.traffic}{by})", rows)
 
 
@@ -214,7 +214,7 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
     found, price = profile.interference, profile.price
     yield "slowdown", estimate(found.slowdown)
     for other in found.alternatives:
-        yield "by another", estimate(other)
+        yield "other meter", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
         several = "; each meter uses those in which it saw enough" if found.alternatives else ""

@@ -232,10 +232,12 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
     if result.status == native.RP_E_ROUTE:
         return DataError(f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle")
     report = reports[0]
+    which = f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank}"
+    if report.kind == native.Operation.COMPUTE:
+        return DataError(f"{which} computes for {report.n_bytes} ns: give a time from 0 to 4e15 ns")
     call = _CALLS.get(report.kind, f"unknown kind {report.kind}")
     return DataError(
-        f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank} is impossible: {call}, "
-        f"peer {report.peer}, tag {report.tag}, {report.n_bytes} bytes"
+        f"{which} is impossible: {call}, peer {report.peer}, tag {report.tag}, {report.n_bytes} bytes"
     )
 
 

@@ -81,7 +81,7 @@ void mc_errhandler_given(void *function)
     }
 }
 
-/* ---- functions of attributes: what they get of their own tells whom to call ---- */
+/* ---- functions of attributes: their extra state holds the application's function ---- */
 
 typedef int (*copy_function)(MPI_Comm, int, void *, void *, void *, int *);
 typedef int (*delete_function)(MPI_Comm, int, void *, void *);
@@ -105,7 +105,7 @@ static int delete_attribute(MPI_Comm comm, int key, void *value, void *own)
     return given->drop(shown(comm), key, value, given->extra);
 }
 
-/* MPI's own functions may be small numbers. They need nothing of their own. */
+/* MPI's own functions may be small numbers. They need no extra state. */
 static int is_function(const void *const *at)
 {
     return (uintptr_t)*at > 255;
@@ -130,7 +130,7 @@ static void replace_in_c(void *copy, void *drop, void *extra)
 typedef void (*f_copy_function)(MPI_Fint *, void *, MPI_Aint *, void *, void *, void *, void *);
 typedef void (*f_delete_function)(MPI_Fint *, void *, void *, MPI_Aint *, void *);
 
-/* Fortran hands what a function gets of its own on by address. Some libraries keep the address, some the value. */
+/* Fortran passes extra state by address. Some libraries keep the address, others the value. */
 struct f_attribute {
     struct f_attribute *self;
     f_copy_function copy;

@@ -1,4 +1,4 @@
-"""A network whose nodes have names: the XGFT that a graph is, or an irregular one."""
+"""Networks whose nodes have names: the XGFT, or else the irregular network, of a graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Fabric:
     assumes_up_links : bool
         The file lacks the number of up-links, and one from each switch is assumed.
     file_notes : tuple of str
-        What of the file is not used.
+        Sentences on what the file has and is not used.
     """
 
     topology: Topology | Irregular
@@ -106,7 +106,7 @@ def _short(name: str) -> str:
 
 
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
-    """The XGFT that a network is, or else the irregular network.
+    """The XGFT of a graph, or else its irregular network.
 
     First-level switches of an XGFT may have fewer hosts than others; everything else must be complete.
     Parallel links between two nodes count as one with the sum of their capacities, which must be equal on the
@@ -132,9 +132,9 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
 
 
 def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence[float]) -> Fabric:
-    """The XGFT that a network is whose nodes have these levels.
+    """The XGFT of a graph whose nodes have these levels.
 
-    Raises `DataError` if it is no XGFT, with the first link, node or level that does not fit.
+    Raises `DataError` if there is none, with the first link, node or level that does not fit.
     """
     _check_levels(graph, level_of)
     wiring = _Wiring(graph, level_of)
@@ -157,10 +157,9 @@ def _check_levels(graph: Graph, level_of: dict[str, int]) -> None:
     for node, ports in graph.ports.items():
         for other, _ in ports:
             if abs(level_of[other] - level_of[node]) != 1:
-                levels = sorted({level_of[node], level_of[other]})
                 raise DataError(
-                    f"network: a link joins {graph.shown(node)} and {graph.shown(other)} of level "
-                    f"{' and '.join(map(str, levels))}"
+                    f"network: a link joins {graph.shown(node)} of level {level_of[node]} and "
+                    f"{graph.shown(other)} of level {level_of[other]}"
                 )
 
 

@@ -27,7 +27,7 @@ class Graph:
     labels : mapping of str to str
         Names of nodes for users; a node without one is called by its identity.
     levels : mapping of str to int
-        Level of each node, where the file says what is above what; empty: it does not.
+        Level of each node, if the file says which switch is above which; else empty.
     """
 
     hosts: tuple[str, ...]
@@ -81,7 +81,7 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
 
 
 def likely_levels(graph: Graph) -> dict[str, int]:
-    """`distances`, mended where few hosts are on upper switches, or a first-level switch has none left."""
+    """`distances`, corrected for upper switches with few hosts and first-level switches without any."""
     n_hosts = Counter(other for host in graph.hosts for other, _ in graph.ports[host])
     neighbours = {node: {other for other, _ in row} - {node} for node, row in graph.ports.items()}
     level_of = distances(
@@ -101,7 +101,7 @@ def likely_levels(graph: Graph) -> dict[str, int]:
         for other in below[node]:
             reach[node] |= reach[other]
     for node, level in sorted(level_of.items(), key=lambda row: -row[1]):
-        # A switch that joins nothing which one below it does not join is no root, but lacks its hosts.
+        # A top switch that reaches no more hosts than one below it is a first-level switch without hosts.
         is_top = level > 2 and len(below[node]) == len(neighbours[node])
         if is_top and any(reach[other] == reach[node] for other in below[node]):
             level_of[node] = min(level_of[other] for other in below[node]) - 1
@@ -109,6 +109,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch looks like one above these switches: most have hosts, and more than its own."""
+    """Whether a switch seems to be above its neighbours: most have hosts, on average more than it has."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

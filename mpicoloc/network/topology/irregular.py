@@ -16,13 +16,13 @@ from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.graph import Graph, natural_key
 
 N_PATHS = 1 << 30
-"""So many that any number of links is chosen from evenly."""
+"""So many that they spread evenly over any number of links."""
 _MAX_DIVISOR = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Irregular:
-    """A network whose nodes have levels and whose links have an up, as `core.network.Levelled` describes it.
+    """A network whose nodes have levels and whose links have an upper end (`core.network.Levelled`).
 
     Parameters
     ----------
@@ -37,9 +37,10 @@ class Irregular:
     link_level : ndarray of int, shape (n_links,)
     bps : ndarray of float, shape (n_links,)
     subtrees : ndarray of int, shape (height, n_nodes)
-        Subtree of each level in which a node is; -1 of nodes above that level, and subtrees without hosts.
+        Subtree of each level in which a node is; -1 for nodes above that level, and for subtrees without
+        hosts.
     reason : str
-        Why it is no XGFT.
+        The first thing that does not fit an XGFT.
     """
 
     n_hosts: int
@@ -141,11 +142,11 @@ class Irregular:
         try:
             return up_down.tables(self, self.links, np.ones(len(self.links.begin), bool))
         except up_down.Unreachable as error:
-            # Hosts with several ports take turns with them, whatever the destination.
+            # A host uses its ports in turn, whatever the destination, so each port must lead to all hosts.
             src, dst = (shown(self.names[host]) for host in (error.src, error.dst))
             raise DataError(
-                f"network: no port of host {src} leads to all hosts, such as {dst}: give one plane of the "
-                "network, or mend its cabling"
+                f"network: no port of host {src} leads to all hosts, the first not to {dst}: give one plane "
+                "of the network, or mend its cabling"
             ) from None
 
     @functools.cached_property
@@ -158,7 +159,7 @@ class Irregular:
         return np.cumsum(sizes) - sizes, sizes, np.array([*divisors, 1]), links
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
-        """As of `Levelled`, on the way that the destination chooses."""
+        """As of `Levelled`, on the path that d-mod-k takes."""
         levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
         for level, _, passes, _ in self.crossings(src, dst, dst):
             np.maximum(levels, passes * (level + 1), out=levels)
@@ -190,13 +191,13 @@ class Irregular:
 def of_graph(
     graph: Graph, level_of: Mapping[str, int], default_bps: float | Sequence[float], reason: str
 ) -> Irregular:
-    """The network that a graph is, whose nodes have these levels.
+    """The irregular network of a graph whose nodes have these levels.
 
     `default_bps` are bytes/s of links that have none in the graph, for all or each level. Several links
     between two nodes are one, with the sum of their capacities. A link from a node to itself is left out.
 
-    Raises `UsageError` if there are not as many as levels. Raises `DataError` if it is not connected, or too
-    large.
+    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if the graph is not
+    connected, or too large.
     """
     nodes = sorted(graph.ports, key=lambda node: (level_of[node], natural_key(graph.label(node))))
     level, n_hosts = np.array([level_of[node] for node in nodes]), len(graph.hosts)
@@ -278,8 +279,8 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
         raise DataError(f"network: {level.max()} levels of switches: not in [1, {MAX_HEIGHT}]")
     if n_hosts * n_switches > up_down.MAX_ROUTES:
         raise DataError(
-            f"network: {n_switches} switches and {n_hosts} hosts that are no XGFT have more than "
-            f"{up_down.MAX_ROUTES} routes: give the notation of a fat-tree that is like it"
+            f"network: an irregular network of {n_switches} switches and {n_hosts} hosts has more than "
+            f"{up_down.MAX_ROUTES} routes: give the notation of a similar fat-tree"
         )
     whole = _joined(len(nodes), ends)
     apart = np.flatnonzero(whole[:n_hosts] != whole[0])
@@ -305,7 +306,7 @@ def _joined(n_nodes: int, ends: Ints) -> Ints:
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
-    """Parts that hang together by links between levels up to one, and -1 of nodes above it."""
+    """Connected part of each node, by links between levels up to one; -1 for nodes above it."""
     levels = level[ends]
     inside = (levels.max(axis=1) <= up_to) & (levels[:, 0] != levels[:, 1])
     return np.where(level <= up_to, _joined(len(level), ends[inside]), -1)
@@ -319,9 +320,9 @@ def _dense(row: Ints, n_hosts: int) -> Ints:
 
 
 def _rank(n_hosts: int, level: Ints, ends: Ints) -> Ints:
-    """An order by which links lead up: that of numbers, or else towards one of the highest switches.
+    """The order in which links lead up: by number, or else towards one of the highest switches.
 
-    By numbers links lead to higher levels. That is no way for hosts without a switch above both.
+    By number, links lead to higher levels. Two hosts without a common switch above them have no route then.
     """
     by_number = np.arange(len(level))
     if _all_meet(n_hosts, ends):
@@ -344,7 +345,7 @@ def _rank(n_hosts: int, level: Ints, ends: Ints) -> Ints:
 
 
 def _all_meet(n_hosts: int, ends: Ints) -> bool:
-    """Whether any two hosts are below one switch, where links lead to higher numbers."""
+    """Whether each two hosts have a common switch above them, if links lead to higher numbers."""
     n_nodes = int(ends.max()) + 1
     above = [1 << node for node in range(n_nodes)]
     ups: list[list[int]] = [[] for _ in range(n_nodes)]

@@ -489,8 +489,8 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     topology = fabric.topology
     if not isinstance(topology, Topology):
         raise UsageError(
-            f"up-links {','.join(map(str, w))} are of an XGFT, but it is an {topology}: leave them out, or "
-            "give the notation of a fat-tree that is like it"
+            f"up-links {','.join(map(str, w))}: only an XGFT takes them, no {topology}: leave them out, or "
+            "give the notation of a similar fat-tree"
         )
     try:
         return replace(

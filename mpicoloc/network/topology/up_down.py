@@ -1,8 +1,8 @@
-"""Shortest routes that go up and then down, by tables of switches, in any network whose links have an up.
+"""Shortest routes that go up and then down, by tables of switches, if each link has an upper end.
 
 A packet that has gone down never goes up again, so packets cannot wait for each other in a circle (up*/down*
-routing). A table knows only where a packet is to go. So a switch either sends down to a host, or up, and each
-switch to which it sends down sends down, too.
+routing). A table knows only the destination of a packet. So a switch sends all packets for a host either down
+or up, and a switch to which others send such packets down sends them down, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ints32 = NDArray[np.int32]
 Hops = NDArray[np.uint8]
 
 FAR = 255
-"""Hops of what cannot be reached; longer routes are none."""
+"""Hops to a host that cannot be reached; routes are shorter."""
 
 MAX_ROUTES = 1 << 28
 """Most routes, switches times hosts, of a network; they take a GiB."""
@@ -72,7 +72,7 @@ class Tables:
 
 
 class _Ways:
-    """The links of each node that carry packets, in the order of their numbers, and the order of switches."""
+    """Live links of each node in the order of their numbers, and the switches in the order of their ranks."""
 
     def __init__(self, n_hosts: int, links: DirectedLinks, is_alive: NDArray[np.bool_], rank: Ints) -> None:
         self.n_hosts = n_hosts
@@ -108,9 +108,9 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Where a switch sends down only to those that go up, all that can send down to that host do.
+        """Mend routes that go down to a switch which sends up: then all that can send down to that host do.
 
-        That takes several links in a row inside a level.
+        Only networks with several links in a row inside a level have such routes.
         """
         both = np.flatnonzero(((hops < down) & (down < FAR)).any(axis=0))
         if not len(both):
@@ -166,8 +166,8 @@ def _first_links(ways: _Ways, host: int, hops: Hops) -> Ints:
     ups = ways.ups[host]
     lost = hops[ways.end[ups] - ways.n_hosts] == FAR
     lost[:, host] = False
-    if lost.any(axis=1).all() and ways.n_hosts > 1:
-        raise Unreachable(host, int(np.argmax(lost[0])) if len(ups) else int(host == 0))
+    if lost.any(axis=1).all():
+        raise Unreachable(host, int(np.argmax(lost[0])) if len(ups) else (host + 1) % ways.n_hosts)
     return ups[~lost.any(axis=1)]
 
 
@@ -190,7 +190,7 @@ def _fill(ways: _Ways, switch: int, known: tuple[Hops, Hops], row: Ints32, sets:
     """The entries of a switch for each host, and the sets that they need."""
     down, hops = known
     n_hosts, own = ways.n_hosts, switch - ways.n_hosts
-    row[:] = ways.own[switch][0]  # where nothing leads
+    row[:] = ways.own[switch][0]  # for hosts that it cannot reach
     goes_up = hops[own] < down[own]
     downs, ups = ways.downs[switch], ways.ups[switch]
     is_last = ways.end[downs] < n_hosts
@@ -210,7 +210,7 @@ def _fill(ways: _Ways, switch: int, known: tuple[Hops, Hops], row: Ints32, sets:
 
 
 def _distinct(columns: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Ints]:
-    """Distinct columns, and which of them each is; mostly they are all alike, which is seen at once."""
+    """Distinct columns, and the number of each column among them; quick if all are equal, as most are."""
     if (columns == columns[:, :1]).all():
         return columns[:, :1], np.zeros(columns.shape[1], dtype=np.int64)
     which = np.zeros(columns.shape[1], dtype=np.int64)

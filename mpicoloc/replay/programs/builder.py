@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc.core.profile import Array
-from mpicoloc.errors import UsageError
+from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.traffic import mpich, openmpi
 from mpicoloc.network.traffic.collective import Collective, Library, Messages
 from mpicoloc.replay.native import ABSOLUTE, OP, SHIFT, Operation
@@ -150,9 +150,16 @@ class ProgramBuilder:
             self._flush()
 
     def _flush(self) -> None:
-        if self._rows:
+        if not self._rows:
+            return
+        try:
             self._chunks.append(np.array(self._rows, OP))
-            self._rows = []
+        except OverflowError:
+            raise DataError(
+                "a program has a time of 2^63 ns or more, a message of as many bytes, or a tag of 2^31 or "
+                "more: write lower numbers"
+            ) from None
+        self._rows = []
 
     def _claim(self) -> int:
         if self._free:

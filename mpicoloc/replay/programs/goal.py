@@ -20,8 +20,9 @@ _HEAD = re.compile(r"num_ranks\s+(\d{1,9})")
 _RANK = re.compile(r"rank\s+(\d{1,9})\s*\{")
 _OPERATION = re.compile(
     r"(?:(?P<label>\w+)\s*:\s*)?(?:calc\s+(?P<calc>\d{1,18})|(?P<what>send|recv)\s+(?P<bytes>\d{1,18})b?"
-    r"\s+(?:to|from)\s+(?P<peer>\d{1,9})(?:\s+tag\s+(?P<tag>\d{1,10}))?)(?P<places>(?:\s+(?:cpu|nic)\s+\d+)*)"
+    r"\s+(?:to|from)\s+(?P<peer>\d{1,9})(?:\s+tag\s+(?P<tag>\d{1,10}))?)(?P<places>(?:\s+(?:cpu|nic)\s+\d{1,18})*)"
 )
+_MAX_TAG = 2**31 - 1
 _PLACE = re.compile(r"(cpu|nic)\s+(\d+)")
 _NEEDS = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)")
 
@@ -118,6 +119,8 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
         raise DataError(f"{where}: there is no rank {match['peer']}: num_ranks is {n_ranks}")
     kind = Operation.SEND if match["what"] == "send" else Operation.RECV
     peer, n_bytes, tag = int(match["peer"]), int(match["bytes"]), int(match["tag"] or 0)
+    if tag > _MAX_TAG:
+        raise DataError(f"{where}: tag {tag} is above {_MAX_TAG}: give the messages lower tags")
     graph.nodes.append(_Node(kind, peer, n_bytes, tag, where, cpu))
 
 

@@ -35,7 +35,7 @@ _COLLECTIVES = ("MpiCollectiveEnd", "NonBlockingCollectiveComplete")
 _LEFT_OUT = {
     "RmaPut": "one-sided transfers", "RmaGet": "one-sided transfers", "RmaAtomic": "one-sided transfers",
     "RmaCollectiveEnd": "collectives of one-sided communication",
-    "MeasurementOnOff": "switches of the recording, with what ran while it was off",
+    "MeasurementOnOff": "pauses of the recording, and what ran in them",
 }  # fmt: skip
 _Key = tuple[int, int, int, int]
 """Source and destination in the job, communicator, tag."""
@@ -150,7 +150,7 @@ class _Archive:
         return members[rank]
 
     def notes(self) -> list[str]:
-        """What of the archive is no part of the programs."""
+        """What the archive has and the programs lack."""
         return [f"left out: {what} ({n:,})" for what, n in self.left_out.items()]
 
 

@@ -443,6 +443,8 @@ class CollectiveBlocks:
         """The only one that is known; of several that whose call ended first, as others wait for it."""
         known = self._rows.get((instance.function, instance.group), _NOTHING).roots
         roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
+        if len(instance.n_bytes) == 1:
+            return 0  # of a rank alone there are no rows
         if not roots:
             if not instance.function.lower().removesuffix("_c").endswith("bcast"):
                 return -1

@@ -253,6 +253,12 @@ def test_jobs_of_json_that_never_began_ran_on_or_have_no_allocation():
     assert log.n_processors[0] == 4 and set(log.names["user"].values()) == {"ann"}
 
 
+@pytest.mark.parametrize("allocated", [5, "cpu", [3], [{"type": [], "count": 8}]])
+def test_where_allocated_resources_have_another_form_those_required_count(allocated):
+    log, damaged = read_json(json_job(7, 9, tres={"allocated": allocated}))
+    assert (log.n_processors.tolist(), damaged) == ([4], ())
+
+
 def test_what_is_wrong_in_json_is_told_by_its_place():
     early = json_job(8, 9, time={"start": 1})
     with pytest.raises(DataError, match=r"log.json, job 2: it starts 999 s before it was submitted"):

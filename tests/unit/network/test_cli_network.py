@@ -93,7 +93,10 @@ def test_a_job_is_as_demanding_as_it_is_without_interference(network, folder, ca
         assert case["utilisation_wall_frac"][1] == (by_wall and pytest.approx(by_wall))
     assert main(["network", "slowed.h5", "--topology", "topology.conf", "--link-rate", "1kB/s"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "by wall time" in text and "rates by 0.5 s, its wall time of 2 s over its slowdown 4." in text
+    assert (
+        "by wall time" in text
+        and "rates are bytes over 0.5 s, its wall time of 2 s over its slowdown 4." in text
+    )
 
 
 def test_any_other_tree_slimming_and_placement(network):

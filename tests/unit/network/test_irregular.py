@@ -14,6 +14,7 @@ from mpicoloc.cli.main import main
 from mpicoloc.core.network import Placement, Topology, Traffic, link_ends, node_name
 from mpicoloc.errors import DataError
 from mpicoloc.network import routing, utilisation
+from mpicoloc.network.topology import readers
 from mpicoloc.network.topology.fabric import recognise
 from mpicoloc.network.topology.graph import Graph
 from mpicoloc.network.topology.irregular import Irregular
@@ -207,11 +208,16 @@ def test_hosts_that_no_cable_joins_are_refused_by_name(tmp_path, capsys):
     assert "no path leads from host 'n0' to host 'n2': mend the cabling" in capsys.readouterr().err
 
 
+def test_the_reason_names_the_level_of_each_end_of_a_link(tmp_path):
+    text = tree_text("top Switches=low,mid", "low Nodes=n[0-1]", "mid Switches=leaf", "leaf Nodes=n2")
+    assert "joins 'top' of level 3 and 'low' of level 1" in readers.read(text, "net", 1.0).notes[0]
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--slimming", "2"], 2, "is no XGFT, which could be slimmed"),
-        (["--up-links", "1,2"], 2, "up-links 1,2 are of an XGFT"),
+        (["--slimming", "2"], 2, "only an XGFT can be slimmed"),
+        (["--up-links", "1,2"], 2, "up-links 1,2: only an XGFT takes them"),
         (["--failed", "0:0"], 3, "host n0 cannot reach host n1 any more"),
         (["--failed", "1:0", "--placement", "F2"], 0, "'t1' of level 2 has 2 neighbours down"),
         (["--link-rate", "1Gbit/s,2Gbit/s"], 2, "2 link rates for a network of 3 levels"),

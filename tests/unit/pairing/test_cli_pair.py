@@ -1,7 +1,9 @@
 """mpicoloc pair: files in, plan out, and one clear line for what is wrong with them."""
 
 import json
+import os
 import shutil
+import threading
 
 import contention
 import pytest
@@ -62,6 +64,20 @@ def test_spreadsheets_may_write_other_signs_between_columns(folder, capsys, sepa
     (folder / "jobs.csv").write_text("id;runtime_s\n1;0,5\n")
     assert main.main(["pair", "jobs.csv"]) == 3
     assert "got '0,5': write a point, not a comma" in capsys.readouterr().err
+    (folder / "slowdowns.csv").write_text("target;co_runner;slowdown\na;b;1,2\n")
+    assert main.main(["pair", "jobs.csv", "--slowdowns", "slowdowns.csv"]) == 3
+    assert "row 1: slowdown must be a finite number, got '1,2'" in capsys.readouterr().err
+
+
+def test_tables_may_come_through_a_pipe(folder, capsys):
+    found = planned(capsys)
+    content = (folder / "jobs.csv").read_bytes()
+    (folder / "jobs.csv").unlink()
+    os.mkfifo(folder / "jobs.csv")
+    writer = threading.Thread(target=(folder / "jobs.csv").write_bytes, args=(content,))
+    writer.start()
+    assert planned(capsys) == found
+    writer.join()
 
 
 def test_nodes_share_the_groups(folder, capsys):

@@ -84,7 +84,7 @@ def test_a_slowed_job_is_told_by_its_time_alone(topology, tmp_path, capsys):
     assert main(["show", str(tmp_path / "p.h5")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "50.00% of what its hosts can use (25.00% by wall time)" in said
-    assert "by 1 s, its wall time of 2 s over its slowdown 2" in said
+    assert "over 1 s, its wall time of 2 s over its slowdown 2" in said
 
 
 def test_a_file_that_lacks_a_level_is_damaged(tmp_path):

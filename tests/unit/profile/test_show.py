@@ -218,8 +218,8 @@ def test_who_had_no_processor_is_told_so_though_nobody_measured_it(show):
         ((0.8, 0.0, 0.9, 0.0, 0.7, 0.0, 0.8), "of the time that co-runners stood still"),  # half of the time
         ((0.0, 0.01, 0.0, 0.0), None),
         ((0.5, 0.0, 0.0, 0.0, 0.0, 0.0), None),  # both ranks were on one processor once
-        ((0.8, 0.8), "how much of it co-runners took is not known; else processes without mpicoloc"),
-        ((-1.0,) * 9, "how much of it co-runners took is not known"),
+        ((0.8, 0.8), "co-runners took an unknown part of it; for the rest, processes without mpicoloc"),
+        ((-1.0,) * 9, "co-runners took an unknown part of it"),
     ],
 )
 def test_what_co_runners_do_not_explain_is_told_of_jobs_with_co_runners_too(show, waited, words):

@@ -113,6 +113,10 @@ def test_a_wrong_trace_of_simgrid_is_told(text, words):
         ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "no operation of GOAL"),
         ("num_ranks 1\nrank 0 {\nsend 5b to 3 tag 1\n}\n", "no rank 3"),
         ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}\n", "no operation 'b'"),
+        (
+            "num_ranks 1\nrank 0 {\nsend 1b to 0 tag 2147483648\n}\n",
+            "line 3: tag 2147483648 is above",
+        ),
         ("num_ranks 1\nrank 0 {\nsend 1b to 0 nic 2\nrecv 1b from 0\n}\n", "nic 0 in a rank with nic 2"),
         (
             "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n",
@@ -123,3 +127,8 @@ def test_a_wrong_trace_of_simgrid_is_told(text, words):
 def test_a_wrong_graph_is_told(text, words):
     with pytest.raises(DataError, match=words):
         of_goal(text)
+
+
+def test_a_time_that_is_no_number_of_64_bits_is_told():
+    with pytest.raises(DataError, match=r"a time of 2\^63 ns or more"):
+        goal.programs("job", numbered("num_ranks 1\nrank 0 {\ncalc 999999999999999999\n}\n"), cpu_speed=0.01)

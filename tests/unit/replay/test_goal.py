@@ -83,6 +83,18 @@ def test_operations_wait_for_what_they_need_only(text, end_s):
     assert run(text)[0].end_s == pytest.approx(end_s, abs=5e-6)
 
 
+def test_a_chain_over_many_processors_needs_no_deep_stack():
+    n = 200_000
+    lines = [f"p{i}: calc 0 cpu {i}" for i in range(n)] + [f"p{i} requires p{i + 1}" for i in range(n - 1)]
+    assert run("\n".join(["num_ranks 1", "rank 0 {", *lines, "}"]))[0].end_s == 0
+
+
+@pytest.mark.parametrize("more", ["", "calc 5 cpu 1\n"])
+def test_a_time_beyond_the_simulators_clock_is_told(more):
+    with pytest.raises(DataError, match=r"operation 1 of rank 0 computes for .* ns: give a time"):
+        run(f"num_ranks 1\nrank 0 {{\ncalc 999999999999999999\n{more}}}\n")
+
+
 def test_what_must_only_have_begun_is_not_waited_for():
     ends = run(BEGUN)[0].jobs[0].rank_end_s
     assert ends[0] == pytest.approx(1e-3)

@@ -154,7 +154,7 @@ def test_what_is_left_out_is_noted(archive, tmp_path):
     archive.close()
     notes = read(tmp_path).notes
     assert "left out: messages and collectives of threads that are no rank (1)" in notes
-    assert "left out: switches of the recording, with what ran while it was off (1)" in notes
+    assert "left out: pauses of the recording, and what ran in them (1)" in notes
 
 
 def test_tags_and_ranks_keep_messages_apart(archive, tmp_path):

@@ -127,6 +127,18 @@ def test_a_function_whose_messages_are_not_known_is_told():
         blocks.of(instance("MPI_Scatterv", [1] * 5), "scatterv", 1)
 
 
+@pytest.mark.parametrize(
+    "function", ["MPI_Bcast", "MPI_Bcast_c", "MPI_Reduce", "MPI_Allreduce", "MPI_Gather"]
+)
+def test_a_collective_of_one_rank_needs_no_root_and_sends_nothing(function):
+    """A job of one rank has no row that tells the root."""
+    tables = {"collectives": np.zeros(0, ROWS), "parts": np.zeros(0, PARTS)}
+    alone = recorded_collectives.CollectiveBlocks(tables, {7: np.arange(1)}, MPICH(), np.arange(1))
+    n = np.zeros(1, np.int64)
+    blocks = alone.of(Instance(function, 7, n, n, n + 5, np.array([80])))
+    assert program_runner.run(of_each("job", blocks)) == []
+
+
 def test_a_pair_of_groups_is_told_from_its_groups_by_how_often_they_called():
     """All four ranks call twice at the same time: once together, once each half by itself."""
     n = np.arange(2)

@@ -121,6 +121,8 @@ def test_a_host_with_two_links_sends_and_gets_by_the_one_that_is_left():
 def test_a_host_that_is_cut_off_is_told():
     with pytest.raises(DataError, match=r"host 0 cannot reach host 2"):
         tree((2, 2), (1, 1), failed=[(1, 0)])
+    with pytest.raises(DataError, match=r"host 0 cannot reach host 0"):
+        tree((1,), (1,), failed=[(0, 0)])
     with pytest.raises(DataError, match=r"link 9 of level 1"):
         tree((2, 2), (1, 1), failed=[(1, 9)])
 
