@@ -122,7 +122,7 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
     if unknown:
         i = max(unknown, key=lambda i: int(n_jobs[i]))
         raise DataError(
-            f"{len(unknown):,} names of jobs are no program with slowdowns, the most frequent is "
+            f"{counted(len(unknown), 'name')} of jobs: no program with slowdowns; the most frequent is "
             f"{log.name('program', int(numbers[i]))} of {counted(n_jobs[i], 'job')}: name the program of "
             "each in --programs FILE, or draw them with --mix"
         )

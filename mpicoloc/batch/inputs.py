@@ -10,6 +10,7 @@ import numpy as np
 
 from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.profile import Bools, Floats, Ints
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 
@@ -145,7 +146,8 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         # Nodes that the log tells do not depend on their cores.
         more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
         raise DataError(
-            f"job {log.number[i]} needs {needed[i]:,} nodes of {cores_per_node} cores, the topology has "
+            f"job {log.number[i]} needs {needed[i]:,} nodes of "
+            f"{counted(cores_per_node, 'core')}, the topology has "
             f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
             f"{more_cores}or --skip-larger"
         )

@@ -109,7 +109,7 @@ class PolicyFigures:
     users: dict[str, dict[str | int, float]]
 
 
-def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf) -> Estimate:
+def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf, most: float = np.inf) -> Estimate:
     """Mean of one figure over seeds, with its 95 % interval by Student's t; one seed has none."""
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
@@ -119,7 +119,7 @@ def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf) -> Es
     from scipy import stats  # half a second, which a log without sharing need not wait
 
     half = float(stats.t.ppf(0.5 + _CONFIDENCE_FRAC / 2, len(array) - 1)) * error
-    return Estimate(mean, max(mean - half, least), mean + half, len(array), unit, "over seeds")
+    return Estimate(mean, max(mean - half, least), min(mean + half, most), len(array), unit, "over seeds")
 
 
 def ratio_over_seeds(values: Sequence[float | None]) -> Estimate | None:
@@ -148,9 +148,10 @@ def _policy(
 ) -> PolicyFigures:
     own = by_name[name]
     rows = [_row(run) for run in own]
-    least = {"slowdown_mean": 1.0}
+    least, most = {"slowdown_mean": 1.0}, {"utilisation_frac": 1.0}
     found: dict[str, Estimate | None] = {
-        key: over_seeds([row[key] for row in rows], unit, least.get(key, 0.0)) for key, unit in _UNITS.items()
+        key: over_seeds([row[key] for row in rows], unit, least.get(key, 0.0), most.get(key, np.inf))
+        for key, unit in _UNITS.items()
     }
     bills = {tariff.pricing: [_bill(centre, run, tariff) for run in own] for tariff in tariffs}
     return PolicyFigures(

@@ -31,6 +31,7 @@ from mpicoloc.bill.ledger import (
     transactions,
 )
 from mpicoloc.core.units import PLACES, su_text
+from mpicoloc.errors import UsageError
 from mpicoloc.show.table import Column, console, listing, write
 
 SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1), "refund": (CHARGES, -1)}
@@ -148,6 +149,11 @@ def open_account(args: argparse.Namespace) -> int:
 def grant(args: argparse.Namespace) -> int:
     """Add units to an account."""
     posting = ledger_of(args).grant(args.account, args.su, stamp_now(), args.reference, args.note)
+    if posting.amount_usu != args.su:
+        raise UsageError(
+            f"reference {args.reference!r} has granted {su_text(posting.amount_usu)} SU in transaction "
+            f"{posting.transaction}, not {su_text(args.su)}: give another reference"
+        )
     return _show_posting(posting, f"{su_text(posting.amount_usu)} SU granted to {args.account}", args.json)
 
 

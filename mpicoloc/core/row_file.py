@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import itertools
 import json
 import math
@@ -12,6 +13,8 @@ from typing import Any, TextIO
 from mpicoloc.errors import DataError, UsageError
 
 MAX_BYTES = 1 << 30
+_CLOSE = 0.65
+"""How like a column's name another one is that was meant, as `difflib` counts."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -46,10 +49,18 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
     except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
         kind = "JSON" if path.endswith(".json") else "CSV"
         raise DataError(f"{path} is no {kind}: {error}") from None
+    columns = list(rows[0]) if rows else []
+    for name in (one for one in columns if isinstance(one, str) and one not in known):
+        if meant := difflib.get_close_matches(name, known.difference(columns), 1, _CLOSE):
+            raise DataError(f"{path}: column {name!r} is not known: is it {meant[0]}?")
     for i, row in enumerate(rows, 1):
         missing = sorted(name for name in needed if row.get(name) in (None, ""))
         if missing:
-            raise DataError(f"{path}: row {i} has no {missing[0]}; there are {', '.join(sorted(known))}")
+            found = ", ".join(map(str, columns))[:200]
+            raise DataError(
+                f"{path}: row {i} has no {missing[0]}: columns are {', '.join(sorted(known))}, "
+                f"and the file has {found}"
+            )
     return rows
 
 

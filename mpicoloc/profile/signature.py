@@ -298,8 +298,8 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
         raise UsageError(f"key file {path} is no file; give the file with the site's key")
     if status.st_mode & 0o077:
         raise EnvironmentFault(
-            f"key file {path} can be read or changed by others (mode {status.st_mode & 0o777:o}): "
-            f"make a new key, and chmod 600 {path}"
+            f"key file {path} can be read or changed by others (mode {status.st_mode & 0o777:o}), so it "
+            "is no secret: make a new key with (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
         )
     if status.st_uid not in (os.geteuid(), 0):
         raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")

@@ -86,8 +86,26 @@ void mc_errhandler_given(void *function)
 typedef int (*copy_function)(MPI_Comm, int, void *, void *, void *, int *);
 typedef int (*delete_function)(MPI_Comm, int, void *, void *);
 
-/* Never freed: a communicator may have the attribute after its key is gone. */
+/* Never freed: a communicator may have the attribute after its key is gone. Kept in a list, so that leak checkers of the
+   application see that they are in use. */
+struct record {
+    struct record *before;
+};
+static struct record *records;
+
+static void *new_record(size_t size)
+{
+    struct record *made = malloc(size);
+    if (made != NULL) {
+        made->before = __atomic_load_n(&records, __ATOMIC_ACQUIRE);
+        while (!__atomic_compare_exchange_n(&records, &made->before, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            ;
+    }
+    return made;
+}
+
 struct attribute {
+    struct record record;
     copy_function copy;
     delete_function drop;
     void *extra;
@@ -113,7 +131,7 @@ static int is_function(const void *const *at)
 
 static void replace_in_c(void *copy, void *drop, void *extra)
 {
-    struct attribute *given = malloc(sizeof *given);
+    struct attribute *given = new_record(sizeof *given);
     if (given == NULL)
         return;
     memcpy(&given->copy, copy, sizeof given->copy);
@@ -132,6 +150,7 @@ typedef void (*f_delete_function)(MPI_Fint *, void *, void *, MPI_Aint *, void *
 
 /* Fortran passes extra state by address. Some libraries keep the address, others the value. */
 struct f_attribute {
+    struct record record;
     struct f_attribute *self;
     f_copy_function copy;
     f_delete_function drop;
@@ -166,19 +185,18 @@ static void f_delete_attribute(MPI_Fint *comm, void *key, void *value, MPI_Aint 
 
 static void replace_in_fortran(void *copy, void *drop, void *extra)
 {
-    struct f_attribute *given = malloc(sizeof *given);
     const MPI_Aint *from;
     memcpy(&from, extra, sizeof from);
-    if (given == NULL || !is_function(copy) || !is_function(drop)) {
-        free(given);
+    struct f_attribute *given = is_function(copy) && is_function(drop) ? new_record(sizeof *given) : NULL;
+    if (given == NULL)
         return;
-    }
     given->self = given, given->extra = *from;
     memcpy(&given->copy, copy, sizeof given->copy);
     memcpy(&given->drop, drop, sizeof given->drop);
     memcpy(copy, &(f_copy_function){f_copy_attribute}, sizeof given->copy);
     memcpy(drop, &(f_delete_function){f_delete_attribute}, sizeof given->drop);
-    memcpy(extra, &given, sizeof given);
+    struct f_attribute **self = &given->self;
+    memcpy(extra, &self, sizeof self);
 }
 
 /* MPICH's library for Fortran calls the function for C. */

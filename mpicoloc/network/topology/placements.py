@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpicoloc.core.network import Hosts, Levelled, Placement, shown
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand
@@ -103,7 +104,8 @@ def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement
         lines_of += [f"{source}, line {i}"] * (len(words) - len(lines_of))
     if len(words) != n_ranks:
         raise DataError(
-            f"{source}: {len(words)} hosts for {n_ranks} ranks: name the host of each rank, in order"
+            f"{source}: {counted(len(words), 'host')} for {counted(n_ranks, 'rank')}: "
+            "name the host of each rank, in order"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
     # Hosts may have names that are numbers, but not their own numbers in the topology.

@@ -109,13 +109,16 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4), the first of equals.
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4), of equals the most even weights.
 
         Lanes that always come first are only compared: they may stop the others for as long as they send.
         """
         return min(
             (tried for tried in self.tried if not tried.trial.policy.high_lanes),
-            key=lambda tried: tried.loss(self.goal),
+            key=lambda tried: (
+                tried.loss(self.goal),
+                max(tried.trial.policy.weights) / min(tried.trial.policy.weights),
+            ),
         )
 
     @property
