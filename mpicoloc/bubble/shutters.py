@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mpicoloc.bubble.calibration import score_of
 from mpicoloc.core.bubbles import LEVELS, MAX_LEVEL, SensitivityCurve, pressure_score
 from mpicoloc.core.profile import VERDICTS, Bools, Estimate, Floats, Profile, Table, table, text
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces
@@ -408,7 +409,7 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
     relative = _means(1 / probed["probe_slowdown"], instants(probed))
     n, curve = len(relative), bubble_levels[: len(LEVELS)]
     if n < MIN_PROBES:
-        return None, f"the probe ran in {n} shutters, {MIN_PROBES} needed"
+        return None, f"the probe ran in {counted(n, 'shutter')}, {MIN_PROBES} needed"
     if curve["level"].tolist() != list(LEVELS):
         return None, "the profile does not tell how much bubbles slow the probe"
     names = ("probe_slowdown", "probe_low", "probe_high")

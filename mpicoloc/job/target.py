@@ -318,7 +318,13 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
 
 def preload(found: Target, before: str = "") -> str:
-    """Text of LD_PRELOAD: our library before the user's own, and sanitizers before all."""
-    own = [part for part in before.replace(" ", ":").split(":") if part]
+    """Text of LD_PRELOAD: our library before the user's own, and sanitizers before all.
+
+    A library of ours for another MPI, which an `export` left there, would make ranks wait for ever.
+    """
+    shims = {pmpi_paths.shim_name(abi) for abi in pmpi_paths.ABIS}
+    own = [
+        part for part in before.replace(" ", ":").split(":") if part and os.path.basename(part) not in shims
+    ]
     first = [*found.first, *(part for part in own if _is_sanitizer(os.path.basename(part)))]
     return ":".join(dict.fromkeys([*first, found.shim, *own]))

@@ -21,6 +21,7 @@ from mpicoloc.core.profile import (
     Table,
     valid_shutters,
 )
+from mpicoloc.core.units import counted
 
 MIN_STRATUM = 30
 """Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""
@@ -279,7 +280,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
         With a 95 % interval, or with the reason why there is none.
     """
     if n_windows < MIN_SHUTTERS:
-        return PhaseSlowdown(None, f"{n_windows} valid shutters, {MIN_SHUTTERS} needed")
+        return PhaseSlowdown(None, f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed")
     cells = cells_of(cycles, n_windows)
     n_solo = cells.n_solo.sum(axis=1)
     n_cycles = int(n_solo[cells.n_corun.sum(axis=1) > 0].sum())

@@ -20,6 +20,7 @@ from mpicoloc.core.profile import (
     Table,
     valid_shutters,
 )
+from mpicoloc.core.units import counted
 from mpicoloc.measure.burst import PhaseSlowdown, t_quantile
 
 # Work done in each window, from the passes of many places and from samples near them.
@@ -607,7 +608,9 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
-        return PhaseSlowdown(None, f"places were passed at {n_shutters} shutters, {MIN_SHUTTERS} needed")
+        return PhaseSlowdown(
+            None, f"places were passed at {counted(n_shutters, 'shutter')}, {MIN_SHUTTERS} needed"
+        )
     near_frac = found.near_s[:, 0] / (found.near_s + found.far_s)[:, 0]
     coverage = float((found.share_s * near_frac)[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:

@@ -115,7 +115,7 @@ def _limit(text: str) -> tuple[str, float]:
         value = float(limit.removesuffix("%")) * scale
     except ValueError:
         value = math.nan
-    if not name or not math.isfinite(value) or value < 0:
+    if not name or not math.isfinite(value) or value < 0 or (scale == 1.0 and value > 1):
         raise UsageError(f"--regression {text!r} is no NAME=LIMIT, for example wall_s=5%")
     return name, value
 

@@ -200,3 +200,10 @@ def test_a_vendors_name_of_the_library_is_known(tmp_path, shm_dir, soname, way):
     assert (done.returncode, lines) == (0, WORLD), done.stderr
     jobs.wait_until((tmp_path / "job.h5").exists, "the profile")
     assert set(hdf5.read(tmp_path / "job.h5").tables["call_sites"]["rank"].tolist()) == {0, 1}
+
+
+def test_an_exported_library_of_another_mpi_is_replaced(mpi, tmp_path, shm_dir):
+    other = paths.find_shim("mpich" if mpi.name == "openmpi" else "openmpi")
+    done, lines = run(mpi, tmp_path, "./world", LD_PRELOAD=other)
+    assert (done.returncode, lines) == (0, WORLD), done.stderr
+    assert set(hdf5.read(tmp_path / "job.h5").tables["call_sites"]["rank"].tolist()) == {0, 1}
