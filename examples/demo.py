@@ -154,7 +154,7 @@ def price_rows(data):
 def show(program, profile, data):
     """Print what one job is told."""
     others = data["interference"]["co_runners"]
-    co_runners = ", ".join(f"{other['id']} for {other['overlap_s']:.0f} s" for other in others)
+    co_runners = ", ".join(f"{other['id']} for {other['overlap_s']:.1f} s" for other in others)
     calls = ", ".join(f"{name} {percent(share)}" for name, share in top_calls(profile))
     rows = [("ran", f"{data['job']['wall_s']:.1f} s, shared with {co_runners or 'nobody'}"),
             *slowdown_rows(data), *price_rows(data),
@@ -193,7 +193,8 @@ def demo(seconds, folder):
             print(f"\n{program.name}: {what}; its output is in {folder / program.name}.log", file=sys.stderr)
             continue
         show(program, profile, summary(profile))
-    print(f"\nmore of a profile: mpicoloc show {os.path.relpath(folder / PROGRAMS[0].name)}.h5")
+    mpicoloc = os.path.relpath(tool("mpicoloc"))
+    print(f"\nmore of a profile: {mpicoloc} show {os.path.relpath(folder / PROGRAMS[0].name)}.h5")
     return failed
 
 

@@ -135,22 +135,9 @@ def _mpi(one: launcher.Launcher) -> Finding:
         beside = os.path.join(os.path.dirname(one.path), "mpicc")
         compiler = beside if os.path.exists(beside) else "CC"
         return Finding("MPI", "note", f"{text}: no library of mpicoloc", f"mpicoloc build --mpicc {compiler}")
-    if one.family == "openmpi" and os.geteuid() == 0 and not _is_root_allowed():
-        names = [f"{prefix}_ALLOW_RUN_AS_ROOT" for prefix in (("OMPI",) if one.major < 5 else _PREFIXES)]
-        words = " ".join(f"{name}=1 {name}_CONFIRM=1" for name in names)
-        return Finding(
-            "MPI", "note", f"{text}: it refuses to run as root", f"as another user, or export {words}"
-        )
+    if remedy := launcher.root_remedy(one):
+        return Finding("MPI", "note", f"{text}: it refuses to run as root", remedy)
     return Finding("MPI", "ok", f"{text}, {shim}")
-
-
-_PREFIXES = ("OMPI", "PRTE")
-
-
-def _is_root_allowed() -> bool:
-    """Whether Open MPI's `mpirun` starts for root: both variables of a pair say so."""
-    pairs = ((f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES)
-    return any(all(os.environ.get(name) == "1" for name in pair) for pair in pairs)
 
 
 def board() -> Finding:

@@ -235,3 +235,16 @@ def children_by_parent() -> dict[int, list[int]]:
             if state not in "ZX":
                 children.setdefault(int(parent), []).append(int(pid))
     return children
+
+
+_PREFIXES = ("OMPI", "PRTE")
+
+
+def root_remedy(one: Launcher, arguments: Sequence[str] = ()) -> str:
+    """What to do where Open MPI's mpirun refuses to run as root; empty: it does not refuse."""
+    names = [(f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES]
+    is_allowed = any(all(os.environ.get(name) == "1" for name in pair) for pair in names)
+    if one.family != "openmpi" or os.geteuid() != 0 or is_allowed or "--allow-run-as-root" in arguments:
+        return ""
+    words = " ".join(f"{name}=1" for pair in names[: 1 if one.major < 5 else 2] for name in pair)
+    return f"as another user, or export {words}"

@@ -245,6 +245,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
+    if not args.show_command and (remedy := launcher.root_remedy(chosen, args.mpirun_arg)):
+        raise EnvironmentFault(f"{chosen.path} refuses to run as root: run {remedy}")
     n_cores = len(os.sched_getaffinity(0))
     if args.show_command:
         wrapped = [*wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--"]
