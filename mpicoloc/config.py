@@ -265,6 +265,17 @@ def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
     return [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
 
 
+def bad_values() -> list[str]:
+    """A sentence for each variable whose value has no effect; it begins with the variable's name."""
+    found = []
+    for option in OPTIONS:
+        try:
+            get(option.key)
+        except UsageError as error:
+            found.append(f"{error}; the default counts")
+    return found
+
+
 def is_trace_value(word: str) -> bool:
     """Whether the word after ``--trace`` is its value, and not the program."""
     return word.isdigit() or word == BY_KEY["trace"].minus_one_word

@@ -37,9 +37,10 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     """
     profile = _on_network(merge(found, partial))
     # With LD_PRELOAD alone nobody has seen the environment before.
-    profile, sign = _signing(
-        dataclasses.replace(profile, notes=(*profile.notes, *config.variable_warnings()))
-    )
+    told = " ".join(profile.notes)
+    bad = [words for words in config.bad_values() if words.split()[0] not in told]
+    notes = (*profile.notes, *config.variable_warnings(), *bad)
+    profile, sign = _signing(dataclasses.replace(profile, notes=notes))
     wanted = found[0].facts["out_path"]
     try:
         path, reason = _write(profile, wanted, sign), "a job that ran at the same time has that name"

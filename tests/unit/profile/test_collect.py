@@ -284,13 +284,18 @@ def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatc
         assert any("unsigned: key file" in note for note in notes) != is_good
 
 
-def test_a_misspelt_variable_is_noted_in_the_profile(monkeypatch, tmp_path):
+def test_variables_without_effect_are_noted_in_the_profile(monkeypatch, tmp_path):
     from mpicoloc.profile import hdf5
 
     monkeypatch.setenv("MPICOLOC_TRCE", "1")
+    monkeypatch.setenv("MPICOLOC_TRACE", "al")
+    monkeypatch.setenv("MPICOLOC_RATE_SU", "cheap")
     write_rank(0, n_ranks=1, out_path=str(tmp_path / "p.h5").encode())
     assemble.write([collect(KEY)])
-    assert any("did you mean MPICOLOC_TRACE?" in note for note in hdf5.read(tmp_path / "p.h5").notes)
+    notes = hdf5.read(tmp_path / "p.h5").notes
+    assert any("did you mean MPICOLOC_TRACE?" in note for note in notes)
+    assert "MPICOLOC_TRACE must be a whole number or all, got 'al'; the default counts" in notes
+    assert sum("MPICOLOC_RATE_SU must be" in note for note in notes) == 1
 
 
 def test_what_cannot_be_signed_costs_no_profile(monkeypatch, tmp_path):
