@@ -6,6 +6,7 @@ import argparse
 import glob
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,11 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network of a notation or a file."""
     text, source = (topology, "--topology") if is_notation(topology) else (_contents(topology), topology)
-    return readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
+    fabric = readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
+    if link_rate is None or len(fabric.assumed_levels) == fabric.topology.height:
+        return fabric
+    unused = "the rates of links in the file count, not --link-rate: edit the file to try others"
+    return replace(fabric, file_notes=(*fabric.file_notes, unused))
 
 
 def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:

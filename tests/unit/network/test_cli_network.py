@@ -220,10 +220,12 @@ def test_a_rate_for_each_level_of_a_file(network):
     assert case["capacity_bps"] == [1000, 2000]
 
 
-def test_a_file_may_be_called_like_a_topology(network, folder):
+def test_a_file_may_be_called_like_a_topology(network, folder, capsys):
     (folder / "xgft.yaml").write_text("topology: XGFT(2;4,2;1,2)\nlink_rate: 8kbit/s\n")
     (case,) = network("one.h5", "--topology", "xgft.yaml")["cases"]
     assert (case["topology"], case["assumed_levels"]) == ("XGFT(2;4,2;1,2)", [])
+    assert main(["network", "one.h5", "--topology", "xgft.yaml", "--link-rate", "16kbit/s"]) == 0
+    assert "the rates of links in the file count, not --link-rate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("topology", ["XGFT(1;2000000000;1)", "XGFT(2;2,2;1,1) --slimming 999999999"])
