@@ -50,7 +50,10 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         kind = "JSON" if path.endswith(".json") else "CSV"
         raise DataError(f"{path} is no {kind}: {error}") from None
     columns = list(rows[0]) if rows else []
+    # Columns with numbers are many of one kind, like level_2_low.
     for name in (one for one in columns if isinstance(one, str) and one not in known):
+        if any(letter.isdigit() for letter in name):
+            continue
         if meant := difflib.get_close_matches(name, known.difference(columns), 1, _CLOSE):
             raise DataError(f"{path}: column {name!r} is not known: is it {meant[0]}?")
     for i, row in enumerate(rows, 1):

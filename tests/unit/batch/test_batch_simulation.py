@@ -143,7 +143,7 @@ def test_a_log_in_the_order_of_ends_is_sorted_and_says_so(capsys):
     ]
     log, damaged = log_files.parse_swf(lines, "log")
     assert (log.number.tolist(), log.submit_s.tolist(), damaged) == ([1, 2, 3], [5, 9, 9], ())
-    assert "log: sorted by submission, as 1 line came before" in capsys.readouterr().err
+    assert "log: sorted by submission; jobs of 1 line came before" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["root:x:0:0:root:/root:/bin/bash", "id;program;n_nodes", "\x7fELF\0"])

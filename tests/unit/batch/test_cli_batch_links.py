@@ -124,7 +124,7 @@ def test_a_compressed_log_that_is_cut_is_one_line(capsys):
         ((*TABLE, "--mix", "cg=1"), 2, "program cg has no utilisation; there are lu, ep"),
         (("--utilisation", "none.csv"), 2, "none.csv cannot be read"),
         (("--utilisation", "empty.csv"), 3, "empty.csv has no program"),
-        (("--utilisation", "low.csv"), 3, "row 1 has no level_1"),
+        (("--utilisation", "low.csv"), 3, "column 'level' is not known: is it level_1?"),
         (("--utilisation", "high.csv"), 3, "lu uses level 2, the machine's links have levels 0 to 1"),
         ((*TABLE, *TABLE), 3, "ep is in another --utilisation file too"),
         (("--utilisation", "pairs.csv"), 3, "no program"),

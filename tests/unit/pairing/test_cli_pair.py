@@ -69,6 +69,24 @@ def test_spreadsheets_may_write_other_signs_between_columns(folder, capsys, sepa
     assert "row 1: slowdown must be a finite number, got '1,2'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("jobs.csv", "id,runtime_s,ncores\n1,5,8\n", "column 'ncores' is not known: is it n_cores?"),
+        ("jobs.csv", "name,runtime_s\n1,5\n", "has no id: columns are id, "),
+        (
+            "slowdowns.csv",
+            "target,co_runner,slowdown,lo\na,b,1.2,1\n",
+            "column 'lo' is not known: is it low?",
+        ),
+    ],
+)
+def test_a_column_that_is_nearly_known_is_not_left_out(folder, capsys, name, text, words):
+    (folder / name).write_text(text)
+    assert main.main(["pair", "jobs.csv", "--slowdowns", "slowdowns.csv"]) == 3
+    assert words in capsys.readouterr().err
+
+
 def test_tables_may_come_through_a_pipe(folder, capsys):
     found = planned(capsys)
     content = (folder / "jobs.csv").read_bytes()
