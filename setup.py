@@ -122,7 +122,7 @@ def build_openmpi(folder, lib, kept):
 
 
 def stamp():
-    """Of all that libraries and programs are made from; Open MPI's headers are any of one ABI."""
+    """Hash of all that libraries and programs are built from; any Open MPI headers of one ABI will do."""
     files = sorted(
         [*CSRC.rglob("*.[ch]"), *CSRC.rglob("*.toml"), *ROOT.glob("mpicoloc/pmpi/*.py"), Path(__file__)]
     )

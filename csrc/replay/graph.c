@@ -92,7 +92,6 @@ static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 
 static void serve(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 {
-    cpu->is_busy = 1;
     while (cpu->head != RP_NIL && sim->status == RP_RUNNING) {
         uint32_t row = cpu->head;
         cpu->head = sim->needs[rank->first_row + row];

@@ -44,8 +44,8 @@ enum rp_peer_mode {
 /* Flags of sends, and of operations of graphs. Those from 8 on are the caller's own. */
 enum {
     RP_SYNCHRONOUS = 1, /* rendezvous however short, as MPI_Ssend */
-    RP_MARKED = 4,      /* of a graph: marks 2 row and 2 row + 1 at its begin and end */
-    RP_UNBUFFERED = 2   /* an eager send completes when its last packet has left the adapter, not at once */
+    RP_UNBUFFERED = 2,  /* an eager send completes when its last packet has left the adapter, not at once */
+    RP_MARKED = 4       /* in graphs: sets marks 2 row and 2 row + 1 at its begin and end */
 };
 
 typedef struct rp_op {
@@ -167,9 +167,9 @@ typedef struct rp_result {
     const int64_t *wait_packets; /* hops that waited, likewise */
     const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
     const int64_t *transfer_ps;  /* [n_jobs * n_jobs]: of these, until the packet that was on the link had left */
-    const int64_t
-        *message_ps; /* [n_jobs] of the first run, from each message's injection to its last byte's arrival, */
-    const int64_t *head_ps, *serial_ps;         /* what its head takes, and its bytes on the host's link */
+    const int64_t *message_ps;   /* [n_jobs], first run: sum of times from injection to the last byte's arrival */
+    const int64_t *head_ps;      /* of these, time of the messages' heads on an empty network */
+    const int64_t *serial_ps;    /* and of their bytes on the host's link */
     const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */
     const int64_t *busy_ps;                     /* [n_links] */
     const int64_t *window_bytes;                /* [n_windows * n_links] */

@@ -150,7 +150,8 @@ static int32_t n_processors_of(const rp_op *program, int64_t n_ops)
     return n_ops && program->kind == RP_GRAPH && program->n > 0 && program->n < RP_MAX_SLOTS ? program->n : 0;
 }
 
-/* Requests that a program uses, or rows of a graph; one more is that of blocking calls. What lies beyond is impossible where it is run. */
+/* Requests that a program uses, or rows of a graph, and one for blocking calls. Numbers beyond are refused when the
+   operation runs. */
 static int32_t n_slots_of(const rp_op *program, int64_t n_ops)
 {
     int64_t most = 0;

@@ -353,8 +353,8 @@ static int make_folder(char *path, size_t n)
     return error;
 }
 
-/* Of two jobs that begin at the same time one must see the other's file. Anybody who may read the folder can hold its
-   lock, so nobody waits for it long. Returns the descriptor that has the lock, or -1. */
+/* Makes one of two jobs that begin together see the other's file. Anybody who may read the folder can hold its lock,
+   so nobody waits for it long. Returns the descriptor that has the lock, or -1. */
 static int lock_folder(char *path, size_t n)
 {
     path[n] = '\0';

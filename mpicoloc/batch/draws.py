@@ -112,7 +112,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
 
 
 def check_job_names(log: JobLog, known: Collection[str]) -> None:
-    """See to it that the names of all jobs are programs.
+    """Check that the names of all jobs are programs.
 
     Raises `DataError` if a job's name is none of them.
     """
@@ -122,9 +122,9 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
     if unknown:
         i = max(unknown, key=lambda i: int(n_jobs[i]))
         raise DataError(
-            f"{counted(len(unknown), 'name')} of jobs: no program with slowdowns; the most frequent is "
-            f"{log.name('program', int(numbers[i]))} of {counted(n_jobs[i], 'job')}: name the program of "
-            "each in --programs FILE, or draw them with --mix"
+            f"{counted(len(unknown), 'job name')} not among the programs with slowdowns, most often "
+            f"{log.name('program', int(numbers[i]))} ({counted(n_jobs[i], 'job')}): name the program "
+            "of each in --programs FILE, or draw programs with --mix"
         )
 
 

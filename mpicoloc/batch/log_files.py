@@ -48,7 +48,7 @@ COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
-"""What prints a log for `parse_sacct`. JobName is last, since a name may hold the sign between columns."""
+"""The command that prints a log for `parse_sacct`; JobName is last, since names may hold the separator."""
 REMEDY = "mend or remove it, or leave such entries out with --skip-damaged"
 _FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by {COMMAND}"
 
@@ -512,7 +512,7 @@ _JSON_COMMAND = "sacct --allusers --allocations --json"
 
 
 def _part(job: object, *keys: str) -> Any:
-    """What an object of objects has at the end of this path; None if it is not there."""
+    """The value at the end of a path of keys; None if there is none."""
     for key in keys:
         job = job.get(key) if isinstance(job, dict) else None
     return job

@@ -163,7 +163,7 @@ def _policy(
 
 
 def _of_log(runs: Sequence[SharedRun]) -> Estimate | None:
-    """How long jobs waited in reality, which is the same for all seeds."""
+    """Mean waiting time in the log, the same for all seeds."""
     wait_s = runs[0].outcome.log_wait_mean_s
     return None if wait_s is None else Estimate(wait_s, wait_s, wait_s, 1, "s", "log")
 

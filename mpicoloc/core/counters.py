@@ -90,7 +90,7 @@ LEAST_THREADS_FRAC = 0.9
 NAMES = tuple(event.name for event in EVENTS)
 SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)
 CHOICES = "on", "off", f"up to {MOST} events as perf names them, like LLC-loads,r01c2"
-"""What `is_choice` accepts, in words."""
+"""The values that `is_choice` accepts, in words."""
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 

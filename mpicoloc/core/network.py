@@ -452,31 +452,31 @@ class Topology:
 
     @property
     def n_paths(self) -> int:
-        """As of `Levelled`: W_h."""
+        """W_h: see `Levelled`."""
         return self.subtree_roots(self.height)
 
     @property
     def leaf_hosts(self) -> int:
-        """As of `Levelled`: m1."""
+        """m1: see `Levelled`."""
         return self.m[0]
 
     def ends(self, level: int) -> tuple[Ints, Ints]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         first = [sum(map(self.n_nodes, range(up_to))) for up_to in (level, level + 1)]
         lower, upper = link_ends(self, level)
         return lower + first[0], upper + first[1]
 
     def link_bps(self, level: int) -> Floats:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return np.full(self.n_links(level), self.capacity_bps[level])
 
     @property
     def rank(self) -> Ints:
-        """As of `Levelled`: numbers of nodes."""
+        """The nodes' own numbers: see `Levelled`."""
         return np.arange(self.n_hosts + self.n_switches)
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
-        """As of `Levelled`, those of `node_name`."""
+        """Names that `node_name` gives: see `Levelled`."""
         below, above = self.subtree_roots(level), self.subtree_roots(level + 1)
         tree, copy = divmod(link, above)
         return (
@@ -485,33 +485,33 @@ class Topology:
         )
 
     def set_divisor(self, node: int) -> int:
-        """As of `Levelled`: W_l of a node of level l."""
+        """W_l of a node of level l: see `Levelled`."""
         level = 0
         while node >= self.n_nodes(level):
             node, level = node - self.n_nodes(level), level + 1
         return self.subtree_roots(level)
 
     def subtree(self, level: int, hosts: Ints) -> Ints:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return hosts // self.subtree_hosts(level)
 
     def n_hosts_of(self, level: int, subtrees: Ints) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return len(subtrees) * self.subtree_hosts(level)
 
     def leaving_bps(self, level: int, subtrees: Ints) -> float:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return len(subtrees) * self.subtree_roots(level + 1) * self.capacity_bps[level]
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
         for level in range(self.height):
             levels += self.subtree(level, src) != self.subtree(level, dst)
         return levels
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
         low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
         for level in range(self.height):

@@ -14,7 +14,7 @@ from mpicoloc.errors import DataError, UsageError
 
 MAX_BYTES = 1 << 30
 _CLOSE = 0.65
-"""How like a column's name another one is that was meant, as `difflib` counts."""
+"""Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:

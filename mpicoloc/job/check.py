@@ -50,10 +50,10 @@ def counters() -> Finding:
     if not reason:
         return Finding("PMU", "ok", "hardware counters work: meter ipc, and events over the whole run")
     if reason.startswith("perf_event_open"):
-        remedy = f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open"
-        return Finding("PMU", "note", f"{reason}; jobs are measured by meter burst", remedy)
-    remedy = "a virtual machine needs its host to pass the PMU on"
-    return Finding("PMU", "note", f"{reason}; jobs are measured by meters count and burst", remedy)
+        action = f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open"
+        return Finding("PMU", "note", f"{reason}; jobs are measured by meter burst", action)
+    action = "a virtual machine needs its host to pass the PMU on"
+    return Finding("PMU", "note", f"{reason}; jobs are measured by meters count and burst", action)
 
 
 def paranoid() -> Finding:
@@ -65,8 +65,8 @@ def paranoid() -> Finding:
         return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
     if level <= 2:
         return Finding("perf_event_paranoid", "ok", str(level))
-    remedy = f"as root: echo 2 > {_PARANOID}"
-    return Finding("perf_event_paranoid", "note", f"{level}: users may not count", remedy)
+    action = f"as root: echo 2 > {_PARANOID}"
+    return Finding("perf_event_paranoid", "note", f"{level}: users may not count", action)
 
 
 def options() -> Finding:
@@ -135,8 +135,8 @@ def _mpi(one: launcher.Launcher) -> Finding:
         beside = os.path.join(os.path.dirname(one.path), "mpicc")
         compiler = beside if os.path.exists(beside) else "CC"
         return Finding("MPI", "note", f"{text}: no library of mpicoloc", f"mpicoloc build --mpicc {compiler}")
-    if remedy := launcher.root_remedy(one):
-        return Finding("MPI", "note", f"{text}: it refuses to run as root", remedy)
+    if action := launcher.root_remedy(one):
+        return Finding("MPI", "note", f"{text}: it refuses to run as root", action)
     return Finding("MPI", "ok", f"{text}, {shim}")
 
 
@@ -177,8 +177,8 @@ def foreign_boards() -> list[Finding]:
     if not found:
         return []
     text = "while jobs run on them, new jobs of this version measure no slowdown here"
-    remedy = "one version on a node; where none runs, their users: mpicoloc check --clean, or root: rm"
-    return [Finding("boards of other versions", "note", f"{', '.join(found)}: {text}", remedy)]
+    action = "one version on a node; where none runs, their users: mpicoloc check --clean, or root: rm"
+    return [Finding("boards of other versions", "note", f"{', '.join(found)}: {text}", action)]
 
 
 def _remove_board(path: str) -> str:

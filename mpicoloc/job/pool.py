@@ -48,8 +48,7 @@ def ranks(family: str | None) -> Iterator[Executor | None]:
     world, n = MPI.COMM_WORLD, n_ranks(os.environ)
     if world.Get_size() == 1 < n and config.KEY_ENV not in os.environ:  # under mpicoloc some are coordinators
         raise EnvironmentFault(
-            f"the launcher started {n} ranks, and mpi4py sees one: set MPI4PY_LIBMPI to the "
-            "libmpi of the launcher"
+            f"the launcher started {n} ranks, and mpi4py sees one: set MPI4PY_LIBMPI to the launcher's libmpi"
         )
     with MPICommExecutor(world, root=0) as entered:
         executor = cast("Executor | None", entered)  # as its annotations do not say

@@ -25,6 +25,13 @@ from mpicoloc.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
+    _add_sources(parser)
+    parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
+    _add_search(parser)
+    parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profiles",
         metavar="FOLDER",
@@ -49,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curves", metavar="FILE", help="curves and scores of programs, in place of slowdowns"
     )
-    parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
     parser.add_argument(
         "--save-training", metavar="FILE", help="save the training set, so that the profiles may be deleted"
     )
@@ -62,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="apart or same: jobs on processors of their own, or on the same ones, for profiles of both",
     )
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials",
         metavar="N",
@@ -89,7 +98,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="seed of all random numbers (default 0)",
     )
-    parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

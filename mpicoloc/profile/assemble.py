@@ -87,7 +87,7 @@ def _is_taken(path: str, job: Job) -> bool:
         other = profiles.read(path).job
     except (MpicolocError, OSError):
         return False
-    # Of a job on several nodes, another node may have written what it knew, with a start of its own.
+    # Another node of the job may have written what it knew, with a start of its own.
     is_same = other.id == job.id and (job.n_nodes > 1 or other.start_unix_s == job.start_unix_s)
     return not is_same and other.start_unix_s + other.wall_s > job.start_unix_s
 

@@ -116,7 +116,7 @@ def _limit(text: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not name or not math.isfinite(value) or value < 0 or (scale == 1.0 and value > 1):
-        raise UsageError(f"--regression {text!r} is no NAME=LIMIT, for example wall_s=5%")
+        raise UsageError(f"--regression {text!r} is no NAME=LIMIT: give one like wall_s=5% or wall_s=0.05")
     return name, value
 
 

@@ -33,8 +33,8 @@ UNITS = {
     "n_calls": "1",
     "sent_bytes": "bytes",
 }
-"""What is compared beside the time in each MPI function. The imbalance is the longest time of computation of
-a rank over the mean one."""
+"""Quantities that are compared, beside the time in each MPI function. The imbalance is the longest time that
+a rank computes over the mean one."""
 _OF_RANKS = ("comp_s", "mpi_s")
 """Times outside MPI and in it, of all ranks together, as those of functions are."""
 _Value = float | Estimate | None

@@ -76,7 +76,7 @@ class Scene:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the results should know of network and jobs, each once."""
+        """Notes on network and jobs for readers of the results, each once."""
         of_jobs = (note for job in self.jobs for note in job.programs.notes)
         return list(dict.fromkeys((*self.network_notes, *of_jobs)))
 

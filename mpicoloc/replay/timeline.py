@@ -106,7 +106,7 @@ def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, of_collective:
 
 
 def _turns(program: Program) -> Array:
-    """How often each operation of a collective is done."""
+    """Number of times that each operation of a collective is done."""
     turns = np.ones(len(program), np.int64)
     is_loop = np.isin(program["kind"], (Operation.LOOP, Operation.END)) & (program["flags"] >> CALL_SHIFT > 0)
     open_: list[int] = []

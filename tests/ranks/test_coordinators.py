@@ -1,4 +1,4 @@
-"""What coordinators do together over MPI at any number of ranks: under mpirun, under mpicoloc, and alone."""
+"""Coordinators together over MPI at any number of ranks: under mpirun, under mpicoloc, and alone."""
 
 import time
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mpi
 
 
 def ended(steps):
-    """What steps that wait for others return in the end."""
+    """The final results of steps that wait for others."""
     while True:
         try:
             next(steps)

@@ -44,7 +44,7 @@ class Fabric:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of results should know of the network."""
+        """Notes on the network for readers of the results."""
         if isinstance(self.topology, Topology):
             return self.file_notes
         return (

@@ -60,52 +60,52 @@ class Irregular:
 
     @property
     def height(self) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return len(self.subtrees)
 
     @property
     def n_switches(self) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return len(self.names) - self.n_hosts
 
     @property
     def n_paths(self) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return N_PATHS
 
     @functools.cached_property
     def leaf_hosts(self) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return int(np.bincount(self.subtree(1, np.arange(self.n_hosts))).max())
 
     @functools.cached_property
     def capacity_bps(self) -> tuple[float, ...]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return tuple(float(self.link_bps(level).min()) for level in range(self.height))
 
     def _of_level(self, level: int) -> slice:
         return slice(*np.searchsorted(self.link_level, [level, level + 1]).tolist())
 
     def n_links(self, level: int) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return int(np.count_nonzero(self.link_level == level))
 
     def ends(self, level: int) -> tuple[Ints, Ints]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return self.lower[self._of_level(level)], self.upper[self._of_level(level)]
 
     def link_bps(self, level: int) -> Floats:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return self.bps[self._of_level(level)]
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         lower, upper = (int(ends[link]) for ends in self.ends(level))
         return self.names[lower], self.names[upper]
 
     @functools.cached_property
     def _divisors(self) -> list[int]:
-        """Of each level: the product of the largest numbers of links up from the levels below."""
+        """For each level, the product of the largest numbers of links up from the levels below."""
         n_ups = np.bincount(self.lower, minlength=len(self.names))
         divisors = [1]
         for level in range(int(self.node_level.max())):
@@ -114,19 +114,19 @@ class Irregular:
         return divisors
 
     def set_divisor(self, node: int) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return self._divisors[self.node_level[node]]
 
     def subtree(self, level: int, hosts: Ints) -> Ints:
-        """As of `Levelled`; all hosts are in one subtree of the last level."""
+        """See `Levelled`; all hosts are in one subtree of the last level."""
         return self.subtrees[level, hosts] if level < self.height else np.zeros_like(hosts)
 
     def n_hosts_of(self, level: int, subtrees: Ints) -> int:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         return int(np.isin(self.subtree(level, np.arange(self.n_hosts)), subtrees).sum())
 
     def leaving_bps(self, level: int, subtrees: Ints) -> float:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         sides = [self.subtrees[level, ends] for ends in self.ends(level)]
         leaves = sides[0] != sides[1]
         return float(sum(self.link_bps(level)[leaves & np.isin(side, subtrees)].sum() for side in sides))
@@ -159,14 +159,14 @@ class Irregular:
         return np.cumsum(sizes) - sizes, sizes, np.array([*divisors, 1]), links
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
-        """As of `Levelled`, on the path that d-mod-k takes."""
+        """Levels on the path that d-mod-k takes: see `Levelled`."""
         levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
         for level, _, passes, _ in self.crossings(src, dst, dst):
             np.maximum(levels, passes * (level + 1), out=levels)
         return levels
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
-        """As of `Levelled`."""
+        """See `Levelled`."""
         node, links, n_hosts = src, self.links, self.n_hosts
         begins = [up_down.up_link(self, level, 0) for level in range(self.height)]
         starts, sizes, divisors, members = self._sets

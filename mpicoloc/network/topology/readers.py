@@ -250,7 +250,7 @@ def parse(text: str, source: str) -> Graph:
 
 
 _SlurmRow = tuple[str, str, list[str], list[str]]
-"""Where a switch is described, its name, the switches below it, and its hosts."""
+"""Place of a switch's description, its name, the switches below it, and its hosts."""
 
 
 def _graph_of_rows(rows: Sequence[_SlurmRow]) -> Graph:

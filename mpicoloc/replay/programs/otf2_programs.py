@@ -150,7 +150,7 @@ class _Archive:
         return members[rank]
 
     def notes(self) -> list[str]:
-        """What the archive has and the programs lack."""
+        """Notes on what the programs leave out of the archive."""
         return [f"left out: {what} ({n:,})" for what, n in self.left_out.items()]
 
 

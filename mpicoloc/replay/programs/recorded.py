@@ -134,7 +134,7 @@ class Part:
         first, last = np.searchsorted(own.begin_ns, [self.begin_ns, self.end_ns]).tolist()
 
         def free_ns(n: int) -> int:
-            """When the rank has ended its first `n` calls, and the part has begun."""
+            """The later of the end of the rank's first `n` calls and the begin of the part, in ns."""
             return max(self.begin_ns, int(own.end_ns[:n].max(initial=self.begin_ns)))
 
         lead_ns = int(own.begin_ns[first]) - free_ns(first) if 0 < first < last else 0
@@ -171,7 +171,7 @@ def taken_part(
     messages: RecordedMessages,
     collectives: Sequence[PlacedCollective],
 ) -> tuple[list[RankCalls], RecordedMessages, list[PlacedCollective], str]:
-    """What of a run is in a part of it, and a note of what is cut.
+    """Calls of a run that are in a part of it, and a note of what is cut.
 
     Raises `DataError` if no call is in it.
     """

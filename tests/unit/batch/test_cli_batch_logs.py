@@ -81,7 +81,7 @@ def test_jobs_run_the_programs_that_they_are_named_after(capsys, folder):
 def test_names_that_are_no_programs_are_told(capsys, folder):
     (folder / "jobs.sacct").write_text("\n".join([HEADER, *ROWS]).replace("heat2d", "bash"))
     code, line = refused(capsys, "jobs.sacct", *TREE, "--sharing", "model", "--slowdowns", "pairs.csv")
-    assert code == 3 and "bash of 6 jobs: name the program of each in --programs FILE" in line
+    assert code == 3 and "bash (6 jobs): name the program of each in --programs FILE" in line
 
 
 def test_jobs_whose_names_are_not_in_a_table_of_links_delay_nobody(capsys, folder):

@@ -191,7 +191,7 @@ def test_a_switch_that_others_send_down_to_sends_down():
 
 
 def test_destinations_are_spread_over_the_links_that_are_left():
-    """Of 8 up-links a switch has 7, which lead to 56 other hosts: each to eight."""
+    """A switch has 7 of its 8 up-links; they lead to 56 other hosts, eight each."""
     topology = Topology((8, 8), (1, 8), (1.0, 1.0))
     network = recognise(
         graph_of([link for link in cables(topology) if link != ("s1-0", "s2-3")]), 1.0

@@ -155,7 +155,7 @@ def times_of(nodes):
 
 
 def free_after(calcs, since, until):
-    """When the processor is free first from `since` on; what begins at `until` is not looked at."""
+    """First time from `since` on at which the processor is free; what begins at `until` is not looked at."""
     for begin, end in calcs:
         if begin <= since < until:
             since = max(since, end)
