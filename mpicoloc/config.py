@@ -69,7 +69,7 @@ class Option(NamedTuple):
 
 OPTIONS: tuple[Option, ...] = (
     Option("shutter.period_s", "MPICOLOC_SHUTTER_PERIOD_S", "--shutter-period-s", float, 0.2, "s",
-           "time between two shutters on a node; the meter in use may lengthen it", 0.005, 3600.0),
+           "time between two shutters on a node; the meter in use may lengthen it", 0.02, 60.0),
     Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
            "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
     Option("shutter.per_turn", "MPICOLOC_SHUTTER_PER_TURN", "--shutter-per-turn", int, 1, "1",
@@ -300,10 +300,12 @@ def c_table(options: Iterable[Option] = OPTIONS) -> str:
     """Text of ``options_gen.h``: enumeration of options, ``MC_OPTION_ROWS(X)``, ``MC_PMU_EVENTS(X)``."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
-             "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "enum {"]  # fmt: skip
+             "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "#include <math.h>", "",
+             f"#define MC_LONGEST_PERIOD_S {BY_KEY['shutter.period_s'].maximum:g}",
+             f"#define MC_MOST_PER_TURN {BY_KEY['shutter.per_turn'].maximum:g}", "", "enum {"]  # fmt: skip
     lines += [f"    MC_OPT_{option.key.upper().replace('.', '_')} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
-              "/* X(environment variable, default as text or NULL) */",
+              "/* X(environment variable, default as text or NULL, lowest and highest number) */",
               *_c_macro("MC_OPTION_ROWS", map(_c_row, rows)), "",
               "/* X(name, type, number, is counted by default) */",
               *_c_macro("MC_PMU_EVENTS", counters.c_rows())]  # fmt: skip
@@ -315,7 +317,7 @@ def _c_macro(name: str, rows: Iterable[str]) -> list[str]:
 
 
 def _c_row(option: Option) -> str:
-    if option.default is None:
-        return f'X("{option.env}", NULL)'
     default = int(option.default) if isinstance(option.default, bool) else option.default
-    return f'X("{option.env}", "{default}")'
+    text = "NULL" if default is None else f'"{default}"'
+    low, high = (f"{bound:.17g}".replace("inf", "INFINITY") for bound in (option.minimum, option.maximum))
+    return f'X("{option.env}", {text}, {low}, {high})'

@@ -18,27 +18,23 @@ static const double WORTH_A_CHANGE = 1.5;
    three, to cost its neighbours less. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3 };
+static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths over this */
 
-static double option_within(int i_option, double low, double high)
+static uint64_t option_ns(int i_option)
 {
-    double value = mc_option_number(i_option);
-    return value < low ? low : value > high ? high : value;
-}
-
-static uint64_t option_ns(int i_option, double low_s, double high_s)
-{
-    return (uint64_t)(option_within(i_option, low_s, high_s) * 1e9);
+    return (uint64_t)(mc_option_number(i_option) * 1e9);
 }
 
 void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
 {
     mc_shutter_options *options = &lengths->options;
-    options->max_ns = option_ns(MC_OPT_SHUTTER_MAX_S, 0.0, 1.0);
-    options->period_ns = option_ns(MC_OPT_SHUTTER_PERIOD_S, 0.02, 60.0);
-    options->duration_ns = option_ns(MC_OPT_SHUTTER_DURATION_S, 0.0002, 1.0);
+    options->max_ns = option_ns(MC_OPT_SHUTTER_MAX_S);
+    options->period_ns = option_ns(MC_OPT_SHUTTER_PERIOD_S);
+    options->duration_ns = option_ns(MC_OPT_SHUTTER_DURATION_S);
     options->duration_ns = mc_min(options->duration_ns, mc_max(options->max_ns, 200000));
-    options->duty_frac = option_within(MC_OPT_SHUTTER_DUTY_FRAC, 1e-4, 1.0);
-    options->per_turn = (uint64_t)option_within(MC_OPT_SHUTTER_PER_TURN, 1.0, MC_MOST_PER_TURN);
+    double duty_frac = mc_option_number(MC_OPT_SHUTTER_DUTY_FRAC);
+    options->duty_frac = duty_frac > LEAST_DUTY_FRAC ? duty_frac : LEAST_DUTY_FRAC;
+    options->per_turn = (uint64_t)mc_option_number(MC_OPT_SHUTTER_PER_TURN);
     options->adapts = mc_option_number(MC_OPT_SHUTTER_ADAPT) != 0.0;
     lengths->t_open = t_open;
     lengths->duration_ns = options->duration_ns;

@@ -2,6 +2,7 @@
 #include "agent/schedule.h"
 
 #include "agent/shutter/intervals.h"
+#include "common/options.h"
 
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns)
 {

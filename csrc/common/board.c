@@ -20,7 +20,7 @@ enum { N_READ_TRIES = 32 };
 
 static const uint64_t HEARTBEAT_GRACE_NS = 2000000000u;
 static const uint64_t STARTUP_NS = 5000000000u;
-static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
+static const uint64_t LONGEST_PERIOD_NS = (uint64_t)(MC_LONGEST_PERIOD_S * 1e9);
 static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
 
 static mc_board *mapped;

@@ -3,27 +3,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* MC_OPTION_ROWS(X) is generated from config.py: X(environment variable, default as text, or NULL). */
-#define ROW(env, fallback) {env, fallback},
+#define ROW(env, fallback, low, high) {env, fallback, low, high},
 static const struct {
     const char *env, *fallback;
+    double low, high;
 } rows[] = {MC_OPTION_ROWS(ROW)};
-
-static int parse(const char *text, double *value)
-{
-    char *end;
-    if (!text || !*text)
-        return 0;
-    *value = strtod(text, &end);
-    return *end == '\0' && isfinite(*value);
-}
 
 double mc_option_number(int i_option)
 {
-    double value = 0.0;
-    if (!parse(getenv(rows[i_option].env), &value))
-        parse(rows[i_option].fallback, &value);
-    return value;
+    const char *text = getenv(rows[i_option].env);
+    char *end;
+    double value = text && *text ? strtod(text, &end) : NAN;
+    if (value >= rows[i_option].low && value <= rows[i_option].high && isfinite(value) && *end == '\0')
+        return value;
+    return rows[i_option].fallback ? strtod(rows[i_option].fallback, NULL) : 0.0;
 }
 
 const char *mc_option_text(int i_option)

@@ -30,8 +30,6 @@ typedef struct kernel_sigaction {
     uint64_t mask;
 } kernel_sigaction;
 
-static const double LONGEST_MAX_S = 1.0;
-
 static mc_segment *segment;
 static int own_pid;
 static __thread volatile unsigned n_entries; /* how often this thread has entered the gate */
@@ -342,9 +340,7 @@ __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread)
 
 int mc_gate_install(mc_segment *own_segment)
 {
-    double max_s = mc_option_number(MC_OPT_SHUTTER_MAX_S);
-    max_s = max_s > LONGEST_MAX_S ? LONGEST_MAX_S : max_s > 0 ? max_s : 0;
-    own_segment->gate.max_ns = (uint64_t)(max_s * 1e9);
+    own_segment->gate.max_ns = (uint64_t)(mc_option_number(MC_OPT_SHUTTER_MAX_S) * 1e9);
     own_segment->gate.signal = 0;
     segment = own_segment;
     own_pid = (int)getpid();

@@ -16,8 +16,7 @@ enum { END_POLL_MS = 5, N_END_POLLS = 200, COST_PART = 100 };
 
 void mc_checkpoint_init(mc_checkpoint *checkpoint, uint64_t now)
 {
-    double interval_s = mc_option_number(MC_OPT_CHECKPOINT_S);
-    uint64_t interval_ns = interval_s > 0 && interval_s < 1e9 ? (uint64_t)(interval_s * 1e9) : 0;
+    uint64_t interval_ns = (uint64_t)(mc_option_number(MC_OPT_CHECKPOINT_S) * 1e9);
     *checkpoint = (mc_checkpoint){0, interval_ns, now + interval_ns};
 }
 

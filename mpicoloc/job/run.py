@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import glob
-import itertools
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -30,8 +28,6 @@ from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
-from mpicoloc.job.processes import LAUNCHERS
-from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
@@ -240,8 +236,12 @@ def run(args: argparse.Namespace) -> int:
     env = {**os.environ, **options}
     config.validate(env)
     _refuse_hidden_programs(args, programs)
+    if config.get("network.topology", env) is not None:
+        from mpicoloc.profile.job_network import fabric
+
+        fabric(env)  # a file that cannot be read is told now, not after the job
     for program in programs:
-        _refuse_launcher(program.app)
+        target.refuse_launcher(program.app, os.environ)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
@@ -310,39 +310,6 @@ def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Progra
             f"several programs and --nodes {args.nodes}: mpicoloc run cannot tell which of them has the last "
             "rank of each node; start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
         )
-
-
-_BEFORE_COMMANDS = ("exec", "time", "env", "if", "then", "else", "do", "!", "{", "command", "nohup")
-_ENDS_OF_COMMANDS = re.compile(r"[;|&()`\n]")
-_RANK_VARIABLES = re.compile(r"PMI_RANK|PMIX_RANK|OMPI_COMM_WORLD|SLURM_PROCID|MPI_LOCALRANKID")
-
-
-def _refuse_launcher(app: Sequence[str]) -> None:
-    """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
-
-    A script that asks whether it is a rank is trusted.
-    """
-    texts = [target.script_text([elf.resolve_application(app[0]), *app[1:]], os.environ)]
-    if target.base_name(app[0]) in target.SHELLS and "-c" in app[:-1]:
-        texts.append(app[list(app).index("-c") + 1])
-    for text in (app[0], *texts):
-        if (name := _launcher_of(text)) and not _RANK_VARIABLES.search(text):
-            raise UsageError(
-                f"{shlex.join(app)} starts {name} itself, so each rank would start a job of its own: write "
-                f"LD_PRELOAD=$(mpicoloc preload APP) {shlex.join(app)}, APP being its MPI program"
-            )
-
-
-def _launcher_of(text: str) -> str | None:
-    """The launcher that a shell's text calls: the first word of a command, behind variables and the like."""
-    for line in text.replace("\\\n", " ").splitlines():
-        for command in _ENDS_OF_COMMANDS.split(line.partition("#")[0]):
-            words = [word.strip("'\"") for word in command.split()]
-            before = itertools.takewhile(lambda word: "=" in word or word in _BEFORE_COMMANDS, words)
-            name = next(iter(words[len(list(before)) :]), "")
-            if os.path.basename(name).split(".")[0] in LAUNCHERS:
-                return name
-    return None
 
 
 def _command(

@@ -9,6 +9,7 @@ import itertools
 import os
 
 from mpicoloc.errors import EnvironmentFault, UsageError, remedy
+from mpicoloc.job.processes import LAUNCHERS
 from mpicoloc.pmpi import elf, paths as pmpi_paths
 
 TYPE_CHECKING = False
@@ -64,6 +65,9 @@ _LIBRARIES = {
     "abi": ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"),
 }
 _SCRIPT_BYTES = 1 << 16
+_ENDS_OF_COMMANDS = str.maketrans(dict.fromkeys(";|&()`", "\n"))
+_BEFORE_COMMANDS = ("exec", "time", "env", "if", "then", "else", "do", "!", "{", "command", "nohup")
+_RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD", "SLURM_PROCID", "MPI_LOCALRANKID")
 _SEPARATORS = dict.fromkeys(map(ord, ";|&()<>`'\""), " ")
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI"}
 
@@ -202,6 +206,37 @@ def _script_of_shell(words: Sequence[str]) -> str:
         if word in _FLAGS_WITH_FILE or (not word.startswith("--") and word.endswith(("o", "O"))):
             next(rest, "")
     return ""
+
+
+def refuse_launcher(app: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
+
+    A script that asks whether it is a rank is trusted. Raises `UsageError`.
+    """
+    texts = [app[0], script_text([elf.resolve_application(app[0], env.get("PATH")), *app[1:]], env)]
+    if base_name(app[0]) in SHELLS and "-c" in app[:-1]:
+        texts.append(app[list(app).index("-c") + 1])
+    for text in texts:
+        if (name := _launcher_of(text)) and not any(variable in text for variable in _RANK_VARIABLES):
+            import shlex
+
+            command = shlex.join(app)
+            raise UsageError(
+                f"{command} starts {name} itself, so each rank would start a job of its own: write "
+                f"LD_PRELOAD=$(mpicoloc preload APP) {command}, APP being its MPI program"
+            )
+
+
+def _launcher_of(text: str) -> str | None:
+    """The launcher that a shell's text calls: the first word of a command, behind variables and the like."""
+    lines = (line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines())
+    for command in "\n".join(lines).translate(_ENDS_OF_COMMANDS).splitlines():
+        words = [word.strip("'\"") for word in command.split()]
+        before = itertools.takewhile(lambda word: "=" in word or word in _BEFORE_COMMANDS, words)
+        name = next(iter(words[len(list(before)) :]), "")
+        if os.path.basename(name).split(".")[0] in LAUNCHERS:
+            return name
+    return None
 
 
 def _text_of(script: str) -> str:

@@ -222,6 +222,8 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     """
     merged = {**env, **options}
     config.validate(merged)
+    if place.launcher is not None:
+        target.refuse_launcher(app, merged)
     found = target.find(app, merged, place.family)
     has_coordinator = place.local_size > 1
     child = {**merged, config.PYTHON_ENV: sys.executable}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mpicoloc import config
@@ -20,43 +21,47 @@ TRAFFIC = "messages, one-sided and collectives"
 
 def on_network(profile: Profile) -> Profile:
     """The profile with its `network`, if the option ``network.topology`` is set; why not becomes a note."""
-    path = config.get("network.topology")
-    if path is None:
+    if config.get("network.topology") is None:
         return profile
     try:
-        network, notes = _network(profile, _fabric(str(path)))
+        network, notes = _network(profile, fabric())
     except MpicolocError as error:
         return replace(profile, notes=(*profile.notes, f"network not derived: {error}"))
     return replace(profile, network=network, notes=(*profile.notes, *(f"network: {note}" for note in notes)))
 
 
-def _network(profile: Profile, fabric: Fabric) -> tuple[Network, list[str]]:
-    placement = placement_of(fabric, hostnames(profile))
+def _network(profile: Profile, machine: Fabric) -> tuple[Network, list[str]]:
+    placement = placement_of(machine, hostnames(profile))
     duration_s = profile.time_alone_s if profile.job.wall_s > 0 else None
     job = profile.job
     told = job_traffic(profile.tables, job.n_ranks, job.mpi_library, placement.hosts)
-    levels = utilisation.utilisation(fabric.topology, placement, told.traffic, duration_s)
+    levels = utilisation.utilisation(machine.topology, placement, told.traffic, duration_s)
     demand_class = utilisation.demand_class(levels)
     rate = config.BY_KEY["network.link_rate"]
-    notes = [*fabric.notes, *told.notes]
-    if fabric.assumed_levels and rate.env not in os.environ:
+    notes = [*machine.notes, *told.notes]
+    if machine.assumed_levels and rate.env not in os.environ:
         notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
-    if fabric.assumes_up_links:
-        remedy = ": give --up-links" if isinstance(fabric.topology, Topology) else ""
-        notes.append(f"one link up from each switch is assumed, as in {fabric.topology}{remedy}")
-    return Network(str(fabric.topology), demand_class, TRAFFIC, len(levels), levels, duration_s), notes
+    if machine.assumes_up_links:
+        remedy = ": give --up-links" if isinstance(machine.topology, Topology) else ""
+        notes.append(f"one link up from each switch is assumed, as in {machine.topology}{remedy}")
+    return Network(str(machine.topology), demand_class, TRAFFIC, len(levels), levels, duration_s), notes
 
 
-def _fabric(path: str) -> Fabric:
+def fabric(env: Mapping[str, str] | None = None) -> Fabric:
+    """The fabric in the file of the option ``network.topology``, which must be set.
+
+    Raises `MpicolocError` if it cannot be read or understood.
+    """
     from mpicoloc.network.topology import readers
 
+    path = str(config.get("network.topology", env))
     try:
         with io.TextIOWrapper(elf.open_regular(path), encoding="utf-8-sig", errors="replace") as file:
             contents = file.read()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"topology {path!r} cannot be read: {reason}") from None
-    up_links = config.get("network.up_links")
+    up_links = config.get("network.up_links", env)
     return readers.fabric_of_text(
-        contents, path, str(config.get("network.link_rate")), None if up_links is None else str(up_links)
+        contents, path, str(config.get("network.link_rate", env)), None if up_links is None else str(up_links)
     )

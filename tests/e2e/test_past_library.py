@@ -142,13 +142,17 @@ def test_a_library_below_a_folder_with_a_blank_and_a_colon(mpi, tmp_path, monkey
     assert hdf5.read(tmp_path / "job.h5").job.n_ranks == 2
 
 
+@pytest.mark.parametrize("way", ["run", "wrap"])
 @pytest.mark.parametrize("command", ["./start.sh", "sh start.sh", "sh -c '{mpirun} -n 2 ./world'"])
-def test_a_script_that_starts_its_ranks_is_named_with_what_works(mpi, tmp_path, command):
+def test_a_script_that_starts_its_ranks_is_named_with_what_works(mpi, tmp_path, way, command):
     script = tmp_path / "start.sh"
     script.write_text(f"#!/bin/sh\nOMP_NUM_THREADS=1 exec {mpi.mpirun} {' '.join(mpi.flags)} -n 2 ./world\n")
     script.chmod(0o755)
-    done, _ = run(mpi, tmp_path, *shlex.split(command.format(mpirun=mpi.mpirun)))
-    assert done.returncode == 2 and "LD_PRELOAD=$(mpicoloc preload APP)" in done.stderr
+    words = shlex.split(command.format(mpirun=mpi.mpirun))
+    wrap = [mpi.mpirun, *mpi.flags, "-n", "3", sys.executable, "-m", "mpicoloc.wrap"]
+    done = call(tmp_path, *wrap, *words) if way == "wrap" else run(mpi, tmp_path, *words)[0]
+    assert done.returncode == 2 and done.stderr.count("LD_PRELOAD=$(mpicoloc preload APP)") == 1
+    assert not done.stdout
 
 
 def test_a_script_that_starts_its_ranks_is_measured_by_preloading(mpi, tmp_path):

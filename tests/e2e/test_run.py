@@ -52,6 +52,18 @@ def test_where_the_profile_is_can_be_kept_back(mpi, tmp_path):
     assert len(list(tmp_path.glob("mpicoloc-*.h5"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [(None, 2, "topology 'tree.yaml' cannot be read"), ("levels: many\n", 3, "tree.yaml")],
+)
+def test_a_topology_that_cannot_be_read_is_told_before_the_job_starts(mpi, tmp_path, text, code, reason):
+    if text is not None:
+        (tmp_path / "tree.yaml").write_text(text)
+    done = call([*MPICOLOC, "run", "--topology", "tree.yaml", "-n", "2", mpi.program, "seven"], tmp_path)
+    assert done.returncode == code and reason in done.stderr
+    assert not done.stdout and not list(tmp_path.glob("*.h5"))
+
+
 def test_two_jobs_with_one_name_for_their_profiles_keep_both(mpi, tmp_path, shm_dir):
     """Each names its own. A file of an earlier job is replaced."""
     command = [*MPICOLOC, "run", "-n", "1", "--trace", "all", "--out", "same.h5", mpi.program, "seven"]

@@ -5,8 +5,6 @@
 #include "agent/shutter/ranks.h"
 #include "common/board.h"
 
-enum { MC_MOST_PER_TURN = 100 }; /* shutters; anybody may have written another number on the board */
-
 typedef struct mc_board_view {
     mc_board *board; /* NULL: none, so no shutters */
     mc_slot *slot;   /* this job's */

@@ -92,11 +92,12 @@ void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_
     /* An agent that comes late has seen co-runners run. */
     int is_inside = is_end && own->t_waits >= own->record.t0 && took_ns > 0 && now <= own->reservation.t1;
     double most = -1.0;
-    for (int i = 0, n_read = 0; i < ranks->n && n_read < N_WAITS; i++) {
+    for (int i = 0, n_read = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
-        if (!rank->alive)
-            continue;
         uint64_t before_ns = rank->waited_ns;
+        rank->waited_ns = UINT64_MAX; /* of this shutter only: a rank that was read before may have ended meanwhile */
+        if (!rank->alive || n_read >= N_WAITS)
+            continue;
         rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);
         n_read++;
         if (!is_inside || before_ns == UINT64_MAX || rank->waited_ns == UINT64_MAX)

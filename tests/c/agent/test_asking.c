@@ -271,7 +271,7 @@ int main(int argc, char **argv)
     calibrate(sysconf(_SC_NPROCESSORS_ONLN), 2.0);
     setenv("MPICOLOC_METER", "burst", 1);
     setenv("MPICOLOC_SHUTTER_PERIOD_S", "0.05", 1);
-    setenv("MPICOLOC_SHUTTER_DUTY_FRAC", "0.9", 1);
+    setenv("MPICOLOC_SHUTTER_DUTY_FRAC", "0.5", 1);
     alarm(80);
     run_named(tests, sizeof tests / sizeof *tests, argc > 1 ? argv[1] : NULL);
     unlink(CALIBRATION);

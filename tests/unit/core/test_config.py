@@ -7,6 +7,7 @@ import pytest
 
 from mpicoloc import config
 from mpicoloc.errors import UsageError
+from mpicoloc.pmpi import build_shim
 
 
 def test_defaults_pass_their_own_check():
@@ -87,21 +88,27 @@ def test_misspelt_variables_are_found():
 def test_c_reads_the_same_table(tmp_path):
     (tmp_path / "options_gen.h").write_text(config.c_table())
     (tmp_path / "print.c").write_text(
-        '#include <stdio.h>\n#include "options_gen.h"\n'
-        '#define ROW(env, text) printf("%s %s\\n", env, text ? (const char *)text : "-");\n'
-        "int main(void) { MC_OPTION_ROWS(ROW) return MC_N_OPTIONS - 1 - MC_OPT_PRICE_PRICING; }\n"
+        '#include <stdio.h>\n#include "common/options.h"\n'
+        "int main(void) { for (int i = 0; i < MC_N_OPTIONS; i++) { const char *text = mc_option_text(i);\n"
+        'printf("%s %.17g\\n", text ? text : "-", mc_option_number(i)); } }\n'
     )
+    csrc = build_shim.csrc_dir()
+    sources = [tmp_path / "print.c", csrc / "common/options.c"]
     program = tmp_path / "print"
-    subprocess.run(
-        ["cc", "-Wall", "-Wextra", "-Wno-address", "-o", program, tmp_path / "print.c"],
-        check=True,
-        timeout=60,
-    )
-    printed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10).stdout.split(
-        "\n"
-    )
-    for option, line in zip([row for row in config.OPTIONS if row.in_c], printed, strict=False):
-        env, text = line.split()
-        assert env == option.env
+    command = ["cc", "-Wall", "-Wextra", "-o", program, f"-I{tmp_path}", f"-I{csrc}", *sources]
+    subprocess.run(command, check=True, timeout=60)
+    rows = [row for row in config.OPTIONS if row.in_c]
+
+    def read(env):
+        done = subprocess.run([program], env=env, capture_output=True, text=True, check=True, timeout=10)
+        return list(zip(rows, (line.split() for line in done.stdout.splitlines()), strict=True))
+
+    for option, (text, _) in read({}):
         assert (text == "-") == (option.default is None)
-        assert option.default is None or config.get(option.key, {env: text}) == option.default
+        assert option.default is None or config.get(option.key, {option.env: text}) == option.default
+    numbers = [row for row in rows if row.type in (int, float)]
+    for bound, step in (("minimum", -1), ("maximum", 1)):
+        for option, (_, number) in read({row.env: f"{getattr(row, bound):.17g}" for row in numbers}):
+            assert option not in numbers or float(number) == getattr(option, bound)
+        for option, (_, number) in read({row.env: f"{getattr(row, bound) + step:.17g}" for row in numbers}):
+            assert option not in numbers or float(number) == option.default, "a bad value is not set"
