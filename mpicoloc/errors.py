@@ -77,6 +77,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "network": ("yaml",),
     "export": ("pandas", "pyarrow", "otf2"),
     "schedule": ("pandas", "scipy", "rustworkx", "sklearn", "threadpoolctl"),
+    "exporter": ("prometheus_client",),
     "all": ("shtab",),
 }
 """Libraries of each extra; "all" installs those of the other extras, too."""

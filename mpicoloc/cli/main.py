@@ -61,6 +61,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "site": {
         "slurm": ("slurm.verb", "make a Slurm cluster on this machine, and build its plugin"),
         "lab": ("lab.verb", "make a fat-tree cluster on this machine, and run jobs in it"),
+        "exporter": ("job.exporter", "serve the numbers of this node's running jobs to Prometheus"),
         "build": ("job.build", "build the preloaded library for an MPI of your own"),
         "completion": ("cli.completion", "print what completes commands and flags in a shell"),
     },

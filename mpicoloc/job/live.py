@@ -21,10 +21,12 @@ from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import EnvironmentFault, MpicolocError
+from mpicoloc.measure.processor import run_delay_frac
 from mpicoloc.pmpi import contract
 from mpicoloc.profile import machine
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
+from mpicoloc.profile.summary import co_runners
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ class Counts:
 class LiveJob:
     """One job on this node.
 
-    `counts`, `command`, `slowdown`, `n_shutters` and `paused_frac` are known only of jobs of the caller's
-    user. `owner` is the number of the process that has the job's slot on the node's board; it tells jobs
-    of one id apart. `reason` says why there is no slowdown.
+    What follows `owner` is known only of jobs of the caller's user. `owner` is the number of the process that
+    has the job's slot on the node's board; it tells jobs of one id apart. `reason` says why there is no
+    slowdown.
     """
 
     id: str
@@ -69,6 +71,10 @@ class LiveJob:
     reason: str = ""
     n_shutters: int | None = None
     paused_frac: float | None = None
+    n_co_runners: int | None = None
+    overhead_frac: float | None = None
+    run_delay_frac: float | None = None
+    foreign_delay_frac: float | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 
-def watch(interval_s: float, most_frac: float) -> NoReturn:
+def watch(interval_s: float) -> NoReturn:
     """Show the jobs of the node on the whole screen, again and again."""
     before: dict[int, Counts] = {}
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
@@ -138,9 +144,11 @@ def watch(interval_s: float, most_frac: float) -> NoReturn:
             found = jobs()
             screen.update(table(found, before), refresh=True)
             before = {job.owner: job.counts for job in found if job.counts is not None}
-            time.sleep(max(interval_s, (time.monotonic() - started_s) / most_frac))
+            time.sleep(max(interval_s, (time.monotonic() - started_s) / MOST_FRAC))
 
 
+MOST_FRAC = 0.05
+"""Part of a processor that looking may take from the jobs."""
 SILENT_S = 10.0
 """A job whose agent gave no sign of life for so long has ended without saying so."""
 
@@ -148,9 +156,13 @@ SILENT_S = 10.0
 def jobs() -> list[LiveJob]:
     """The jobs on this node, oldest first, by the files in the folder of option `shm_dir`.
 
-    Raises `EnvironmentFault` if the board cannot be read.
+    Raises `EnvironmentFault` if there is no such folder, or the board cannot be read.
     """
     board = contract.board_path()
+    if not os.path.isdir(os.path.dirname(board)):
+        raise EnvironmentFault(
+            f"no folder {os.path.dirname(board)} for memory that jobs share: set MPICOLOC_SHM_DIR"
+        )
     keys = dict(_own(os.path.dirname(board)))
     found = [_job(slot, keys) for slot in _slots(board)]
     return sorted(found, key=lambda job: -job.age_s)
@@ -199,7 +211,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 def _with_own(job: LiveJob, key: str) -> LiveJob:
     """What its profile would say if the job ended now."""
     profile = merge([collect(key, has_events=False)], partial=True)
-    ranks, nodes = profile.tables["ranks"], profile.tables["nodes"]
+    ranks, nodes, found = profile.tables["ranks"], profile.tables["nodes"], profile.interference
     ranks = ranks[ranks["state"] == b"running"]
     counts = Counts(
         time.monotonic(),
@@ -212,8 +224,12 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         job,
         command=profile.job.command,
         counts=counts,
-        slowdown=profile.interference.slowdown,
-        reason=profile.interference.reason,
-        n_shutters=profile.interference.n_taken,
+        slowdown=found.slowdown,
+        reason=found.reason,
+        n_shutters=found.n_taken,
         paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
+        n_co_runners=len(co_runners(profile)),
+        overhead_frac=found.overhead_frac,
+        run_delay_frac=run_delay_frac(found.cpu_s, found.run_delay_s),
+        foreign_delay_frac=found.foreign_delay_frac,
     )

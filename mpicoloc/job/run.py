@@ -28,6 +28,7 @@ from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.job import flags, launcher, target, wrap
+from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
@@ -241,7 +242,8 @@ def run(args: argparse.Namespace) -> int:
 
         fabric(env)  # a file that cannot be read is told now, not after the job
     for program in programs:
-        target.refuse_launcher(program.app, os.environ)
+        file = elf.resolve_application(program.app[0])
+        target.refuse_launcher(file, program.app, os.environ)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)

@@ -208,12 +208,12 @@ def _script_of_shell(words: Sequence[str]) -> str:
     return ""
 
 
-def refuse_launcher(app: Sequence[str], env: Mapping[str, str]) -> None:
+def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> None:
     """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
 
-    A script that asks whether it is a rank is trusted. Raises `UsageError`.
+    `file` is that of `app`. A script that asks whether it is a rank is trusted. Raises `UsageError`.
     """
-    texts = [app[0], script_text([elf.resolve_application(app[0], env.get("PATH")), *app[1:]], env)]
+    texts = [app[0], script_text([file, *app[1:]], env)]
     if base_name(app[0]) in SHELLS and "-c" in app[:-1]:
         texts.append(app[list(app).index("-c") + 1])
     for text in texts:

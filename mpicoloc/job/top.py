@@ -11,15 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 
-from mpicoloc import config
 from mpicoloc.cli.arguments import positive
-from mpicoloc.errors import EnvironmentFault
-
-_MOST_FRAC = 0.05
-"""Part of a processor that looking may take from the jobs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, again and again on a terminal."""
-    folder = str(config.get("shm_dir"))
-    if not os.path.isdir(folder):
-        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
     from mpicoloc.job import live
     from mpicoloc.show.table import console
 
@@ -46,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
     elif args.once or not sys.stdout.isatty():
         console().print(live.table(live.jobs(), {}))
     else:
-        live.watch(args.interval_s, _MOST_FRAC)
+        live.watch(args.interval_s)
     return 0

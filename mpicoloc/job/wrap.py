@@ -222,9 +222,9 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     """
     merged = {**env, **options}
     config.validate(merged)
-    if place.launcher is not None:
-        target.refuse_launcher(app, merged)
     found = target.find(app, merged, place.family)
+    if place.launcher is not None:
+        target.refuse_launcher(found.file, app, merged)
     has_coordinator = place.local_size > 1
     child = {**merged, config.PYTHON_ENV: sys.executable}
     if place.launcher is not None:

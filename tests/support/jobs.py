@@ -59,7 +59,7 @@ def _compiled(mpicc, source):
     folder = tempfile.TemporaryDirectory(prefix="mpicoloc-programs-")
     atexit.register(folder.cleanup)
     program = f"{folder.name}/{Path(source).stem}"
-    subprocess.run([mpicc, "-O1", str(PROGRAMS / source), "-o", program], check=True, timeout=LIMIT_S)
+    subprocess.run([mpicc, "-O1", str(PROGRAMS / source), "-o", program, "-lm"], check=True, timeout=LIMIT_S)
     return program
 
 
@@ -154,14 +154,14 @@ def launch(command, folder, name="job", out=None, env=None):
 def as_user(uid):
     """What stands before a command of another user; nothing for None."""
     ids = [f"--{kind}={uid}" for kind in ("reuid", "regid")]
-    return [] if uid is None else [*_reach(), "setpriv", *ids, "--clear-groups", "env", "HOME=/nonexistent"]
+    return [] if uid is None else [*reach(), "setpriv", *ids, "--clear-groups", "env", "HOME=/nonexistent"]
 
 
 _OPENED = """set -e; mount -t tmpfs none /mnt; chmod 755 /mnt; mkdir -p "/mnt/$2"
 mount --bind "$1/$2" "/mnt/$2"; mount --rbind /mnt "$1"; shift 2; exec "$@" """
 
 
-def _reach():
+def reach():
     """A view in which all may pass the folder of root's alone in which the interpreter may lie."""
     path = Path(sys.executable).resolve()
     closed = [folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001]

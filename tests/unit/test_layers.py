@@ -65,7 +65,7 @@ ROOMS = {
     "network/terminal": Room(f"{_PROFILES} profile", libraries=_DRAWN),
     "network/flags": Room(f"{BASE} {_FLAGS}"),
     "trace/export": Room(_VERBS, libraries=f"{_DRAWN} otf2"),
-    "job": Room(_VERBS, libraries=_DRAWN, owns="mpi4py"),
+    "job": Room(_VERBS, libraries=_DRAWN, owns="mpi4py prometheus_client"),
     "replay": Room(_JOBS, libraries=f"{_DRAWN} otf2"),
     "bubble": Room(f"{_JOBS} replay", libraries=_DRAWN),
     "pairing": Room(f"{_JOBS} bubble replay", libraries=_DRAWN, owns="rustworkx"),

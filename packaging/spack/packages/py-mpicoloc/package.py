@@ -14,6 +14,7 @@ class PyMpicoloc(PythonPackage):
     variant("report", default=False, description="pages and pictures")
     variant("ledger", default=False, description="accounts of service units")
     variant("network", default=False, description="topologies in YAML")
+    variant("exporter", default=False, description="metrics of running jobs for Prometheus")
     variant("schedule", default=False, description="fit, pair and plan")
 
     depends_on("c", type="build")
@@ -34,6 +35,7 @@ class PyMpicoloc(PythonPackage):
     depends_on("py-jinja2@3.1:", type="run", when="+report")
     depends_on("py-sqlalchemy@2:", type="run", when="+ledger")
     depends_on("py-pyyaml@6:", type="run", when="+network")
+    depends_on("py-prometheus-client@0.20:", type="run", when="+exporter")
     depends_on("py-rustworkx@0.14:", type="run", when="+schedule")
     depends_on("py-scikit-learn@1.7:", type="run", when="+schedule")
     depends_on("py-threadpoolctl@3.1:", type="run", when="+schedule")

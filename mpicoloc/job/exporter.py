@@ -1,0 +1,50 @@
+"""Serve the numbers of the jobs on this node to Prometheus, while they run.
+
+The page is http://127.0.0.1:PORT/metrics. An ordinary user serves the numbers of own jobs, root those of all.
+Set `honor_labels: true` for it in Prometheus, so that `job` stays the job. Ends with Ctrl-C or SIGTERM.
+
+  mpicoloc exporter --port 9839
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+
+from mpicoloc import messages
+from mpicoloc.cli.arguments import whole
+from mpicoloc.errors import EnvironmentFault
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "--port", type=whole(0, 65535), metavar="N", default=9839, help="0: any free port (default 9839)"
+    )
+    parser.add_argument(
+        "--address",
+        metavar="HOST",
+        default="127.0.0.1",
+        help="address to listen on; the page has names of jobs and users, and no password "
+        "(default 127.0.0.1)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from mpicoloc.job import live, metrics
+
+    live.jobs()  # no folder, no board that can be read: told now
+    try:
+        server = metrics.serve(args.port, args.address)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"port {args.port} of {args.address} cannot be had ({error.strerror}): choose another with --port"
+        ) from None
+    messages.note(f"metrics of this node's jobs: http://{args.address}:{server.server_port}/metrics")
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    ended.wait()
+    server.shutdown()
+    return 0
