@@ -17,7 +17,7 @@ from rich.text import Text
 from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
-from mpicoloc.core.profile import Estimate, Job, Profile, Table
+from mpicoloc.core.profile import Estimate, Job, Profile, Table, rank_time_s
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
@@ -277,11 +277,8 @@ def estimate(value: Estimate | None) -> str:
     return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {shutters}, {value.method}"
 
 
-_TIMES = ("wall_s", "mpi_ns", "comp_ns")
-
-
 def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
-    """Time of each rank inside MPI and in all, and that of all ranks; shares are of the time not paused."""
+    """Time of each rank inside MPI and in all, and that of all ranks."""
     ranks = profile.tables["ranks"]
     if not len(ranks):
         return None
@@ -291,16 +288,17 @@ def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
         Column("rank", lambda row: row[0], is_name=True),
         *host,
         Column("application", lambda row: row[2], seconds),
-        Column("MPI", lambda row: row[3], _time),
-        Column("share", lambda row: _part(row[3], row[3] + row[4]), ".1%"),
+        Column("MPI", lambda row: row[3], seconds),
+        Column("share", lambda row: _part(row[3], row[2]), ".1%"),
     )
     more = _more(len(ranks), n_top, " with less time in MPI")
     order = np.argsort(-ranks["mpi_ns"].astype(float) if more else ranks["rank"], kind="stable")
+    times_s = np.stack([rank_time_s(ranks), ranks["mpi_ns"] * 1e-9], axis=1)
     rows = [
-        (str(row["rank"]), names.get(int(row["i_node"]), "-"), *(float(row[name]) for name in _TIMES))
-        for row in ranks[order][:n_top]
+        (str(row["rank"]), names.get(int(row["i_node"]), "-"), *of_rank)
+        for row, of_rank in zip(ranks[order][:n_top], times_s[order][:n_top].tolist(), strict=True)
     ]
-    rows.append(("all", "", *(float(ranks[name].sum()) for name in _TIMES)))
+    rows.append(("all", "", *times_s.sum(axis=0).tolist()))
     return listing(columns, rows, "time of the ranks", more)
 
 
