@@ -138,8 +138,6 @@ def notes(profile: Profile) -> Iterable[str]:
     yield from profile.notes
     if (note := processor.delay_note(profile)) is not None:
         yield note
-    if found.slowdown is None:
-        yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
         yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
     has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
@@ -212,7 +210,8 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
 def result(profile: Profile) -> Iterable[tuple[str, str]]:
     """Names and words of interference and price; a row without a name goes on with the one before."""
     found, price = profile.interference, profile.price
-    yield "slowdown", estimate(found.slowdown)
+    why_none = f"not measured: {found.reason or 'reason unknown'}"
+    yield "slowdown", why_none if found.slowdown is None else estimate(found.slowdown)
     for other in found.alternatives:
         yield "other meter", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
@@ -237,7 +236,8 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
                 f"on {price.runtime_su:.4g} SU by run time"
             ),
         )
-        yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"
+        unshared = "" if found.slowdown is not None else ", as of an unshared run"
+        yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour{unshared}"
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
@@ -267,10 +267,8 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
         )
 
 
-def estimate(value: Estimate | None) -> str:
+def estimate(value: Estimate) -> str:
     """An estimate in words."""
-    if value is None:
-        return "not measured"
     if value.method == processor.ALONE:
         return processor.ALONE_WORDS
     shutters = counted(value.n, "shutter")
