@@ -386,7 +386,8 @@ class Estimate:
     Parameters
     ----------
     value, low, high : float
-        The number and the ends of its interval, ``low <= value <= high``, all finite.
+        The number and the ends of its interval, ``low <= value <= high``, all finite. Where both ends are the
+        value it has none: nothing tells how uncertain it is, or it is exact.
     n : int
         Observations behind it (shutters, cycles); 0 if it needs none.
     unit : str
@@ -418,6 +419,11 @@ class Estimate:
         if int(self.n) != self.n or self.n < 0:
             raise DataError(f"estimate: n must be an int >= 0, got {self.n}")
         object.__setattr__(self, "n", int(self.n))
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the ends are not the value itself."""
+        return self.low < self.high
 
 
 SCHEMA_VERSION = 1
