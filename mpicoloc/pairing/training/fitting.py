@@ -496,8 +496,11 @@ class Problem:
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
 
     def least_half(self, rows: Ints) -> float:
-        """Half width below which no prediction is certain: the rows' own median."""
-        return max(LEAST, float(np.median(self.half[rows])))
+        """Half width of the rows' weighted mean, below which no prediction is certain.
+
+        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals: inverse-variance weights.
+        """
+        return float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5)
 
 
 def problem(training: TrainingSet) -> Problem:

@@ -190,9 +190,11 @@ def test_slowdowns_below_one_count_as_one(training):
     model = fit_model(dataclasses.replace(training, rows=rows), n_trials=0, kinds=("elastic net",))
     found = pair_slowdowns(model, training.jobs)
     assert (found.value == 1).all() and (found.low == 1).all()
-    assert (found.high >= 1 + 0.15 - 1e-9).all(), "measured as 0.9 +- 0.15, it is no 1.000 (1.000 to 1.000)"
+    # Each was measured as 0.9 +- 0.15: no 1.000 (1.000 to 1.000).
+    least = 0.15 / len(rows) ** 0.5
+    assert (found.high >= 1 + least - 1e-9).all()
     unknown = dataclasses.replace(training.jobs[0], values={})
-    assert model.predict(unknown, [unknown]).high >= 1 + 0.15 - 1e-9
+    assert model.predict(unknown, [unknown]).high >= 1 + least - 1e-9
     assert model.card["scores"][0]["known"]["r2"] is None
     assert model.card["scores"][0]["new"]["r2"] is None
 
