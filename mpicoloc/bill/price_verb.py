@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from mpicoloc import config, messages
 from mpicoloc.cli.arguments import bounded
@@ -21,7 +22,7 @@ from mpicoloc.errors import UsageError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
-    add_tariff(parser, "default: the profile's")
+    add_tariff(parser, "else the profile's")
     parser.add_argument(
         "--solo",
         metavar="FILE|SECONDS",
@@ -35,7 +36,8 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
     """Flags for the rate and the price function, from the option table."""
     for key, metavar in (("price.rate_su", "R"), ("price.pricing", "NAME")):
         option = config.BY_KEY[key]
-        parser.add_argument(option.flag, dest=key, metavar=metavar, help=f"{option.help} ({default})")
+        words = f"{option.help} (default: {option.env}, {default})"
+        parser.add_argument(option.flag, dest=key, metavar=metavar, help=words)
 
 
 @bounded
@@ -45,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from mpicoloc.measure import processor
     from mpicoloc.profile import profiles
 
-    rate, pricing = getattr(args, "price.rate_su"), getattr(args, "price.pricing")
-    config.flags_to_env({"price.rate_su": rate, "price.pricing": pricing})
-    rate_su = None if rate is None else float(rate)
+    rate_su, pricing = _tariff(args)
     solos = _per_profile("--solo", args.solo, len(args.files))
     bills = []
     cases = list(zip(args.files, solos, strict=True))
@@ -62,6 +62,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         repricing.show(bills)
     return 0
+
+
+def _tariff(args: argparse.Namespace) -> tuple[float | None, str | None]:
+    """Rate and price function by flag, else by variable; None: neither is set, so the profile's counts."""
+    keys = ("price.rate_su", "price.pricing")
+    env = os.environ | config.flags_to_env({key: getattr(args, key) for key in keys})
+    rate, name = (config.get(key, env) if env.get(config.BY_KEY[key].env) else None for key in keys)
+    return None if rate is None else float(rate), None if name is None else str(name)
 
 
 def _per_profile(flag: str, given: list[str] | None, n: int) -> list[str | None]:

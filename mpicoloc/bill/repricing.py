@@ -80,11 +80,7 @@ def show(bills: Bills) -> None:
 
 
 def _text(value: Estimate | None, form: str = ".4g") -> str:
-    """The value, with its interval where it has one."""
-    if value is None:
-        return UNKNOWN
-    ends = "" if value.low == value.high else f" ({table.interval(value, form)})"
-    return f"{value.value:{form}}{ends}"
+    return UNKNOWN if value is None else table.with_interval(value, form)
 
 
 def _show_one(file: str, job: Job, bill: Bill) -> None:

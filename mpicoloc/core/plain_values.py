@@ -30,6 +30,12 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def plain_prediction(found: Estimate) -> dict[str, Any]:
+    """A predicted number for JSON; the ends are None if nothing tells how uncertain it is."""
+    ends = {} if found.has_interval else {"low": None, "high": None}
+    return {**plain(found), **ends}
+
+
 def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
     """A dataclass from plain values, and from `given` for the other fields; errors as of `checked_value`."""
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]

@@ -352,6 +352,15 @@ def valid_shutters(shutters: Table) -> Table:
     return shutters[shutters["verdict"] == VERDICTS.index("valid")]
 
 
+def rank_time_s(ranks: Table) -> Floats:
+    """Time of each rank of table "ranks": its wall time, or that of all its threads if they add up to more.
+
+    Shapes: result (n_ranks,).
+    """
+    threads_s: Floats = (ranks["mpi_ns"].astype(float) + ranks["comp_ns"]) * 1e-9
+    return np.fmax(ranks["wall_s"], threads_s)
+
+
 def _as_array(value: ArrayLike) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind in "UO":
@@ -377,7 +386,8 @@ class Estimate:
     Parameters
     ----------
     value, low, high : float
-        The number and the ends of its interval, ``low <= value <= high``, all finite.
+        The number and the ends of its interval, ``low <= value <= high``, all finite. Where both ends are the
+        value it has none: nothing tells how uncertain it is, or it is exact.
     n : int
         Observations behind it (shutters, cycles); 0 if it needs none.
     unit : str
@@ -410,6 +420,11 @@ class Estimate:
             raise DataError(f"estimate: n must be an int >= 0, got {self.n}")
         object.__setattr__(self, "n", int(self.n))
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether the ends are not the value itself."""
+        return self.low < self.high
+
 
 SCHEMA_VERSION = 1
 
@@ -437,7 +452,7 @@ class Job:
 
 @dataclass(frozen=True)
 class MpiSummary:
-    """Totals over all ranks; `time_frac` is the part of their time in MPI calls; None: not measured."""
+    """Totals over all ranks; `time_frac` is the part of `rank_time_s` in MPI calls; None: not measured."""
 
     n_calls: int | None = None
     sent_bytes: int | None = None

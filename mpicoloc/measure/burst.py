@@ -232,6 +232,9 @@ MIN_GROUPS = 8
 """Groups of shutters below which spreads cannot be compared."""
 SETTLE_S, SETTLE_ERROR = 0.015, 0.05
 """Longest time between a pause's begin and its window, s, and standard error of the speed in it."""
+SHARE_LONGER = "let the jobs share their nodes for longer"
+MARK_UNITS = "mark its units of work by MPI_Pcontrol"
+"""Remedies where there is no estimate."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 _MANY_KINDS = 2000
 
@@ -280,27 +283,35 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
         With a 95 % interval, or with the reason why there is none.
     """
     if n_windows < MIN_SHUTTERS:
-        return PhaseSlowdown(None, f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed")
+        return PhaseSlowdown(None, too_few(n_windows))
     cells = cells_of(cycles, n_windows)
     n_solo = cells.n_solo.sum(axis=1)
     n_cycles = int(n_solo[cells.n_corun.sum(axis=1) > 0].sum())
     if n_cycles < MIN_CYCLES:
-        return PhaseSlowdown(None, f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed")
+        why = f"{n_cycles} cycles ended in shutters, {MIN_CYCLES} needed"
+        return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}")
     strata, groups = strata_of(cells), _used_groups(cells)
     if groups.n_groups < 2:
-        return PhaseSlowdown(None, "all cycles ended in one shutter in sixteen")
+        return PhaseSlowdown(None, f"all cycles ended in one shutter in sixteen; {SHARE_LONGER}")
     cut_weight, min_half = _best_cut_weight(groups, strata, window_s)
     all_once = groups.weighted_sums(np.ones((1, groups.n_groups)))
     estimate = pooled_slowdowns(all_once, strata, window_s, cut_weight)
     coverage = 1.0 - float(estimate.prior_frac[0, 0])
     if coverage < MIN_COVERAGE:
         why = f"only {coverage:.0%} of its time is in cycles short enough to be seen in shutters"
-        return PhaseSlowdown(None, f"{why}, {MIN_COVERAGE:.0%} needed", coverage)
+        return PhaseSlowdown(None, f"{why}, {MIN_COVERAGE:.0%} needed; {MARK_UNITS}", coverage)
     value, low, high = _interval(groups, strata, window_s, cut_weight, min_half, rng)
     if np.log(high / low) > 2 * MAX_HALF_WIDTH:
         why = f"cycles are too uneven or rare: the interval's ends differ by a factor of {high / low:.1f}"
-        return PhaseSlowdown(None, why, coverage)
+        return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}, or {MARK_UNITS}", coverage)
     return PhaseSlowdown(Estimate(value, low, high, n_windows, "1", METHOD), "", coverage)
+
+
+def too_few(n_windows: int, others: str = "") -> str:
+    """Reason and remedy where too few shutters are valid; `others`: the verdicts of those that are not."""
+    why = f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed"
+    refused = f" (not valid: {others})" if others else ""
+    return f"{why}{refused}; {SHARE_LONGER}, or raise the co-runners' --shutter-duty-frac"
 
 
 def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdowns:

@@ -21,7 +21,7 @@ from mpicoloc.core.profile import (
     valid_shutters,
 )
 from mpicoloc.core.units import counted
-from mpicoloc.measure.burst import PhaseSlowdown, t_quantile
+from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_quantile
 
 # Work done in each window, from the passes of many places and from samples near them.
 
@@ -608,20 +608,18 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
-        return PhaseSlowdown(
-            None, f"places were passed at {counted(n_shutters, 'shutter')}, {MIN_SHUTTERS} needed"
-        )
+        why = f"places were passed at {counted(n_shutters, 'shutter')}, {MIN_SHUTTERS} needed"
+        return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}")
     near_frac = found.near_s[:, 0] / (found.near_s + found.far_s)[:, 0]
     coverage = float((found.share_s * near_frac)[is_seen].sum() / found.share_s.sum())
     if coverage < MIN_COVERAGE:
         why = f"the counted places are passed in only {coverage:.0%} of its time, {MIN_COVERAGE:.0%} needed"
-        return PhaseSlowdown(None, why, coverage)
+        return PhaseSlowdown(None, f"{why}; {MARK_UNITS}", coverage)
     value, deviation, measured_frac = _mean_slowdown(found, is_seen, MIN_CERTAIN / coverage)
     coverage *= measured_frac
     if not (np.isfinite(value) and value > 0):
-        return PhaseSlowdown(
-            None, "the counted places were passed inside shutters only, or outside them", coverage
-        )
+        why = "the counted places were passed inside shutters only, or outside them"
+        return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
     far = (1 - coverage) / np.exp(ratio)
@@ -629,8 +627,9 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     model = 1.96 * float(np.hypot(MODEL_ERROR, ratio_error * far / (coverage + far)))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
-        wide = f"the interval's ends differ by a factor of {np.exp(2 * half):.1f}"
-        return PhaseSlowdown(None, f"the counted places are passed too unevenly: {wide}", coverage)
+        why = "the counted places are passed too unevenly: the interval's ends differ by a factor of "
+        remedy = f"{SHARE_LONGER}, or {MARK_UNITS}"
+        return PhaseSlowdown(None, f"{why}{np.exp(2 * half):.1f}; {remedy}", coverage)
     low, high = value * np.exp(-half), value * np.exp(half)
     return PhaseSlowdown(Estimate(value, low, high, n_shutters, "1", METHOD), "", coverage)
 

@@ -30,6 +30,8 @@ UNWATCHED_FRAC = 0.1
 UNWATCHED_S = 1.0
 """Time that may be missed besides two periods, s: an agent starts after the ranks and looks once a period."""
 
+SEE_CHECK = "`mpicoloc check` there says why"
+
 
 def interference(
     job: Job, tables: Tables, *, rng: Rng, slowdowns: RankSlowdowns | None = None
@@ -51,7 +53,8 @@ def interference(
     tables = {name: tables[name] if name in tables else table(name) for name in names}
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     if not len(nodes):
-        return Interference(reason="no node agent watched the job", **processor.processor_use(ranks))
+        reason = f"no node agent watched the job; {SEE_CHECK}"
+        return Interference(reason=reason, **processor.processor_use(ranks))
     meter, meter_reason = weakest_meter(nodes)
     shared_s = split_wall(job.wall_s, nodes, shutters).shared_s
     found = Interference(
@@ -70,7 +73,8 @@ def interference(
         alone = Estimate(1.0, 1.0, 1.0, 0, "1", processor.ALONE)
         return dataclasses.replace(found, slowdown=alone, reason="never shared its nodes")
     if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
-        reason = "its nodes could not agree on shutters, as always with LD_PRELOAD alone"
+        reason = "its nodes could not agree on shutters, as always with LD_PRELOAD alone; start it by "
+        reason += "`mpicoloc run` or `python -m mpicoloc.wrap`"
         return dataclasses.replace(found, reason=reason)
     slowdowns = slowdowns or rank_slowdowns(tables)
     corun = corun_slowdown(
@@ -102,12 +106,12 @@ def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
 def unwatched_reason(nodes: Table, ranks: Table) -> str:
     """Why the agents saw too little of the job to know its co-runners; empty if they saw enough."""
     if (ranks["i_node"] < 0).any():
-        return "on some of its nodes no node agent watched the job"
+        return f"on some of its nodes no node agent watched the job; {SEE_CHECK}"
     for i_node, node in enumerate(nodes):
         ends_s = (ranks["init_s"] + ranks["wall_s"])[ranks["i_node"] == i_node]
         wall_s = float(ends_s.max()) if len(ends_s) else 0.0
         watched_s, period_s = float(node["watched_s"]), float(node["shutter_period_s"])
         if wall_s - watched_s > max(UNWATCHED_FRAC * wall_s, UNWATCHED_S + 2 * period_s):
             seen = f"{watched_s:.1f} of {wall_s:.1f} s on {text(node['hostname'])}"
-            return f"the node agent watched {seen}: was its keeper killed?"
+            return f"the node agent watched {seen}; let nothing end mpicoloc-keeper before the job"
     return ""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import PHASES, Estimate, Floats, Job, Table, frozen, valid_shutters
 from mpicoloc.measure.burst import (
     MIN_SEEN,
+    MODEL_ERROR,
     ThreadSlowdowns,
     burst_cycles,
     by_thread,
@@ -243,15 +244,20 @@ def job_slowdown(
     The job ran at full speed while it was alone and in its own shutters, and not at all in pauses for others.
     `min_solo_s` is the least time that the job needs without co-runners: its value, and that at the lower and
     at the upper end of the slowdown. It counts only if its whole interval is above the time that follows from
-    `phase`, because the largest of many uncertain times is biased upwards.
+    `phase`, because the largest of many uncertain times is biased upwards. The slowdown is then
+    T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co) exp(+- 2 `MODEL_ERROR`) at
+    the ends: the work of a rank that never had a co-runner is known without shutters, and yet not exactly.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s
     slowdowns = (phase.value, phase.low, phase.high)
     times_s = [full_speed_s + split.corun_s / s for s in slowdowns]
     if min_solo_s[2] > times_s[0]:
+        error = 2 * MODEL_ERROR
+        factors = (1.0, float(np.exp(error)), float(np.exp(-error)))
         times_s = [
-            max(time_s, min(least, total_s)) for time_s, least in zip(times_s, min_solo_s, strict=True)
+            max(time_s, min(min(least, total_s) * factor, total_s))
+            for time_s, least, factor in zip(times_s, min_solo_s, factors, strict=True)
         ]
     value, low, high = (
         total_s / time_s if time_s > 0 else s for time_s, s in zip(times_s, slowdowns, strict=True)

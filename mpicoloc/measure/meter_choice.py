@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 RANKS_WAIT_DIFFERENTLY = (
-    "some of its ranks wait long for others, and the counted place is passed by all together"
+    "some of its ranks wait long for others, and the counted place is passed by all together; "
+    f"{burst.MARK_UNITS}"
 )
+
+CHOSEN = "option meter is"
+"""Begin of the reason of a meter that the user named (csrc/agent/meters/meter.c)."""
 
 MUCH_WIDER = 3.0
 """Counts stand back if their interval is so many times as wide as that of bursts, which holds less often."""
@@ -54,12 +58,13 @@ def corun_slowdown(
         beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
         found = dataclasses.replace(by_units, alternatives=beside)
     elif meter == "none":
-        reasons = filter(None, map(text, nodes["meter_reason"]))
-        found = PhaseSlowdown(None, f"no meter: {next(reasons, 'switched off')}")
+        why = next(filter(None, map(text, nodes["meter_reason"])), "switched off")
+        remedy = "leave it out" if why.startswith(CHOSEN) else "`mpicoloc check` there says what works"
+        found = PhaseSlowdown(None, f"no meter: {why}; {remedy}")
     elif meter == "burst":
         found = by_burst
     else:
-        was_chosen = any(text(node["meter_reason"]).startswith("option meter is") for node in nodes)
+        was_chosen = any(text(node["meter_reason"]).startswith(CHOSEN) for node in nodes)
         found = choose(tried[-1], counted, by_burst, was_chosen)
     return dataclasses.replace(found, meters=tuple(tried))
 
@@ -118,7 +123,7 @@ def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterRe
         return MeterResult("ipc", counted[0], ""), counted
     n_known = len(ipc.work(shutters))
     reason = f"{n_known} shutters have counts outside MPI that agree, {ipc.MIN_SHUTTERS} needed"
-    return MeterResult("ipc", None, reason), counted
+    return MeterResult("ipc", None, f"{reason}; {burst.SHARE_LONGER}"), counted
 
 
 def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
@@ -176,5 +181,5 @@ def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> PhaseS
         refused = ", ".join(
             f"{n} {name}" for n, name in zip(counts, VERDICTS, strict=False) if n and name != "valid"
         )
-        return PhaseSlowdown(None, result.reason + (f" (not valid: {refused})" if refused else ""))
+        return PhaseSlowdown(None, burst.too_few(n_windows, refused))
     return result

@@ -14,7 +14,7 @@ from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
 from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import most_sharing_jobs
-from mpicoloc.show.table import Column, Listing, console, interval, listing
+from mpicoloc.show.table import Column, Listing, console, listing, with_interval
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
     cost = Column(
         "slowdown, first estimate",
         lambda i: slowdowns and slowdowns[i],
-        lambda found: f"{found.value:.3f} ({interval(found, '.3f')})",
+        lambda found: with_interval(found, ".3f"),
         missing="unknown",
     )
     return listing([*columns, cost], range(len(cases)), "links shared")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, together
 
 COVERAGE = 0.95
 _WIDER = np.linspace(1.0, 4.0, 31)
-_LEAST = 1e-3
+LEAST = 1e-3
 """No prediction is more certain than a slowdown of this."""
 
 
@@ -22,47 +22,52 @@ _LEAST = 1e-3
 class Band:
     """Errors of a prediction p have the spread `fixed` + `per_excess` (p - 1).
 
-    So many spreads (`below` <= 0 <= `above`) away from it lie the ends of the 95 % interval.
+    So many spreads (`below` <= 0 <= `above`) away from it lie the ends of the 95 % interval, and at least
+    `least` away.
     """
 
     fixed: float
     per_excess: float
     below: float
     above: float
+    least: float = 0.0
 
     def ends(self, predicted: Floats) -> tuple[Floats, Floats]:
         """Lower and upper ends for slowdowns `predicted` of any shape, which are >= 1."""
         spread = self.fixed + self.per_excess * (predicted - 1)
-        low: Floats = np.maximum(1.0, predicted + self.below * spread)
-        high: Floats = predicted + self.above * spread
+        low: Floats = np.maximum(1.0, predicted + np.minimum(self.below * spread, -self.least))
+        high: Floats = predicted + np.maximum(self.above * spread, self.least)
         return np.minimum(low, predicted), high
 
 
-def band(predicted: Floats, measured: Floats) -> Band:
+def band(predicted: Floats, measured: Floats, least: float = LEAST) -> Band:
     """Interval from slowdowns predicted for rows that were left out, and what was measured there.
 
     Notes
     -----
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
-    number of rows, (n + 1)/n.
+    number of rows, (n + 1)/n. Rows that agree by construction, as those that were cut at 1, have no errors:
+    the interval is never narrower than p -+ `least`, the half width that all rows together have.
     """
     from scipy.optimize import nnls  # imported here because only fitting needs SciPy
 
     error = measured - predicted
     design = np.stack([np.ones_like(predicted), predicted - 1], axis=1)
     fixed, per_excess = nnls(design, np.abs(error))[0]
-    fixed = max(float(fixed), _LEAST)
+    fixed = max(float(fixed), LEAST)
     scaled = np.sort(error / (fixed + per_excess * (predicted - 1)))
     n, tail = len(scaled), (1 - COVERAGE) / 2
     # Of n + 1 errors in order, so many are below the end.
     i_low = int(np.floor((n + 1) * tail)) - 1
     i_high = int(np.ceil((n + 1) * (1 - tail))) - 1
     below, above = scaled[max(i_low, 0)], scaled[min(i_high, n - 1)]
-    return Band(fixed, float(per_excess), float(min(below, 0.0)), float(max(above, 0.0)))
+    return Band(fixed, float(per_excess), float(min(below, 0.0)), float(max(above, 0.0)), least)
 
 
-def covering(predicted: Floats, measured: Floats, rows: Ints, left_out: Ints) -> tuple[Band, float]:
-    """Interval that holds for programs which it was not made from.
+def covering(
+    predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float = LEAST
+) -> tuple[Band, float]:
+    """Interval that holds for programs which it was not made from; `least` is that of `band`.
 
     Shapes: `predicted`, `measured` (n,), `rows` (n,), `left_out` (n,).
     """
@@ -72,18 +77,18 @@ def covering(predicted: Floats, measured: Floats, rows: Ints, left_out: Ints) ->
         # With a program at the other end of a row, the row itself is there a second time.
         clean = ~np.isin(rows, rows[place])
         if clean.any():
-            other = band(predicted[clean], measured[clean])
+            other = band(predicted[clean], measured[clean], least)
             for i, factor in enumerate(_WIDER):
                 low, high = _wider(other, factor).ends(predicted[place])
                 held[i, place] = (low <= measured[place]) & (measured[place] <= high)
     shares = held.mean(axis=1)
     enough = np.flatnonzero(shares >= COVERAGE)
     i = int(enough[0]) if len(enough) else len(_WIDER) - 1
-    return _wider(band(predicted, measured), _WIDER[i]), float(shares[i])
+    return _wider(band(predicted, measured, least), _WIDER[i]), float(shares[i])
 
 
 def _wider(found: Band, factor: float) -> Band:
-    return Band(found.fixed, found.per_excess, found.below * factor, found.above * factor)
+    return replace(found, below=found.below * factor, above=found.above * factor)
 
 
 UNDER_COST = 2.0
@@ -528,6 +533,7 @@ class FittedModel:
         Width of the interval.
     usual : tuple of float
         Mean, 2.5 % and 97.5 % of the measured slowdowns: what is said of a job that has none of the features.
+        The ends are no nearer to the mean than it is certain by the rows' own intervals.
     most : float
         Largest slowdown that was measured; what a model says beyond it is not believed.
     n_rows : int

@@ -121,7 +121,7 @@ def _trouble(model: FittedModel) -> str:
         return "a number that is none"
     if not (1 <= low <= value <= high and model.most >= 1):
         return "slowdowns that are none"
-    if not (band.below <= 0 <= band.above and band.fixed >= 0 and band.per_excess >= 0):
+    if not (band.below <= 0 <= band.above and band.fixed >= 0 and band.per_excess >= 0 and band.least >= 0):
         return "an interval that is none"
     n = len(model.features)
     if (found := model.preparation) is not None:

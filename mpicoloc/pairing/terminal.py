@@ -14,7 +14,7 @@ from rich.markup import escape
 from mpicoloc import messages
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
-from mpicoloc.core.plain_values import plain
+from mpicoloc.core.plain_values import plain_prediction
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures
 from mpicoloc.core.units import counted
@@ -24,7 +24,7 @@ from mpicoloc.pairing.fitted import COVERAGE
 from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan
 from mpicoloc.pairing.sharing_plan import Action, Commit
-from mpicoloc.show.table import Column, console, interval, listing
+from mpicoloc.show.table import Column, console, interval, interval_notes, listing
 
 if TYPE_CHECKING:
     from mpicoloc.pairing.campaign import Experiment
@@ -215,7 +215,7 @@ def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> di
     else:
         row |= {"co_runners": [name for name, _ in co_runners]}
         row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
-    return row | {"slowdown": plain(slowdown)}
+    return row | {"slowdown": plain_prediction(slowdown)}
 
 
 def show_predictions(pairs: Sequence[Pair]) -> None:
@@ -226,7 +226,8 @@ def show_predictions(pairs: Sequence[Pair]) -> None:
         Column("slowdown", lambda pair: pair[2], ".3f"),
         Column("95 %", lambda pair: pair[2], lambda found: interval(found, ".3f")),
     )
-    console().print(listing(columns, pairs, "Predicted slowdown"))
+    notes = interval_notes(found for *_, found in pairs)
+    console().print(listing(columns, pairs, "Predicted slowdown", notes))
 
 
 def _name(job: JobFeatures) -> str:

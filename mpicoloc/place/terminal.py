@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mpicoloc.core.plain_values import plain
+from mpicoloc.core.plain_values import plain_prediction
 from mpicoloc.errors import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row, short
-from mpicoloc.show.table import Column, console, interval, listing
+from mpicoloc.show.table import Column, console, interval, interval_notes, listing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -94,7 +94,9 @@ def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int
         "seed": seed,
         "n_nodes": placed.problem.n_nodes,
         "n_slots": placed.problem.n_slots,
-        "slowdowns": {job.id: plain(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)},
+        "slowdowns": {
+            job.id: plain_prediction(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)
+        },
     }
 
 
@@ -108,7 +110,7 @@ def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
         Column("nodes", lambda i: ", ".join(hosts[node] for node in placed.nodes_of(i))),
     ]
     out = console()
-    out.print(listing(columns, range(len(placed.problem.jobs))))
+    out.print(listing(columns, range(len(placed.problem.jobs)), notes=interval_notes(placed.slowdowns)))
     how_good = (
         "the best of all placements"
         if placed.method == "exhaustive"

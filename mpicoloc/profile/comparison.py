@@ -15,6 +15,7 @@ from mpicoloc.core.progress import steps
 from mpicoloc.core.slowdown import program_name
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import DataError, UsageError, printable
+from mpicoloc.measure import processor
 from mpicoloc.measure.statistics import Comparison, compare_all
 from mpicoloc.profile.frames import Frames, open_profile
 from mpicoloc.show.table import Column, console, listing
@@ -54,6 +55,8 @@ def compare(
     for file, job in zip(files, opened, strict=True):
         if job.profile.partial:
             _refuse_partial(file, limits)
+        if (note := processor.delay_note(job.profile)) is not None:
+            messages.note(f"job {job.profile.job.id}: {note}; its times include these waits")
     jobs = iter(opened)
     runs = [[quantities(next(jobs)) for _ in of_group] for of_group in groups.values()]
     names = [*UNITS, *functions_by_time([run for group in runs for run in group])]

@@ -48,7 +48,8 @@ def _run_delay(job: Mapping[str, Any]) -> str:
 def _interval(job: Mapping[str, Any]) -> str:
     if job["slowdown_method"] == processor.ALONE:
         return "no co-runner"
-    return "" if job["slowdown"] is None else f"{job['slowdown_low']:.2f} to {job['slowdown_high']:.2f}"
+    low, high = job["slowdown_low"], job["slowdown_high"]
+    return "" if job["slowdown"] is None or low == high else f"{low:.3f} to {high:.3f}"
 
 
 def _slowdown(job: Mapping[str, Any]) -> str | None:

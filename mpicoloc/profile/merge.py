@@ -12,7 +12,17 @@ import numpy as np
 
 from mpicoloc import config
 from mpicoloc.bill.price import price
-from mpicoloc.core.profile import COLUMNS, VERDICTS, Interference, Job, MpiSummary, Profile, Table, table
+from mpicoloc.core.profile import (
+    COLUMNS,
+    VERDICTS,
+    Interference,
+    Job,
+    MpiSummary,
+    Profile,
+    Table,
+    rank_time_s,
+    table,
+)
 from mpicoloc.errors import UsageError
 from mpicoloc.measure import job_scaling
 from mpicoloc.measure.estimate import interference
@@ -92,13 +102,12 @@ def mpi_summary(ranks: Table) -> MpiSummary:
     """Totals over ranks; all None when no rank left a record."""
     if not len(ranks):
         return MpiSummary()
-    mpi_ns, comp_ns = (float(ranks[name].sum()) for name in ("mpi_ns", "comp_ns"))
-    total_ns = mpi_ns + comp_ns
+    total_s = float(rank_time_s(ranks).sum())
     return MpiSummary(
         n_calls=int(ranks["n_calls"].sum()),
         sent_bytes=int(ranks["sent_bytes"].sum()),
         recv_bytes=int(ranks["recv_bytes"].sum()),
-        time_frac=mpi_ns / total_ns if total_ns > 0 else None,
+        time_frac=float(ranks["mpi_ns"].sum()) * 1e-9 / total_s if total_s > 0 else None,
     )
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
-from mpicoloc.core.profile import Estimate, Job, Profile, Table
+from mpicoloc.core.profile import Estimate, Job, Profile, Table, rank_time_s
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
@@ -138,8 +138,6 @@ def notes(profile: Profile) -> Iterable[str]:
     yield from profile.notes
     if (note := processor.delay_note(profile)) is not None:
         yield note
-    if found.slowdown is None:
-        yield f"slowdown not measured: {found.reason or 'reason unknown'}; priced like an unshared run"
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
         yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
     has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
@@ -212,7 +210,8 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
 def result(profile: Profile) -> Iterable[tuple[str, str]]:
     """Names and words of interference and price; a row without a name goes on with the one before."""
     found, price = profile.interference, profile.price
-    yield "slowdown", estimate(found.slowdown)
+    why_none = f"not measured: {found.reason or 'reason unknown'}"
+    yield "slowdown", why_none if found.slowdown is None else estimate(found.slowdown)
     for other in found.alternatives:
         yield "other meter", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
@@ -237,7 +236,8 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
                 f"on {price.runtime_su:.4g} SU by run time"
             ),
         )
-        yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour"
+        unshared = "" if found.slowdown is not None else ", as of an unshared run"
+        yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour{unshared}"
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
@@ -267,21 +267,16 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
         )
 
 
-def estimate(value: Estimate | None) -> str:
+def estimate(value: Estimate) -> str:
     """An estimate in words."""
-    if value is None:
-        return "not measured"
     if value.method == processor.ALONE:
         return processor.ALONE_WORDS
     shutters = counted(value.n, "shutter")
     return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {shutters}, {value.method}"
 
 
-_TIMES = ("wall_s", "mpi_ns", "comp_ns")
-
-
 def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
-    """Time of each rank inside MPI and in all, and that of all ranks; shares are of the time not paused."""
+    """Time of each rank inside MPI and in all, and that of all ranks."""
     ranks = profile.tables["ranks"]
     if not len(ranks):
         return None
@@ -291,16 +286,17 @@ def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
         Column("rank", lambda row: row[0], is_name=True),
         *host,
         Column("application", lambda row: row[2], seconds),
-        Column("MPI", lambda row: row[3], _time),
-        Column("share", lambda row: _part(row[3], row[3] + row[4]), ".1%"),
+        Column("MPI", lambda row: row[3], seconds),
+        Column("share", lambda row: _part(row[3], row[2]), ".1%"),
     )
     more = _more(len(ranks), n_top, " with less time in MPI")
     order = np.argsort(-ranks["mpi_ns"].astype(float) if more else ranks["rank"], kind="stable")
+    times_s = np.stack([rank_time_s(ranks), ranks["mpi_ns"] * 1e-9], axis=1)
     rows = [
-        (str(row["rank"]), names.get(int(row["i_node"]), "-"), *(float(row[name]) for name in _TIMES))
-        for row in ranks[order][:n_top]
+        (str(row["rank"]), names.get(int(row["i_node"]), "-"), *of_rank)
+        for row, of_rank in zip(ranks[order][:n_top], times_s[order][:n_top].tolist(), strict=True)
     ]
-    rows.append(("all", "", *(float(ranks[name].sum()) for name in _TIMES)))
+    rows.append(("all", "", *times_s.sum(axis=0).tolist()))
     return listing(columns, rows, "time of the ranks", more)
 
 

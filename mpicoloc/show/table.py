@@ -226,8 +226,19 @@ def word_columns(header: Iterable[str]) -> list[Column]:
 
 
 def interval(found: Estimate, form: str = ".2f") -> str:
-    """The ends of an estimate's interval."""
-    return f"{found.low:{form}} to {found.high:{form}}"
+    """The ends of an estimate's interval; ``-`` if it has none."""
+    return f"{found.low:{form}} to {found.high:{form}}" if found.has_interval else "-"
+
+
+def interval_notes(slowdowns: Iterable[Estimate]) -> list[str]:
+    """Why predicted slowdowns have no interval; that of a job alone needs none."""
+    is_missing = any(found.value > 1 and not found.has_interval for found in slowdowns)
+    return ["-: no interval, as the file gives no low and high ends"] if is_missing else []
+
+
+def with_interval(found: Estimate, form: str) -> str:
+    """An estimate's value, and its interval if it has one."""
+    return f"{found.value:{form}}" + (f" ({interval(found, form)})" if found.has_interval else "")
 
 
 def listing(

@@ -37,6 +37,7 @@ from mpicoloc.pairing.features import FEATURES
 from mpicoloc.pairing.fitted import (
     ACTIVATIONS,
     LEAF,
+    LEAST,
     MOST_EXPONENT,
     UNDER_COST,
     Band,
@@ -464,13 +465,17 @@ _NO_MEAN = ("_min", "_max", "_sd")
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of a training set as numbers; `features` (n_jobs, F) has NaN where a job lacks one."""
+    """Rows of a training set as numbers; `features` (n_jobs, F) has NaN where a job lacks one.
+
+    `half` are half the widths of the rows' own intervals.
+    """
 
     names: tuple[str, ...]
     features: Floats
     target: Ints
     co_runner: Ints
     slowdown: Floats
+    half: Floats
     weight: Floats
     program: Ints
 
@@ -489,6 +494,13 @@ class Problem:
     def mean(self, rows: Ints) -> float:
         """Weighted mean slowdown of rows."""
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
+
+    def least_half(self, rows: Ints) -> float:
+        """Half width of the rows' weighted mean, below which no prediction is certain.
+
+        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals: inverse-variance weights.
+        """
+        return float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5)
 
 
 def problem(training: TrainingSet) -> Problem:
@@ -515,6 +527,7 @@ def problem(training: TrainingSet) -> Problem:
         target=rows["target"].astype(np.int64),
         co_runner=rows["co_runner"].astype(np.int64),
         slowdown=np.maximum(rows["slowdown"], 1.0),
+        half=(rows["high"] - rows["low"]) / 2,
         weight=rows["weight"].astype(float),
         program=np.unique(programs, return_inverse=True)[1],
     )
@@ -617,13 +630,15 @@ def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> T
     if not parts:
         # Too few programs to leave one out: no more certain than their mean.
         mean, measured = np.full(len(rows), given.mean(rows)), given.slowdown[rows]
-        return Tuned(usual, cost(mean, measured, given.weight[rows]), band(mean, measured), None)
+        width = band(mean, measured, given.least_half(rows))
+        return Tuned(usual, cost(mean, measured, given.weight[rows]), width, None)
     if kind.space and n_trials > 1:
         parameters, found = _best(given, kind, usual, parts, n_trials, seed)
     else:
         parameters, found = usual, _answers(given, kind, usual, parts, seed)
     measured = given.slowdown[found.rows]
-    width, held = covering(found.predicted, measured, found.rows, found.part)
+    least = given.least_half(rows)
+    width, held = covering(found.predicted, measured, found.rows, found.part, least)
     return Tuned(parameters, cost(found.predicted, measured, given.weight[found.rows]), width, held)
 
 
@@ -764,7 +779,7 @@ def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed:
     kind = {**KINDS, **BASELINES}[name]
     estimator, columns, preparation = fitted(given, kind, whole.parameters, _all(given), seed)
     names = tuple(given.names[i] for i in columns)
-    slowdown = given.slowdown
+    slowdown, least = given.slowdown, given.least_half(_all(given))
     ends = (slowdown.mean(), np.quantile(slowdown, 0.025), np.quantile(slowdown, 0.975))
     value, low, high = map(float, ends)
     return FittedModel(
@@ -773,7 +788,7 @@ def _final(training: TrainingSet, given: Problem, name: str, whole: Tuned, seed:
         regressor=kind.arrays(estimator),
         preparation=preparation,
         band=whole.band,
-        usual=(value, min(low, value), max(high, value)),
+        usual=(value, max(1.0, min(low, value - least)), max(high, value + least)),
         most=float(slowdown.max()),
         n_rows=len(slowdown),
         machine=training.machine,

@@ -58,6 +58,24 @@ def test_another_rate_and_another_function(prices):
     assert entry["discount_frac"]["fair"] == 0.0
 
 
+def test_variables_count_as_they_do_for_jobs_and_for_the_ledger(prices, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_RATE_SU", "2.5")
+    monkeypatch.setenv("MPICOLOC_PRICING", "runtime")
+    assert prices("shared.h5") == prices("shared.h5", "--rate-su", "2.5", "--pricing", "runtime")
+    (entry,) = prices("shared.h5", "--rate-su", "3")["prices"]
+    assert (entry["rate_su"], entry["pricing"]) == (3.0, "runtime"), "a flag comes before a variable"
+    monkeypatch.setenv("MPICOLOC_RATE_SU", "")
+    monkeypatch.delenv("MPICOLOC_PRICING")
+    (entry,) = prices("shared.h5")["prices"]
+    assert (entry["rate_su"], entry["pricing"]) == (1.0, "fair"), "else what the profile says"
+
+
+def test_a_bad_variable_is_named(files, capsys, monkeypatch):
+    monkeypatch.setenv("MPICOLOC_RATE_SU", "cheap")
+    assert main(["price", "shared.h5"]) == 2
+    assert "MPICOLOC_RATE_SU must be a number (SU per core and hour), got 'cheap'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("truth", [("--solo", "40"), ("--solo", "40.0"), ("--solo", "solo.h5")])
 def test_the_oracle_knows_the_run_alone(prices, truth):
     (entry,) = prices("shared.h5", *truth)["prices"]

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import sample
+from hypothesis import given, strategies as st
 from renewal import simulate
 
-from mpicoloc.core.profile import table
+from mpicoloc.core.profile import Estimate, table
+from mpicoloc.measure.burst import MODEL_ERROR
 from mpicoloc.measure.estimate import interference
+from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.profile.merge import complete
 
 JOB_S = 60.0
@@ -120,6 +123,37 @@ def test_one_of_two_nodes_without_company_has_most_of_the_work():
         working(0, 2.0, 30.0), one_wait(0, 30.0), alone, n_nodes=2, shared_s=[JOB_S, 0.0], i_node=(0, 1)
     )
     assert_is(profile.interference.slowdown, 1.0)
+
+
+def test_work_that_was_never_disturbed_is_not_known_exactly():
+    """Rank 1 has a node of its own and work for 45 s, which no shutter has measured."""
+    alone = working(1, 1.0, 45.0)
+    alone["phase"] = 2
+    slowdown = found(
+        working(0, 2.0), alone, one_wait(1, 15.0), n_nodes=2, shared_s=[JOB_S, 0.0], i_node=(0, 1)
+    ).interference.slowdown
+    assert slowdown.low < 60 / 45 < slowdown.high
+    assert np.log(slowdown.high / slowdown.low) == pytest.approx(4 * MODEL_ERROR)
+
+
+@given(
+    st.floats(0.8, 5),
+    st.floats(0.01, 0.5),
+    st.floats(0, 50),
+    st.floats(1, 50),
+    st.floats(0, 120),
+    st.floats(0, 0.3),
+)
+def test_the_interval_of_a_job_holds_its_slowdown_and_has_a_width(s, half, alone_s, corun_s, work_s, spread):
+    """Whichever time counts: that of the co-run phase, or the most work of another rank."""
+    phase = Estimate(s, s * np.exp(-half), s * np.exp(half), 9, "1", "burst-matched")
+    split = WallTimeSplit(alone_s, corun_s, 0.1, 0.2)
+    job = job_slowdown(phase, split, (work_s, work_s * (1 + spread), work_s * (1 - spread)))
+    assert job.low <= job.value <= job.high and job.low < job.high
+    solo_s = alone_s + 0.1 + corun_s / s
+    total_s = alone_s + corun_s + 0.3
+    longest_s = max(solo_s, min(work_s, total_s)) if work_s * (1 - spread) > solo_s else solo_s
+    assert job.value == pytest.approx(total_s / longest_s)
 
 
 def test_a_cycle_that_was_not_seen_whole_does_not_say_that_its_rank_was_alone():

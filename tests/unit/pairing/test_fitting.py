@@ -189,7 +189,12 @@ def test_slowdowns_below_one_count_as_one(training):
     rows["slowdown"], rows["low"], rows["high"] = 0.9, 0.8, 1.1
     model = fit_model(dataclasses.replace(training, rows=rows), n_trials=0, kinds=("elastic net",))
     found = pair_slowdowns(model, training.jobs)
-    assert (found.value == 1).all()
+    assert (found.value == 1).all() and (found.low == 1).all()
+    # Each was measured as 0.9 +- 0.15: no 1.000 (1.000 to 1.000).
+    least = 0.15 / len(rows) ** 0.5
+    assert (found.high >= 1 + least - 1e-9).all()
+    unknown = dataclasses.replace(training.jobs[0], values={})
+    assert model.predict(unknown, [unknown]).high >= 1 + least - 1e-9
     assert model.card["scores"][0]["known"]["r2"] is None
     assert model.card["scores"][0]["new"]["r2"] is None
 
@@ -250,6 +255,18 @@ def test_few_rows_make_a_wide_interval():
     predicted, measured = np.array([1.2, 1.5, 1.1]), np.array([1.3, 1.4, 1.1])
     low, high = band(predicted, measured).ends(predicted)
     assert ((low <= measured) & (measured <= high)).all()
+
+
+@hypothesis.given(
+    st.lists(st.tuples(st.floats(1, 5), st.floats(-1, 1)), min_size=1, max_size=30), st.floats(1e-3, 0.5)
+)
+def test_no_prediction_is_more_certain_than_what_was_measured(rows, least):
+    """Also where the rows agree, by chance or because all were cut at 1."""
+    predicted, error = np.array(rows).T
+    for errors in (error, np.zeros(len(rows))):
+        low, high = band(predicted, predicted + errors, least).ends(predicted)
+        assert (low <= np.maximum(1, predicted - least) + 1e-9).all()
+        assert (high >= predicted + least - 1e-9).all()
 
 
 def test_a_row_is_no_witness_of_itself():

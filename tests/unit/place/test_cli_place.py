@@ -161,6 +161,29 @@ def test_bad_flags_and_files_are_refused_before_the_search(folder, capsys, words
     assert found[0] == code and told in found[1], found
 
 
+def test_curves_without_intervals_give_none(folder, capsys):
+    """If nothing tells how uncertain a number is, it has no interval, rather than one without a width."""
+    found = placed(capsys, *FULL)["slowdowns"].values()
+    assert [(one["low"], one["high"]) for one in found] == [(None, None)] * 4
+    for words in (["place", *FULL], ["predict", "--curves", "curves.csv", "lu", "cg"]):
+        assert main.main(words) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert " to 1." not in text and "-: no interval, as the file gives no low and high ends" in text
+    assert main.main(["predict", "--curves", "curves.csv", "--json", "lu", "cg"]) == 0
+    (folder / "told.json").write_text(capsys.readouterr().out)
+    assert main.main(["pair", "told.json", "--slowdowns", "told.json", "--cautious"]) == 0
+    header, *lines = CURVES.splitlines()
+    (folder / "curves.csv").write_text(
+        "\n".join(
+            [f"{header},score_low,score_high", *(f"{line},3,5.5" for line in lines if line[:2] != "ep")]
+        )
+    )
+    capsys.readouterr()
+    assert main.main(["predict", "--curves", "curves.csv", "lu", "cg"]) == 0
+    text = capsys.readouterr().out
+    assert "1.115 to 1.285" in text and "no interval" not in text
+
+
 def test_a_program_without_a_curve_is_told(folder, capsys):
     (folder / "jobs.csv").write_text(JOBS + "e,ft,1\n")
     code, told = refused(capsys, "place", "jobs.csv", "--curves", "curves.csv", "--nodes", "9")

@@ -201,6 +201,18 @@ def test_numbers_are_whole_and_different_programs_are_told(runs, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_job_that_had_no_processor_is_told_as_show_tells_it(runs, capsys):
+    profile = sample.profile(shared_s=0.0)
+    starved = replace(profile.interference, cpu_s=30.0, run_delay_s=90.0)
+    slow = replace(profile, job=replace(profile.job, id="slow"), interference=starved)
+    hdf5.write(slow, "slow.h5")
+    assert main(["show", "slow.h5", "--json"]) == 0
+    note = json.loads(capsys.readouterr().out)["interference"]["processor"]["note"]
+    for words in (["old0.h5", "slow.h5"], ["slow.h5", "--against", "old0.h5", "old1.h5", "--json"]):
+        assert main(["compare", *words]) == 0
+        assert capsys.readouterr().err == f"mpicoloc: job slow: {note}; its times include these waits\n"
+
+
 def test_many_kinds_of_runs_are_several_tables(runs, capsys):
     old, _ = runs
     words = [word for i in range(7) for word in ("--group", f"group{i}", *old)]

@@ -84,6 +84,21 @@ def test_the_table_says_what_matters(show):
     assert "2 valid shutters, 8 needed" in text
 
 
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"n_shutters": 2}, "2 valid shutters, 8 needed; let the jobs share their nodes for longer, or raise "
+                            "the co-runners' --shutter-duty-frac"),
+        ({"meter": "none"}, "no meter: no hardware counters; `mpicoloc check` there says what works"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_slowdown_and_what_helps_stand_beside_it(show, tables, reason):
+    text = " ".join(show(sample.profile(**tables)).split())
+    assert f"slowdown not measured: {reason} shutters" in text and text.count("not measured") == 1
+    assert "1 SU per core and hour, as of an unshared run" in text
+    assert "unshared" not in show(sample.profile())
+
+
 def test_events_dropped_from_the_trace_are_said(show):
     profile = sample.profile()
     assert "events were dropped" not in show(profile)
@@ -166,6 +181,22 @@ def test_time_of_each_rank_as_other_profilers_have_it(show):
     assert text.splitlines()[12].split()[-1] == "9.5%"
     text = show(profile, "--all").split("time of the ranks")[1]
     assert [line.split()[0] for line in text.splitlines()[4:24]] == list(map(str, range(20)))
+
+
+def test_the_share_of_a_rank_is_its_time_in_mpi_over_the_time_beside_it(show):
+    """Also where it was paused, and where several threads call MPI at once."""
+    ranks = np.resize(sample.tables()["ranks"], 2)
+    ranks["rank"], ranks["wall_s"] = [0, 1], 60.0
+    ranks["mpi_ns"], ranks["comp_ns"] = [15 * 10**9, 90 * 10**9], [25 * 10**9, 30 * 10**9]
+    whole = complete(sample.job(), {"ranks": ranks}, rng=np.random.default_rng(0))
+    rows = [line.split() for line in show(whole).split("time of the ranks")[1].splitlines()[4:7]]
+    assert rows == [
+        ["0", "60", "s", "15", "s", "25.0%"],
+        ["1", "120", "s", "90", "s", "75.0%"],
+        ["all", "180", "s", "105", "s", "58.3%"],
+    ]
+    assert json.loads(show(whole, "--json"))["mpi"]["time_frac"] == pytest.approx(105 / 180)
+    assert "58.3% of the time in MPI" in show(whole)
 
 
 def test_why_the_job_s_slowdown_is_not_among_those_of_its_ranks(show):
