@@ -123,10 +123,8 @@ def unset_sharing(args: argparse.Namespace) -> None:
 
 
 def _machine(args: argparse.Namespace) -> Machine:
-    if args.topology is None:
-        raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     rate = args.link_rate or fabric.LINK_RATE
-    if known := inputs.named(args.topology):
+    if known := inputs.named(args.topology or ""):
         return known
     found = files.fabric_of(args.topology, rate, args.up_links)
     for note in found.notes:
