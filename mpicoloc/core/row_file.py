@@ -10,13 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from mpicoloc.core.slowdown import LEAST_SLOWDOWN
 from mpicoloc.errors import DataError, UsageError
 
 MAX_BYTES = 1 << 30
 _CLOSE = 0.65
 """Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
-MIN_SLOWDOWN, MAX_SLOWDOWN = 0.7, 20.0
-"""Noise, and processors that clock higher under load, make slowdowns of 0.8; turns of many jobs, of 10."""
+MOST_SLOWDOWN = 20.0
+"""A larger one needs an interval, as measured ones have: it may be a percentage."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -38,17 +39,14 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
 
 
 def check_slowdown(path: str, i: int, name: str, value: float, high: float = math.nan) -> None:
-    """Raise `DataError` if a value with its upper end, NaN if not told, is a degradation or a percentage."""
-    if max(value, high) < MIN_SLOWDOWN:  # the value, where the end is NaN
+    """Raise `DataError` if a number, with its upper end or NaN, is a degradation or a percentage."""
+    if value < LEAST_SLOWDOWN:
         remedy = "for a degradation D = 1 - T_solo/T_co write 1 / (1 - D)"
-    elif value > MAX_SLOWDOWN:
-        remedy = "for P percent longer write 1 + P / 100"
+    elif value > MOST_SLOWDOWN and math.isnan(high):
+        remedy = "for P percent longer write 1 + P / 100; one that large needs the ends of its interval"
     else:
         return
-    raise DataError(
-        f"{path}: row {i}: {name} must be a slowdown T_co/T_solo, from {MIN_SLOWDOWN:g} to {MAX_SLOWDOWN:g}, "
-        f"got {value:g}: {remedy}"
-    )
+    raise DataError(f"{path}: row {i}: {name} must be T_co/T_solo, got {value:g}: {remedy}")
 
 
 def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:
