@@ -161,6 +161,17 @@ def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
     return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
 
 
+def most_at_once(work: Workload) -> int:
+    """Most nodes that jobs had at one instant of the log; 0: it does not tell when they began."""
+    log = work.log
+    if log.wait_s is None or (log.wait_s < 0).any():
+        return 0
+    begin_s = log.submit_s + log.wait_s
+    times_s = np.concatenate([begin_s, begin_s + log.run_s])
+    change = np.concatenate([work.n_nodes, -work.n_nodes])
+    return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # of one instant, ends first
+
+
 def ran(log: JobLog) -> Bools:
     """Which jobs took a processor for a time above 0; others were cancelled before they began."""
     return (log.run_s > 0) & ((log.n_processors > 0) | (log.n_nodes > 0))

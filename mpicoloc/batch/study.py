@@ -38,6 +38,9 @@ _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
 _PAGE_FLAGS = ("pricing", "rate_su")
 """Also allowed with --page."""
 
+_LARGER = 2
+"""A topology has so many times the nodes that the log ever had busy: a note."""
+
 
 @dataclass(frozen=True)
 class Study:
@@ -120,10 +123,8 @@ def unset_sharing(args: argparse.Namespace) -> None:
 
 
 def _machine(args: argparse.Namespace) -> Machine:
-    if args.topology is None:
-        raise UsageError("--topology is missing: give one like 'XGFT(3;18,8,8;1,18,18)', or a file of one")
     rate = args.link_rate or fabric.LINK_RATE
-    if known := inputs.named(args.topology):
+    if known := inputs.named(args.topology or ""):
         return known
     found = files.fabric_of(args.topology, rate, args.up_links)
     for note in found.notes:
@@ -155,7 +156,24 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
                 f"{args.log}: {counted(int((~fits).sum()), 'job')} larger than the machine left out"
             )
         log = inputs.select(log, fits)
-    return inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
+    work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
+    if note := _size_note(inputs.most_at_once(work), machine.n_nodes):
+        messages.note(f"{args.log}: {note}")
+    return work
+
+
+def _size_note(n_at_once: int, n_nodes: int) -> str:
+    """Whether the topology is that of another machine than the log's; empty if it may be the same."""
+    if n_at_once > n_nodes:
+        means = "waits are longer than in the log"
+    elif 0 < _LARGER * n_at_once <= n_nodes:
+        means = "hardly any job waits, and most nodes are idle"
+    else:
+        return ""
+    return (
+        f"its jobs had up to {counted(n_at_once, 'node')} at once, the topology has {n_nodes:,}, so {means}: "
+        "if it is another machine, give the log's --topology"
+    )
 
 
 def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("logs", metavar="LOG", nargs="+",
         help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
-    fabric.add_topology(parser, is_required=False)  # --sweep topology names several
+    fabric.add_topology(parser)
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", type=arguments.count,
         help="(as the log's head or its jobs tell it, else 1)")  # fmt: skip

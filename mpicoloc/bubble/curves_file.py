@@ -27,7 +27,7 @@ from mpicoloc.core.bubbles import (
     pressure_score,
 )
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.row_file import number_of, table_rows
+from mpicoloc.core.row_file import check_slowdown, number_of, table_rows
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5
 
@@ -109,6 +109,7 @@ def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> Sensitivi
             number_of(path, i, name, row.get(name)) for name in (column, f"{column}_low", f"{column}_high")
         )
         if level > 0 and not math.isnan(value):
+            check_slowdown(path, i, column, value, high)
             points.append(
                 (level, value, value if math.isnan(low) else low, value if math.isnan(high) else high)
             )
@@ -260,7 +261,10 @@ def matrices(path: str) -> dict[str, PropagationMatrix]:
                 f"{path}: row {i}: level {level:g} must be {len(rows) + 1}: from 1, none left out"
             )
         columns = list(takewhile(row.get, map("nodes_{}".format, count(1))))
-        rows.append([1.0, *(number_of(path, i, name, row[name]) for name in columns)])
+        times = [number_of(path, i, name, row[name]) for name in columns]
+        for name, time in zip(columns, times, strict=True):
+            check_slowdown(path, i, name, time)
+        rows.append([1.0, *times])
     return {name: _matrix(path, name, rows) for name, rows in found.items()}
 
 

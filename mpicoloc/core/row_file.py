@@ -10,11 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from mpicoloc.core.slowdown import LEAST_SLOWDOWN
 from mpicoloc.errors import DataError, UsageError
 
 MAX_BYTES = 1 << 30
 _CLOSE = 0.65
 """Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
+MOST_SLOWDOWN = 20.0
+"""A larger one needs an interval, as measured ones have: it may be a percentage."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -33,6 +36,17 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
         remedy = ": write a point, not a comma" if isinstance(told, str) and "," in told else ""
         raise DataError(f"{path}: row {i}: {name} must be a finite number, got {told!r}{remedy}") from None
     return number
+
+
+def check_slowdown(path: str, i: int, name: str, value: float, high: float = math.nan) -> None:
+    """Raise `DataError` if a number, with its upper end or NaN, is a degradation or a percentage."""
+    if value < LEAST_SLOWDOWN:
+        remedy = "for a degradation D = 1 - T_solo/T_co write 1 / (1 - D)"
+    elif value > MOST_SLOWDOWN and math.isnan(high):
+        remedy = "for P percent longer write 1 + P / 100; one that large needs the ends of its interval"
+    else:
+        return
+    raise DataError(f"{path}: row {i}: {name} must be T_co/T_solo, got {value:g}: {remedy}")
 
 
 def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:

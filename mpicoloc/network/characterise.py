@@ -7,6 +7,7 @@ become loads of levels and links.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -175,14 +176,29 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
     if len(jobs) > 1 and not together:
         notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
     cases: list[Case] = []
-    for job in jobs:
+    names = names_apart([job.profile.job.id for job in jobs])
+    for job, name in zip(jobs, names, strict=True):
         free = free_hosts(network.fabric, [case.placement for case in cases] if together else [])
         own, own_notes = _cases_of_job(job, network, free, len(jobs) > 1)
+        own = [replace(case, job=replace(case.job, id=name)) for case in own]
         if together:
             _check_apart(network.fabric, cases, own[0])
         cases += own
         notes += own_notes
     return Characterisation(tuple(cases), shared_links(cases) if together else None, tuple(notes))
+
+
+def names_apart(names: Sequence[str]) -> list[str]:
+    """The names, of which the second of one is called NAME-2, or the next number that no other name has."""
+    taken, seen, found = set(names), set[str](), list[str]()
+    for name in names:
+        new = name
+        if name in seen:
+            new = next(free for n in itertools.count(2) if (free := f"{name}-{n}") not in taken)
+            taken.add(new)
+        seen.add(name)
+        found.append(new)
+    return found
 
 
 def shared_links(cases: Sequence[Case]) -> Shared:

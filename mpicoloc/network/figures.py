@@ -12,7 +12,7 @@ from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
-from mpicoloc.network.characterise import Case, Shared
+from mpicoloc.network.characterise import Case, Shared, names_apart
 from mpicoloc.network.utilisation import most_sharing_jobs
 from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
@@ -53,30 +53,20 @@ def figures(cases: Sequence[Case], shared: Shared | None) -> list[Figure]:
 
 
 def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
-    """Words for each case; jobs that run together are one case each, also where a profile comes twice."""
-    keys = [str(i) if together else case.file for i, case in enumerate(cases)]
-    jobs = _names(keys, [case.job.id for case in cases])
+    """Words for each case."""
+    ids = list(dict.fromkeys(case.job.id for case in cases))
+    jobs = dict(zip(ids, names_apart([short(job) for job in ids]), strict=True))
     n_trees = len({case.topology for case in cases})
     apart = len({case.placement_name for case in cases}) > 1 and not together
     out = []
-    for key, case in zip(keys, cases, strict=True):
+    for case in cases:
+        job = jobs[case.job.id]
         tree, placement = tree_name(case.topology), short(case.placement_name)
-        words = [jobs[key]] if len(jobs) > 1 else []
+        words = [job] if len(jobs) > 1 else []
         words += [tree] if n_trees > 1 or len(jobs) == 1 else []
         words += [] if apart else [placement]
-        out.append(Labelled(case, jobs[key], tree, placement, "\n".join(words), placement if apart else ""))
+        out.append(Labelled(case, job, tree, placement, "\n".join(words), placement if apart else ""))
     return out
-
-
-def _names(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """A name for each job by its id; jobs of one id are numbered."""
-    of_key = dict(zip(keys, ids, strict=True))
-    names: dict[str, str] = {}
-    for key, job in of_key.items():
-        name = short(job)
-        n_same = sum(other.split(" #")[0] == name for other in names.values())
-        names[key] = f"{name} #{n_same + 1}" if n_same else name
-    return names
 
 
 def tree_name(tree: Levelled) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicoloc import config, messages
-from mpicoloc.core.network import Levelled, Traffic, is_notation, shown, slimmed
+from mpicoloc.core.network import EXAMPLE, Levelled, Traffic, is_notation, shown, slimmed
 from mpicoloc.core.profile import Profile
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.measure import processor
@@ -167,8 +167,13 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
     return JobInput(file, profile, placements_of(names, fabric), duration_s, by, sent, trace)
 
 
-def fabric_of(topology: str, link_rate: str | None, up_links: str | None) -> Fabric:
-    """The network of a notation or a file."""
+def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
+    """The network of a notation or a file.
+
+    Raises `UsageError`, `DataError` if there is none.
+    """
+    if topology is None:
+        raise UsageError(f"--topology is missing: give one like '{EXAMPLE}', or a file of one")
     text, source = (topology, "--topology") if is_notation(topology) else (_contents(topology), topology)
     fabric = readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
     if link_rate is None or len(fabric.assumed_levels) == fabric.topology.height:

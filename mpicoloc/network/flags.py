@@ -10,12 +10,11 @@ from mpicoloc.cli import arguments
 LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
-def add_topology(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
-    """Which fabric."""
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Which fabric; `network.files.fabric_of` says if it is missing: `--sweep topology` may name several."""
     parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",
-        required=is_required,
         help="'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf or topology.yaml, ibnetdiscover's output",
     )
 

@@ -97,7 +97,7 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
 
 def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
     yield "Traffic: messages, one-sided calls and collectives of the profile."
-    for case in {case.file: case for case in cases}.values():
+    for case in {case.job.id: case for case in cases}.values():
         name = escape(printable(f"job {case.job.id}"))
         if (words := duration_words(case)) is not None:
             yield words

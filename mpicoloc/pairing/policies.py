@@ -101,7 +101,7 @@ def _check(name: str, array: Floats) -> None:
         "memory_bytes": (lambda a: (a >= 0) & (a < np.inf), "a number >= 0"),
         "intensity": (lambda a: ~np.isinf(a), "a number, or NaN"),
     }
-    least = f"a ratio of run times >= {LEAST_SLOWDOWN}, or NaN (a degradation d is a slowdown of 1 + d)"
+    least = f"a ratio of run times >= {LEAST_SLOWDOWN}, or NaN (a degradation d is a slowdown of 1 / (1 - d))"
     is_right, need = rules.get(name, (lambda a: np.isnan(a) | ((a >= LEAST_SLOWDOWN) & (a < np.inf)), least))
     wrong = ~is_right(array)
     if wrong.any():

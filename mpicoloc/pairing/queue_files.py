@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpicoloc.core.row_file import number_of, table_rows
+from mpicoloc.core.row_file import check_slowdown, number_of, table_rows
 from mpicoloc.core.slowdown import JobFeatures, PairSlowdowns, Run
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
@@ -67,7 +67,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     the slowdown may be an object with ``value``, ``low`` and ``high``.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, or a number
-    is none, or a pair is there twice.
+    is none or no slowdown, or a pair is there twice.
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
@@ -78,6 +78,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
         value = number_of(path, i, "slowdown", ends.get("value"))
         low, high = (number_of(path, i, name, ends.get(name)) for name in ("low", "high"))
+        check_slowdown(path, i, "slowdown", value, high)
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
             raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")

@@ -187,7 +187,7 @@ def ranks(found: Experiment) -> Figure:
     window_s = max(found.sharing.end_s / n_windows, 1e-12)
     parts, first_rank = [], 0
     for i, job in enumerate(found.jobs):
-        own = timeline.spans(found.sharing, i, job.programs)
+        own, _ = timeline.whole_calls(timeline.spans(found.sharing, i, job.programs))
         parts.append((own.rank + first_rank, own))
         first_rank += job.programs.n_ranks
     blocks = of_ranks(np.arange(first_rank), first_rank)

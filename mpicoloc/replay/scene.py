@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from mpicoloc.core.network import Placement, slimmed
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
-from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
+from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, names_apart, placed_on
 from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import experiment, native, timeline
@@ -144,7 +143,11 @@ def _placed_jobs(args: argparse.Namespace, fabric: Fabric, n_jobs: int, read: Re
         PlacedJob(source.programs(placement.hosts), placement.hosts, lane)
         for source, placement, lane in zip(job_sources, placed, lanes, strict=True)
     ]
-    return _stretched(args, _with_names_apart(jobs))
+    names = names_apart([job.name for job in jobs])
+    named = [
+        replace(job, programs=replace(job.programs, name=name)) for job, name in zip(jobs, names, strict=True)
+    ]
+    return _stretched(args, named)
 
 
 def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> None:
@@ -154,21 +157,6 @@ def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> No
             raise UsageError(
                 f"--{flag.replace('_', '-')} has no effect on {', '.join(args.files)}: leave it out"
             )
-
-
-def _with_names_apart(jobs: list[PlacedJob]) -> list[PlacedJob]:
-    """The jobs, of which the second of one name is called NAME-2, or the next number that no job has."""
-    taken = {job.name for job in jobs}
-    is_first = dict.fromkeys(taken, True)
-    renamed = []
-    for job in jobs:
-        name = job.name
-        if not is_first[name]:
-            name = next(free for n in itertools.count(2) if (free := f"{job.name}-{n}") not in taken)
-            taken.add(name)
-        is_first[job.name] = False
-        renamed.append(replace(job, programs=replace(job.programs, name=name)))
-    return renamed
 
 
 def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
@@ -257,8 +245,6 @@ def _stretch(text: str) -> tuple[int, float]:
 
 
 def _fabric(args: argparse.Namespace) -> Fabric:
-    if args.topology is None:
-        raise UsageError("--topology is missing: give one like 'XGFT(2;16,8;1,4)', or a file of one")
     fabric = files.fabric_of(args.topology, args.link_rate, args.up_links)
     if args.slimming is None:
         return fabric

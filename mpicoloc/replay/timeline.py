@@ -13,13 +13,14 @@ from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.replay.experiment import Experiment
 from mpicoloc.replay.native import ABSOLUTE, MARKED, OP, Operation
-from mpicoloc.replay.programs.builder import CALL_SHIFT, COLLECTIVES, FIRST, Program, RankPrograms
+from mpicoloc.replay.programs.builder import CALL_SHIFT, CALLS, COLLECTIVES, FIRST, Program, RankPrograms
 from mpicoloc.replay.simulate import SimulatedRun
 from mpicoloc.trace.export.calls import Calls, Recording, Side
 
-_CALLS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
+_KINDS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Operation.WAIT, Operation.WAITALL)
+_SENDS = _KINDS[:2]
 _MESSAGES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
-NAMES = _MESSAGES + COLLECTIVES
+NAMES = _MESSAGES + CALLS
 """What the calls of a timeline are called, in the order of their numbers."""
 
 
@@ -32,13 +33,13 @@ def marked(job: RankPrograms) -> RankPrograms:
 
 
 def _marked(program: Program) -> Program:
-    is_call = np.isin(program["kind"], _CALLS)
+    is_call = np.isin(program["kind"], _KINDS)
     if len(program) and program["kind"][0] == Operation.GRAPH:  # its rows have numbers
         with_flags = program.copy()
         with_flags["flags"][is_call] |= MARKED
         return with_flags
-    is_inside = program["flags"] >> CALL_SHIFT > 0
-    is_begin = is_call & ~is_inside | (program["flags"] & FIRST > 0)
+    is_inside = _is_of_collective(program)
+    is_begin = is_call & ~is_inside | is_inside & (program["flags"] & FIRST > 0)
     is_end = is_call & ~is_inside
     is_end[is_inside] = np.append(is_begin | ~is_inside, True)[1:][is_inside]
     # Each mark before or at an operation moves it by one.
@@ -52,21 +53,29 @@ def _marked(program: Program) -> Program:
     return with_marks
 
 
+def _is_of_collective(program: Program) -> Array:
+    number = program["flags"] >> CALL_SHIFT
+    return (number > 0) & (number <= len(COLLECTIVES))
+
+
 @dataclass(frozen=True)
 class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
-    `call` indexes `NAMES`; `operation` is the number in the rank's program, of a collective its first;
-    `bytes` is what the rank moves in a message, or sends in a collective; `peer` is -1 where the call names
-    none, or one by its loop.
+    `call` indexes `NAMES`; `operation` is the number in the rank's program, of a collective its first, and
+    `kind` what it does, 0 in a collective; `bytes` is what the rank moves in a message, or sends in a
+    collective; `peer` is -1 where the call names none, or one by its loop. `is_continued`: the row belongs to
+    the call of the row before, as in an exchange.
     """
 
     rank: Array
     operation: Array
+    kind: Array
+    is_continued: Array
 
 
 def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
-    """The calls of a job that was simulated with marks."""
+    """The calls of a job that was simulated with marks; of an exchange each operation."""
     marks = run.marks[run.marks["job"] == i_job]
     marks = marks[np.lexsort((marks["value"] // 2, marks["rank"]))]
     begins, ends = marks[marks["value"] % 2 == 0], marks[marks["value"] % 2 == 1]
@@ -76,31 +85,44 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
     rank = begins["rank"].astype(np.int64)
     rows = _rows(job.programs, job.program_of_rank[rank], operation)
     number = np.full(int(max(Operation)) + 1, -1)
-    number[[int(kind) for kind in _CALLS]] = range(len(_CALLS))
-    of_collective = (rows["flags"] >> CALL_SHIFT).astype(np.int64)
-    is_message = np.isin(rows["kind"], _CALLS[:4]) & (of_collective == 0)
+    number[[int(kind) for kind in _KINDS]] = range(len(_KINDS))
+    of_call = (rows["flags"] >> CALL_SHIFT).astype(np.int64)
+    is_collective = _is_of_collective(rows)
+    is_message = np.isin(rows["kind"], _KINDS[:4]) & ~is_collective
     is_named = is_message & (rows["peer_mode"] == ABSOLUTE)
     return Spans(
         begins["t_ps"] // 1000,
         ends["t_ps"] // 1000,
-        np.where(is_message, rows["value"], _sent_bytes(job, rank, operation, of_collective)),
+        np.where(is_message, rows["value"], _sent_bytes(job, rank, operation, is_collective)),
         np.where(is_named, rows["peer"], -1).astype(np.int64),
-        np.where(of_collective > 0, len(_MESSAGES) - 1 + of_collective, number[rows["kind"]]),
+        np.where(of_call > 0, len(_MESSAGES) - 1 + of_call, number[rows["kind"]]),
         rank,
         operation,
+        np.where(is_collective, 0, rows["kind"]),
+        (of_call > 0) & (rows["flags"] & FIRST == 0),
     )
 
 
-def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, of_collective: Array) -> Array:
+def whole_calls(parts: Spans) -> tuple[Spans, Array]:
+    """The calls, of an exchange one with the bytes and the peer of its send; and of each row its call."""
+    begins = np.flatnonzero(~parts.is_continued)
+    rows = np.where(np.isin(parts.kind, _SENDS), np.arange(len(parts.kind)), -1)
+    told = np.maximum(np.maximum.reduceat(rows, begins), begins) if len(begins) else begins
+    ends_ns = parts.end_ns[np.append(begins, len(rows))[1:] - 1]
+    columns = {"end_ns": ends_ns, "bytes": parts.bytes[told], "peer": parts.peer[told]}
+    return replace(parts.take(begins), **columns), np.cumsum(~parts.is_continued) - 1
+
+
+def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, is_collective: Array) -> Array:
     """Bytes that each rank sends in each collective that begins at an operation; 0 of others."""
     sent_bytes = np.zeros(len(rank), np.int64)
     for i, program in enumerate(job.programs):
         begins = np.flatnonzero(program["flags"] & FIRST)
         if not len(begins):
             continue
-        is_sent = np.isin(program["kind"], _CALLS[:2]) & (program["flags"] >> CALL_SHIFT > 0)
+        is_sent = np.isin(program["kind"], _SENDS) & _is_of_collective(program)
         sums = np.add.reduceat(np.where(is_sent, program["value"], 0) * _turns(program), begins)
-        own = (job.program_of_rank[rank] == i) & (of_collective > 0)
+        own = (job.program_of_rank[rank] == i) & is_collective
         sent_bytes[own] = sums[np.searchsorted(begins, operation[own])]
     return sent_bytes
 
@@ -129,12 +151,11 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
-    """Which call took each message, and which posted its receive: numbers of rows of `calls`."""
+    """Which row of `calls` took each message, and which posted its receive."""
     received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
-    kinds = np.where(calls.call < len(_MESSAGES), rows["kind"], 0)
-    columns = (calls.rank, kinds, rows["request"], rows["n"])
+    columns = (calls.rank, calls.kind, rows["request"], rows["n"])
     for i, (rank, kind, request, n) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if kind == Operation.RECV:
             received.append((i, i))
@@ -146,9 +167,6 @@ def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
                     received.append((i, post))
     takes, posts = np.array(received, np.int64).reshape(-1, 2).T
     return takes, posts
-
-
-_SENDS = (NAMES.index("MPI_Send"), NAMES.index("MPI_Isend"))
 
 
 class SimulatedCalls(Recording):
@@ -173,7 +191,8 @@ class SimulatedCalls(Recording):
             peer = np.where(own.peer >= 0, own.peer + first_rank, -1)
             parts.append(replace(own, rank=own.rank + first_rank, peer=peer))
             first_rank, first_row = first_rank + job.programs.n_ranks, first_row + len(own.rank)
-        self._spans = Spans.joined(parts)
+        self._parts = Spans.joined(parts)
+        self._spans, self._call_of_part = whole_calls(self._parts)
         self._takes, self._posts = np.concatenate(received, axis=1)
         self._tracks = _tracks(self._spans)
         if not len(self._spans.rank):
@@ -190,15 +209,16 @@ class SimulatedCalls(Recording):
 
     def _ends(self) -> tuple[Side, Side]:
         """Sends, and receives where they were taken; those of which the program names the partner."""
-        own = self._spans
-        sends = np.flatnonzero(np.isin(own.call, _SENDS) & (own.peer >= 0))
+        own = self._parts
+        sends = np.flatnonzero(np.isin(own.kind, _SENDS) & (own.peer >= 0))
         is_known = own.peer[self._posts] >= 0
         takes, posts = self._takes[is_known], self._posts[is_known]
         return self._side(sends, sends), self._side(takes, posts)
 
     def _side(self, rows: Array, posts: Array) -> Side:
-        own, posted = self._spans.take(rows), self._spans.take(posts)
-        return Side(own.begin_ns, own.end_ns, posted.bytes, posted.peer, own.rank, self._tracks[rows])
+        i_call, posted = self._call_of_part[rows], self._parts.take(posts)
+        own = self._spans.take(i_call)
+        return Side(own.begin_ns, own.end_ns, posted.bytes, posted.peer, own.rank, self._tracks[i_call])
 
 
 def _tracks(calls: Spans) -> Array:

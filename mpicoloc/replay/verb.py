@@ -181,7 +181,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_routes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_topology(parser, is_required=False)  # --sweep topology names several
+    add_topology(parser)
     add("--slimming", type=arguments.count, metavar="S", help="links up from each switch, not the topology's")
     add_links(parser)
     add(

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -93,17 +94,44 @@ def scan(folder: str, ledger: Ledger) -> tuple[int, list[Step]]:
 
 def _stems(folder: str) -> tuple[set[str], set[str]]:
     """Names of profiles and of records, without their ends."""
+    names = _names(folder)
+    profiles, records = (
+        {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
+    )
+    return profiles, {stem for stem in records if stem in profiles or _OF_PLUGIN.fullmatch(stem)}
+
+
+def _names(folder: str) -> list[str]:
     try:
-        names = [name for name in os.listdir(folder) if name[0] != "."]
+        return [name for name in os.listdir(folder) if name[0] != "."]
     except OSError as error:
         raise EnvironmentFault(
             f"cannot read the spool {folder}: {error.strerror}; give the folder that plugstack.conf names "
             "with spool=, where Slurm's plugin puts signed profiles and records of steps"
         ) from error
-    profiles, records = (
-        {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
-    )
-    return profiles, {stem for stem in records if stem in profiles or _OF_PLUGIN.fullmatch(stem)}
+
+
+def _doubts(folder: str) -> Iterator[str]:
+    """Why a folder may be no spool, or not a safe one."""
+    profiles, records = _stems(folder)
+    status = os.stat(folder)
+    if profiles and not records:
+        yield (
+            f"{folder} has profiles and no record of Slurm's plugin: give the folder that plugstack.conf "
+            "names with spool=, not that of out="
+        )
+    taken = {stem + PROFILE for stem in profiles} | {stem + RECORD for stem in records}
+    if others := sorted(set(_names(folder)) - taken):
+        n = units.counted(len(others), "name")
+        yield (
+            f"left alone in {folder}, as neither profiles nor records: {n}, like {printable(others[0])}; "
+            "folders below are not read"
+        )
+    if status.st_mode & stat.S_IWOTH or status.st_uid not in (0, os.geteuid()):
+        yield (
+            f"other users may write to {folder}, and a step whose record they remove pays nothing: let it be "
+            "root's, with mode 755"
+        )
 
 
 @dataclass
@@ -227,6 +255,8 @@ def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
     key_id = signature.key_id(key)
     books = _Books(ledger, key, tariff, args.by, args.grace_s, stamp, args.dry_run, accounts, key_id)
     n_known, found = scan(args.spool, ledger)
+    for doubt in _doubts(args.spool):
+        messages.note(doubt)
     n_waiting, worst, results = 0, 0, list[Result]()
     try:
         # Without --json the printed lines show the progress.

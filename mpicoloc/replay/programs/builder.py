@@ -24,12 +24,15 @@ _N_AT_ONCE = 1 << 15
 _NAMES = (
     *("barrier", "bcast", "reduce", "allreduce", "alltoall", "alltoallv", "alltoallw", "gather", "gatherv"),
     *("scatter", "scatterv", "allgather", "allgatherv", "reduce_scatter", "reduce_scatter_block"),
-    *("scan", "exscan"),
+    *("scan", "exscan", "neighbor_allgather", "neighbor_allgatherv"),
+    *("neighbor_alltoall", "neighbor_alltoallv", "neighbor_alltoallw"),
 )
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
+EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
+CALLS = COLLECTIVES + EXCHANGES
 """Calls of several operations: each has the call's number here, from 1 on, in `flags` >> `CALL_SHIFT`."""
 FIRST, CALL_SHIFT = 8, 8
-"""Flag of a collective's first operation. The simulator reads neither."""
+"""Flag of the first operation of such a call. The simulator reads neither."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -72,6 +75,7 @@ class ProgramBuilder:
         self._in_use: set[int] = set()
         self._free: list[int] = []
         self._n_slots = 0
+        self._flags = 0
 
     def compute(self, duration_ns: int) -> None:
         """Compute for some time."""
@@ -110,6 +114,13 @@ class ProgramBuilder:
             self._release(slot)
 
     @contextlib.contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Make the operations that are added inside one of `CALLS`; without a name they stay calls."""
+        self._flags = (CALLS.index(name) + 1) << CALL_SHIFT | FIRST if name else 0
+        yield
+        self._flags = 0
+
+    @contextlib.contextmanager
     def loop(self, n: int) -> Iterator[None]:
         """Repeat what is added inside `n` times."""
         self.raw(Operation.LOOP, n=n)
@@ -145,6 +156,8 @@ class ProgramBuilder:
         flags: int = 0,
     ) -> None:
         """Add any operation; its fields by their names in `native.OP`."""
+        flags |= self._flags
+        self._flags &= ~FIRST
         self._rows.append((kind, peer_mode, flags, peer, tag, comm, request, n, value))
         if len(self._rows) >= _N_AT_ONCE:
             self._flush()

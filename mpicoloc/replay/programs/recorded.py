@@ -73,6 +73,7 @@ _WAITS = re.compile(r"MPI_(Wait|Test)(all|any|some)?", re.IGNORECASE)
 _POSTS = re.compile(r"MPI_(Im?recv|Isendrecv(_replace)?|Start(all)?)(_c)?", re.IGNORECASE)
 _STARTS = re.compile(r"MPI_Start", re.IGNORECASE)
 _BLOCKING_SENDS = re.compile(r"MPI_([srb]?send|sendrecv(_replace)?)(_c)?", re.IGNORECASE)
+_EXCHANGES = re.compile(r"MPI_(sendrecv(?:_replace)?)(?:_c)?", re.IGNORECASE)
 _SYNCHRONOUS = re.compile(r"MPI_I?ssend(_c)?", re.IGNORECASE)
 _WINDOW_CALLS = re.compile(
     r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE
@@ -408,11 +409,18 @@ def programs(
     """The program of each rank; `names` are those of functions."""
     is_waiting = np.array([is_communication(name) for name in names], bool)
     ranks = steps(range(len(calls)), "programs of the ranks", unit="ranks")
-    return [program(calls[rank], is_waiting, deeds[rank], tempos[rank]) for rank in ranks]
+    exchanges = {
+        i: f"MPI_{match[1].capitalize()}"
+        for i, name in enumerate(names)
+        if (match := _EXCHANGES.fullmatch(name))
+    }
+    return [program(calls[rank], is_waiting, deeds[rank], tempos[rank], exchanges) for rank in ranks]
 
 
-def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> Program:
-    """The program of one rank."""
+def program(
+    calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo, exchanges: Mapping[int, str]
+) -> Program:
+    """The program of one rank; `exchanges` has the names in `builder.EXCHANGES` of functions that are one."""
     done = np.array(sorted(i for i in deeds.calls() if i < len(calls)), np.int64)
     kept = np.union1d(done, np.flatnonzero(is_waiting[calls.function]))
     if len(calls):
@@ -422,7 +430,7 @@ def program(calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo) -> 
     requests: dict[Any, int] = {}
     for k, i in enumerate(kept.tolist()):
         builder.compute(int(bursts[k]))
-        _do(builder, requests, deeds, i)
+        _do(builder, requests, deeds, i, exchanges.get(int(calls.function[i]), ""))
     builder.compute(int(bursts[-1]))
     builder.wait_all([*requests.values()])
     return builder.build()
@@ -439,25 +447,26 @@ def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
     return np.rint(processor_ns(wall, kind, tempo.running) / tempo.cpu_speed).astype(np.int64)
 
 
-def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int) -> None:
-    """What is done at call `i`."""
+def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int, exchange: str) -> None:
+    """What is done at call `i`; `exchange` is its name if it is one."""
     for block in deeds.blocks_before.get(i, ()):
         builder.extend(block)
     builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])
     posted, waited = deeds.posted.get(i, []), deeds.waited.get(i, [])
     between = deeds.blocks_between.get(i, ())
-    if len(posted) == 1 and waited == [posted[0][-1]] and not between:
-        kind, *columns = posted[0][:-1]
-        (builder.send if kind == Operation.ISEND else builder.recv)(*columns)
-    else:
-        for kind, peer, n_bytes, tag, comm, flags, key in sorted(
-            posted, key=lambda operation: operation[0], reverse=True
-        ):
-            begin = builder.isend if kind == Operation.ISEND else builder.irecv
-            requests[key] = begin(peer, n_bytes, tag, comm, flags)
-        for block in between:
-            builder.extend(block)
-        builder.wait_all([requests.pop(key) for key in waited])
+    with builder.call("" if between else exchange):
+        if len(posted) == 1 and waited == [posted[0][-1]] and not between:
+            kind, *columns = posted[0][:-1]
+            (builder.send if kind == Operation.ISEND else builder.recv)(*columns)
+        else:
+            for kind, peer, n_bytes, tag, comm, flags, key in sorted(
+                posted, key=lambda operation: operation[0], reverse=True
+            ):
+                begin = builder.isend if kind == Operation.ISEND else builder.irecv
+                requests[key] = begin(peer, n_bytes, tag, comm, flags)
+            for block in between:
+                builder.extend(block)
+            builder.wait_all([requests.pop(key) for key in waited])
     for block in deeds.blocks.get(i, ()):
         builder.extend(block)
 

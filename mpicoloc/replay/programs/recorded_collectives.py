@@ -661,13 +661,15 @@ def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list
     found = []
     for k, function in enumerate(calls[callers[0]].function):
         match = NEIGHBOUR_NAME.fullmatch(function)
+        assert match is not None
+        what, is_done = f"neighbor_{match[2].lower()}", not match[1]
         found.append(
             PlacedCollective(
                 callers,
                 np.array([calls[rank].i_call[k] for rank in callers]),
                 np.array([calls[rank].begin_ns[k] for rank in callers]),
-                match is None or not match[1],
-                [_block(edges, sizes[k], rank) for rank in callers.tolist()],
+                is_done,
+                [of_collective(_block(edges, sizes[k], rank), what, is_done) for rank in callers.tolist()],
             )
         )
     return found

@@ -228,11 +228,12 @@ class _Writer:
 
     def _sendrecv(self, action: _Action) -> None:
         sent, dst, taken, src = (action.number(i) for i in range(4))
-        requests = [
-            self._builder.irecv(src, taken * action.type_bytes(5)),
-            self._builder.isend(dst, sent * action.type_bytes(4)),
-        ]
-        self._builder.wait_all(requests)
+        with self._builder.call("MPI_Sendrecv"):
+            requests = [
+                self._builder.irecv(src, taken * action.type_bytes(5)),
+                self._builder.isend(dst, sent * action.type_bytes(4)),
+            ]
+            self._builder.wait_all(requests)
 
     def _wait(self, action: _Action) -> None:
         key = (action.number(0), action.number(1), action.number(2))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from dataclasses import replace
 
 import exported
@@ -53,6 +54,15 @@ def test_a_replay_ends_at_every_eager_limit(mixed, capsys, eager):
     for job in found["jobs"]:
         assert 0 < job["t_base_s"] <= job["t_alone_s"] * 1.001
         assert job["t_sharing_s"] > 0
+
+
+def test_a_replay_shows_the_calls_that_the_program_made(mixed, tmp_path):
+    assert main(["replay", str(mixed), *TREE, "--perfetto", str(tmp_path / "run.json")]) == 0
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    shown = Counter(event["name"] for event in events if event["ph"] == "X" and event["cat"] == "mpi")
+    sites = profiles.read(str(mixed)).tables["call_sites"]
+    for name in ("MPI_Sendrecv", "MPI_Allreduce"):
+        assert shown[name] == int(sites["n"][sites["call"] == name.encode()].sum()) > 0
 
 
 def told(capsys, path):

@@ -12,6 +12,7 @@ import pytest
 from mpicoloc.errors import DataError
 from mpicoloc.network.traffic.job_traffic import job_traffic
 from mpicoloc.replay.programs import profile_programs
+from mpicoloc.replay.programs.builder import CALL_SHIFT, CALLS, FIRST
 from mpicoloc.replay.programs.sources import Choices
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -61,7 +62,12 @@ def test_partitions_are_sent_when_they_are_ready(record):
 
 def test_neighbours_get_their_parts(record):
     of_call = [(*way, size) for pair in RING for way in (pair, pair[::-1]) for size in (LARGE, SMALL, SMALL)]
-    assert messages(record("neighbours")) == sorted(of_call * N_TIMES)
+    job = record("neighbours")
+    assert messages(job) == sorted(of_call * N_TIMES)
+    flags = np.concatenate([program["flags"] for program in job.programs(np.arange(N_RANKS)).programs])
+    names = Counter(CALLS[(one >> CALL_SHIFT) - 1] for one in flags[flags & FIRST > 0].tolist())
+    functions = ("MPI_Neighbor_alltoall", "MPI_Neighbor_allgather", "MPI_Ineighbor_alltoall")
+    assert names == dict.fromkeys(functions, N_RANKS * N_TIMES)
 
 
 def test_neighbour_collectives_of_two_communicators(record):

@@ -182,6 +182,21 @@ def test_a_sweep_has_partitions_but_no_page(capsys, folder):
     assert code == 2 and "--page is of one simulation, and more than one LOG makes several" in line
 
 
+def test_a_machine_of_another_size_than_the_logs_is_told(capsys):
+    """From 110 to 116 s jobs 6 to 11, of 1 + i % 4 nodes each, had nodes at once."""
+    n_nodes = sum(1 + i % 4 for i in range(6, 12))
+    for n, words in (
+        (n_nodes - 1, "so waits are longer than in the log: if it is another machine"),
+        (n_nodes, ""),
+        (2 * n_nodes - 1, ""),
+        (2 * n_nodes, "so hardly any job waits, and most nodes are idle: if it is another machine"),
+    ):
+        assert main.main(["batch", "jobs.sacct", "--topology", f"XGFT(1;{n};1)"]) == 0
+        note = capsys.readouterr().err
+        begin = f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once, the topology has {n}, "
+        assert note.startswith(begin + words) if words else note == ""
+
+
 def test_larger_jobs_are_refused_with_the_remedy(capsys, folder):
     small = ("jobs.sacct", "--topology", "XGFT(1;3;1)")
     code, line = refused(capsys, *small)

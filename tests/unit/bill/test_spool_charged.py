@@ -205,6 +205,51 @@ def test_two_that_collect_at_once_and_are_killed_charge_each_once(books, spool):
     assert assert_right("ledger.sqlite")["lab"] == 10 * SU - 6 * SU // 10 - 2 * 4 * SU // 10
 
 
+def test_a_folder_of_users_is_told_from_a_spool(books, spool, tmp_path):
+    def notes(folder):
+        return books("collect", folder, "--key-file", "site.key")[2].splitlines()[:-1]
+
+    users = tmp_path / "profiles"
+    (users / "ann").mkdir(parents=True)
+    write(users / "ann", "mpicoloc-8.h5", job_id="8")
+    assert notes(users) == [
+        f"mpicoloc: left alone in {users}, as neither profiles nor records: 1 name, like ann; folders below "
+        "are not read"
+    ]
+    write(users, "mpicoloc-8.h5", job_id="8")
+    users.chmod(0o1777)
+    no_spool, _, is_open, refused = notes(users)
+    assert "has profiles and no record of Slurm's plugin: give the folder that plugstack.conf" in no_spool
+    assert f"other users may write to {users}, and a step whose record they remove pays nothing" in is_open
+    assert "mpicoloc-8.h5 not charged: Slurm's record of its step" in refused
+    spool()
+    assert notes(spool.folder) == []
+
+
+@pytest.mark.parametrize("what", ["another's", "copy", "pipe", "folder", "half", "nowhere"])
+def test_what_lies_in_the_place_of_a_profile_gives_no_discount(books, spool, what):
+    """A link to the step's own profile is as good as that."""
+    own, other = spool(), spool(job=8)
+    content = own.read_bytes()
+    own.rename(spool.folder.parent / own.name)
+    own.symlink_to(spool.folder.parent / own.name)
+    other.unlink()
+    if what in ("another's", "nowhere"):
+        other.symlink_to(own if what == "another's" else "/nowhere")
+    elif what in ("copy", "half"):
+        other.write_bytes(content[: len(content) // (2 if what == "half" else 1)])
+    else:
+        (os.mkfifo if what == "pipe" else os.mkdir)(other)
+    code, found = collected(books, spool.folder)
+    assert (code, found["n_waiting"]) == (0, 1)
+    assert [(one["job"], one["amount_usu"]) for one in found["charges"]] == [("7.0", SU)]
+    spool.age()
+    (late,) = collected(books, spool.folder)[1]["charges"]
+    assert (late["job"], late["amount_usu"]) == ("8.0", 4 * SU) and "its profile was refused" in late[
+        "reason"
+    ]
+
+
 def test_without_a_key_or_a_spool_nothing_is_charged(books, spool):
     assert books("collect", spool.folder)[0] == 2
     assert books("collect", spool.folder, "--key-file", "none")[0] == 2

@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_updated_is_told_first(tmp_path):
     [
         ("lu,9,1,1,1,1,1,1,1,1", r"row 1: score of lu must be in \[0, 8\], got 9"),
         ("lu,1,x,1,1,1,1,1,1,1", "row 1: level_1 must be a finite number, got 'x'"),
-        ("lu,1,-1,1,1,1,1,1,1,1", "row 1: curve of lu: needs 0 < low"),
+        ("lu,1,-1,1,1,1,1,1,1,1", "row 1: level_1 must be T_co/T_solo, got -1"),
         ("lu,1,inf,1,1,1,1,1,1,1", "row 1: level_1 must be a finite number, got .inf"),
         (",1,1,1,1,1,1,1,1,1", "row 1 has no program"),
         ("lu,1,1,1,1,1,1,1,1,1\nlu,1,1,1,1,1,1,1,1,1", "row 2: program 'lu' is there twice"),

@@ -99,6 +99,25 @@ def test_a_job_is_as_demanding_as_it_is_without_interference(network, folder, ca
     )
 
 
+@pytest.mark.parametrize("verb", ["network", "qos", "replay", "batch"])
+def test_without_a_topology_every_verb_says_the_same(files, capsys, verb):
+    assert main([verb, "one.h5"]) == 2
+    line = capsys.readouterr().err.strip()
+    assert line.endswith("--topology is missing: give one like 'XGFT(3;16,16,8;1,8,8)', or a file of one")
+
+
+def test_profiles_of_one_job_have_names_of_their_own(network, capsys):
+    where = ("--topology", "XGFT(2;4,2;1,1)", "--placement", "F1")
+    found = network("one.h5", "one.h5", *where)
+    assert [case["job"]["id"] for case in found["cases"]] == ["1", "1-2"]
+    assert main(["network", "one.h5", "one.h5", *where]) == 0
+    text = capsys.readouterr().out
+    assert "1, 1-2" in text and "job 1: rates are" in text and "job 1-2: rates are" in text
+    assert main(["qos", "one.h5", "one.h5", *where, "--json"]) == 0
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(job["id"], job["meets"]) for job in jobs] == [("1", ["1-2"]), ("1-2", ["1"])]
+
+
 def test_any_other_tree_slimming_and_placement(network):
     found = network(
         "one.h5", "--topology", "XGFT(2;4,2;1,4)", "--placement", "F1,F2,RF", "--slimming", "1,2",

@@ -224,3 +224,36 @@ def test_curves_become_a_model_file(folder, capsys):
     assert json.loads(capsys.readouterr().out)["kind"] == "bubble"
     code, told = refused(capsys, "fit", "--curves", "curves.csv", "--training", "t.npz", "--out", "m.npz")
     assert code == 2 and "--curves needs no slowdowns" in told
+
+
+_DEGRADED = "row 1: {} must be T_co/T_solo, got 0.3: for a degradation D"
+_PERCENT = "row 1: {} must be T_co/T_solo, got 30: for P percent longer write"
+_CURVE = "program,score,level_8\nlu,4,{}\n"
+_PAIR = "target,co_runner,slowdown\nlu,lu,{}\n"
+_MATRIX = "program,level,nodes_1,nodes_2\nlu,1,1.1,{}\n"
+
+
+@pytest.mark.parametrize(("number", "words"), [("0.3", _DEGRADED), ("30", _PERCENT)])
+@pytest.mark.parametrize(
+    ("column", "text", "verb"),
+    [
+        ("level_8", _CURVE, ("place", "jobs.csv", "--nodes", "8", "--curves")),
+        ("level_8", _CURVE, ("pair", "queue.csv", "--curves")),
+        ("level_8", _CURVE, ("predict", "lu", "--curves")),
+        ("level_8", _CURVE, ("fit", "--out", "m.npz", "--curves")),
+        ("slowdown", _PAIR, ("place", "jobs.csv", "--nodes", "8", "--slowdowns")),
+        ("slowdown", _PAIR, ("pair", "queue.csv", "--slowdowns")),
+        ("nodes_2", _MATRIX, (*("place", *FULL), "--propagation")),
+    ],
+)
+def test_degradations_and_percentages_are_no_slowdowns(folder, capsys, column, text, verb, number, words):
+    (folder / "queue.csv").write_text("id,program,runtime_s\n1,lu,5\n2,lu,5\n")
+    (folder / "table.csv").write_text(text.format(number))
+    code, error = refused(capsys, *verb, "table.csv")
+    assert code == 3 and words.format(column) in error
+
+
+def test_noise_below_1_and_a_large_slowdown_with_its_interval_are_slowdowns(folder, capsys):
+    curve = "program,score,level_4,level_8,level_8_low,level_8_high\nlu,4,0.8,25,24,26\n"
+    (folder / "curves.csv").write_text(curve)
+    assert main.main(["predict", "--curves", "curves.csv", "lu"]) == 0, capsys.readouterr().err

@@ -157,6 +157,23 @@ def test_collectives_are_shown_as_the_calls_that_they_are(capsys, trace, tmp_pat
     )
 
 
+def test_exchanges_are_one_call_with_arrows_of_their_messages(capsys, trace, tmp_path):
+    lines = "0 sendrecv 4000 1 700 1 6 6\n1 sendrecv 700 0 4000 0 6 6\n0 send 1 0 9 6\n1 recv 0 0 9 6\n" * 2
+    path = trace("0 init\n1 init\n" + lines + "0 allreduce 800 0 6\n1 allreduce 800 0 6\n", "two")
+    files = ("--perfetto", tmp_path / "run.json", "--figures", tmp_path / "p", "--format", "csv")
+    as_json(capsys, path, *TREE, *files)
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    calls = [event for event in events if event["ph"] == "X" and event["cat"] == "mpi"]
+    names = Counter(event["name"] for event in calls)
+    assert names == {"MPI_Sendrecv": 4, "MPI_Send": 2, "MPI_Recv": 2, "MPI_Allreduce": 2}
+    told = [event["args"] for event in calls if event["name"] == "MPI_Sendrecv"]
+    assert Counter(one["bytes"] for one in told) == {4000: 2, 700: 2}
+    assert {event["args"]["bytes"] for event in calls if event["name"] == "MPI_Allreduce"} == {800}
+    assert len([event for event in events if event["ph"] == "s"]) == 6
+    for row in (tmp_path / "p/ranks.csv").read_text().splitlines()[1:]:
+        assert row.split(",")[2] in names
+
+
 def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
     path = trace("0 init\n1 init\n0 send 1 0 100000 6\n1 recv 0 0 100000 6\n", "pair")
     as_json(capsys, path, path, *TREE, "--paraver", tmp_path / "run.prv")

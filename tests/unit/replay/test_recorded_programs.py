@@ -39,7 +39,9 @@ def job(ranks, sent=None, add=None, tempo=Tempo()):  # noqa: B008 (it is frozen)
         recorded.add_messages(deeds, ranks, FUNCTIONS, sent)
     if add is not None:
         add(deeds, ranks)
-    made = [recorded.program(own, IS_WAITING, deed, tempo) for own, deed in zip(ranks, deeds, strict=True)]
+    made = [
+        recorded.program(own, IS_WAITING, deed, tempo, {}) for own, deed in zip(ranks, deeds, strict=True)
+    ]
     return of_each("job", made)
 
 
