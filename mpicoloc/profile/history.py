@@ -191,10 +191,9 @@ def _changed_rows(
     try:
         index, note = _index(root)
         return _read_through(index, root, there, seen, names), note
-    except sqlite3.OperationalError:
-        # No room, or in use for a long time.
-        return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
-    except _DAMAGE:
+    except _DAMAGE as error:
+        if _is_no_place(error):
+            return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
         with contextlib.suppress(OSError):
             os.unlink(_index_path(root))
         note = "the index of what was read before was damaged, and is made anew"
@@ -242,8 +241,17 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return _opened(path), None
-    except (OSError, sqlite3.OperationalError):
+    except (OSError, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.OperationalError) and not _is_no_place(error):
+            raise
         return _opened(":memory:"), _not_kept(root)
+
+
+def _is_no_place(error: Exception) -> bool:
+    """Whether there is no room, no permission, or another holds the index; some damage has the same class."""
+    # Text that is not UTF-8 has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR
 
 
 def _not_kept(root: str) -> str:

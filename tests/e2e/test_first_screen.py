@@ -9,7 +9,7 @@ from pages import ROOT, blocks
 
 @pytest.mark.e2e
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
 def test_the_first_screen_works_in_a_fresh_clone(tmp_path, shm_dir):
     page = ROOT / "README.md"
@@ -29,7 +29,7 @@ def test_the_first_screen_works_in_a_fresh_clone(tmp_path, shm_dir):
         ["set -e", *lines[:-1], f"{lines[-1]} || [ $? = 1 ]"]
     )  # check has remarks on this machine
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path / "clone", env=env, capture_output=True, text=True, timeout=850
+        ["bash", "-c", script], cwd=tmp_path / "clone", env=env, capture_output=True, text=True, timeout=1700
     )
     assert lines[-1] == "mpicoloc check"
     assert done.returncode == 0, done.stdout + done.stderr

@@ -120,7 +120,7 @@ def test_nothing_in_a_terminal_obeys(here, line):
     assert shown.code == 0
     assert not OBEYED.findall(COLOURS.sub("", shown.output))
     first = next(filter(None, map(str.rstrip, COLOURS.sub("", shown.output).splitlines())))
-    assert shown.screen[0] == first, "nothing was erased, nor the cursor moved"
+    assert shown.screen[0] == first[:160].rstrip(), "nothing was erased, nor the cursor moved"
 
 
 def test_json_is_json(here, capsys):
