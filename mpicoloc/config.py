@@ -297,7 +297,7 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: enumeration of options, ``MC_OPTION_ROWS(X)``, ``MC_PMU_EVENTS(X)``."""
+    """Text of ``options_gen.h``: enumeration of options, their rows, words of a bool, and events."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "#include <math.h>", "",
@@ -305,8 +305,11 @@ def c_table(options: Iterable[Option] = OPTIONS) -> str:
              f"#define MC_MOST_PER_TURN {BY_KEY['shutter.per_turn'].maximum:g}", "", "enum {"]  # fmt: skip
     lines += [f"    MC_OPT_{option.key.upper().replace('.', '_')} = {i}," for i, option in enumerate(rows)]
     lines += [f"    MC_N_OPTIONS = {len(rows)}", "};", "",
-              "/* X(environment variable, default as text or NULL, lowest and highest number) */",
+              "/* X(environment variable, default as text or NULL, Python's type, lowest, highest) */",
               *_c_macro("MC_OPTION_ROWS", map(_c_row, rows)), "",
+              "/* X(word of a bool, its value) */",
+              *_c_macro("MC_BOOL_WORDS", (f'X("{word}", {+(word in _TRUE)})' for word in _TRUE + _FALSE)),
+              "",
               "/* X(name, type, number, is counted by default) */",
               *_c_macro("MC_PMU_EVENTS", counters.c_rows())]  # fmt: skip
     return "\n".join([*lines, "", "#endif", ""])
@@ -320,4 +323,4 @@ def _c_row(option: Option) -> str:
     default = int(option.default) if isinstance(option.default, bool) else option.default
     text = "NULL" if default is None else f'"{default}"'
     low, high = (f"{bound:.17g}".replace("inf", "INFINITY") for bound in (option.minimum, option.maximum))
-    return f'X("{option.env}", {text}, {low}, {high})'
+    return f'X("{option.env}", {text}, "{option.type.__name__}", {low}, {high})'

@@ -1,7 +1,8 @@
 """Serve the numbers of the jobs on this node to Prometheus, while they run.
 
-The page is http://127.0.0.1:PORT/metrics. An ordinary user serves the numbers of own jobs, root those of all.
-Set `honor_labels: true` for it in Prometheus, so that `job` stays the job. Ends with Ctrl-C or SIGTERM.
+The page is http://127.0.0.1:PORT/metrics. Started by root it has the numbers of all jobs, else those of the
+user's own. Set `honor_labels: true` in Prometheus, so that it keeps our label `job`. Ends with Ctrl-C or
+SIGTERM.
 
   mpicoloc exporter --port 9839
 """
@@ -9,6 +10,7 @@ Set `honor_labels: true` for it in Prometheus, so that `job` stays the job. Ends
 from __future__ import annotations
 
 import argparse
+import errno
 import signal
 import threading
 
@@ -35,14 +37,16 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     from mpicoloc.job import live, metrics
 
-    live.jobs()  # no folder, no board that can be read: told now
+    live.jobs()  # raises now if the folder or the board cannot be read
     try:
         server = metrics.serve(args.port, args.address)
     except OSError as error:
+        flag = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--address"
         raise EnvironmentFault(
-            f"port {args.port} of {args.address} cannot be had ({error.strerror}): choose another with --port"
+            f"port {args.port} of {args.address} cannot be had ({error.strerror}): choose another with {flag}"
         ) from None
-    messages.note(f"metrics of this node's jobs: http://{args.address}:{server.server_port}/metrics")
+    host = f"[{args.address}]" if ":" in args.address else args.address
+    messages.note(f"metrics of this node's jobs: http://{host}:{server.server_port}/metrics")
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     ended.wait()

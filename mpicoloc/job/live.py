@@ -18,7 +18,7 @@ from rich.live import Live
 
 from mpicoloc.core.number_lists import format_cpus
 from mpicoloc.core.plain_values import plain
-from mpicoloc.core.profile import Estimate
+from mpicoloc.core.profile import Estimate, rank_time_s
 from mpicoloc.core.units import amount, counted, seconds
 from mpicoloc.errors import EnvironmentFault, MpicolocError
 from mpicoloc.measure.processor import run_delay_frac
@@ -26,7 +26,6 @@ from mpicoloc.pmpi import contract
 from mpicoloc.profile import machine
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
-from mpicoloc.profile.summary import co_runners
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
@@ -40,12 +39,14 @@ _NOT_PRINTED = ("owner", "reason", "counts")
 class Counts:
     """What the `n_ranks` ranks of a job on this node have done since they began, at the instant `t_s`.
 
-    `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s` and `sent_bytes` are sums over the ranks.
+    `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s`, `rank_s` (the ranks' time) and `sent_bytes` are sums over
+    the ranks.
     """
 
     t_s: float
     n_ranks: int
     n_calls: int
+    rank_s: float
     mpi_s: float
     sent_bytes: int
 
@@ -54,9 +55,9 @@ class Counts:
 class LiveJob:
     """One job on this node.
 
-    What follows `owner` is known only of jobs of the caller's user. `owner` is the number of the process that
-    has the job's slot on the node's board; it tells jobs of one id apart. `reason` says why there is no
-    slowdown.
+    What follows `owner` is known only of jobs of the caller's user. `owner` tells jobs of one id apart: it
+    begins with the number of the process that has the job's slot on the node's board. `reason` says why there
+    is no slowdown.
     """
 
     id: str
@@ -91,13 +92,13 @@ def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
     now = job.counts
     if now is None:
         return Rates()
-    first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0)
+    first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0.0, 0)
     time_s = now.t_s - first.t_s
     # Ranks that ended meanwhile took their numbers along.
     if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
         return Rates()
     return Rates(
-        mpi_frac=min(max(now.mpi_s - first.mpi_s, 0.0) / (time_s * now.n_ranks), 1.0),
+        mpi_frac=min(max(now.mpi_s - first.mpi_s, 0.0) / max(now.rank_s - first.rank_s, 1e-9), 1.0),
         calls_per_s=max(now.n_calls - first.n_calls, 0) / time_s,
         sent_bps=max(now.sent_bytes - first.sent_bytes, 0) / time_s,
     )
@@ -131,7 +132,7 @@ def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
 
 def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
     """The rows of ``mpicoloc top --json``; what is not known is None."""
-    rows = [_row(job, before) for job in jobs]
+    rows = [_row(job, before) | {"pid": job.owner >> 32} for job in jobs]
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 
@@ -217,6 +218,7 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         time.monotonic(),
         len(ranks),
         n_calls=int(ranks["n_calls"].sum()),
+        rank_s=float(rank_time_s(ranks).sum()),
         mpi_s=float(ranks["mpi_ns"].sum()) * 1e-9,
         sent_bytes=int(ranks["sent_bytes"].sum()),
     )
@@ -228,7 +230,7 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         reason=found.reason,
         n_shutters=found.n_taken,
         paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
-        n_co_runners=len(co_runners(profile)),
+        n_co_runners=len(profile.tables["corunners"]),
         overhead_frac=found.overhead_frac,
         run_delay_frac=run_delay_frac(found.cpu_s, found.run_delay_s),
         foreign_delay_frac=found.foreign_delay_frac,

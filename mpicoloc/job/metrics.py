@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import select
+import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from http.server import HTTPServer
 from typing import Any
 
@@ -22,20 +25,21 @@ from mpicoloc.job.wrap import python_module
 from mpicoloc.profile.machine import user
 
 METRICS = {
-    "slowdown": ("slowdown so far: run time beside the co-runners over run time alone", "slowdown.value"),
-    "slowdown_low": ("lower bound of the slowdown's 95 % interval", "slowdown.low"),
-    "slowdown_high": ("upper bound of the slowdown's 95 % interval", "slowdown.high"),
-    "co_runners": ("other jobs under mpicoloc that shared this node with it", "n_co_runners"),
-    "overhead_frac": ("part of the run time that mpicoloc costs", "overhead_frac"),
-    "mpi_frac": ("part of the ranks' time in MPI", "mpi_frac"),
-    "run_delay_frac": ("part of the time that ranks could run and had no processor", "run_delay_frac"),
-    "foreign_delay_frac": ("likewise while all co-runners under mpicoloc stood still", "foreign_delay_frac"),
-    "ranks": ("ranks on this node", "n_ranks"),
-    "age_seconds": ("time since the job began", "age_s"),
+    "slowdown": ("Slowdown so far: run time beside the co-runners over run time alone.", "slowdown.value"),
+    "slowdown_low": ("Lower bound of the slowdown's 95 % interval.", "slowdown.low"),
+    "slowdown_high": ("Upper bound of the slowdown's 95 % interval.", "slowdown.high"),
+    "co_runners": ("Other jobs under mpicoloc that shared this node with it.", "n_co_runners"),
+    "overhead_ratio": ("Share of the run time that mpicoloc costs.", "overhead_frac"),
+    "mpi_time_ratio": ("Share of the time inside MPI.", "mpi_frac"),
+    "run_delay_ratio": ("Share of the time that ranks could run and had no processor.", "run_delay_frac"),
+    "foreign_delay_ratio": ("The same while all co-runners stood still.", "foreign_delay_frac"),
+    "node_ranks": ("Ranks on this node.", "n_ranks"),
+    "age_seconds": ("Time since the job began.", "age_s"),
 }
 """Names without their prefix ``mpicoloc_job_``; meanings; keys in a row of ``mpicoloc top --json``."""
 _NOBODY = 65534
-_CHILD_S = 5.0
+_CHILDREN_S = 5.0
+"""Time for the processes of all users together."""
 _MOST_BYTES = 1 << 22
 
 
@@ -47,36 +51,49 @@ def serve(port: int, address: str) -> HTTPServer:
 
 
 class JobCollector(Collector):
-    """The jobs on this node as metrics of Prometheus; it looks again when that costs them little."""
+    """The jobs on this node; they are read again only after 19 times as long as the last reading took."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: list[dict[str, Any]] = []
+        self._names: dict[tuple[int, str], str] = {}
         self._next_s = 0.0
 
     def collect(self) -> Iterator[Metric]:
         """Metrics of all jobs, for the registry."""
         rows = self._look()
-        info = InfoMetricFamily("mpicoloc_job", "the job's user and command", labels=["job"])
+        info = InfoMetricFamily("mpicoloc_job", "The job's user and command.", labels=["job"])
         for row in rows:
-            info.add_metric([row["id"]], {"user": user(row["uid"]), "command": row["command"] or ""})
+            info.add_metric([row["name"]], {"user": user(row["uid"]), "command": str(row["command"] or "")})
         yield info
         for name, (meaning, key) in METRICS.items():
             metric = GaugeMetricFamily(f"mpicoloc_job_{name}", meaning, labels=["job"])
             for row in rows:
                 value = _number(row, key)
                 if value is not None:
-                    metric.add_metric([row["id"]], value)
+                    metric.add_metric([row["name"]], value)
             yield metric
 
     def _look(self) -> list[dict[str, Any]]:
         with self._lock:
             began_s = time.monotonic()
             if began_s >= self._next_s:
-                self._rows = list(_distinct(_rows()))
+                self._rows = self._named(_rows())
                 ended_s = time.monotonic()
                 self._next_s = ended_s + (ended_s - began_s) * (1 / live.MOST_FRAC - 1)
             return self._rows
+
+    def _named(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows with names that tell jobs of one id apart, as 12 and 12-2; a job keeps its name."""
+        jobs = [(row["pid"], row["id"]) for row in rows]
+        self._names = {job: self._names[job] for job in jobs if job in self._names}
+        for job in jobs:
+            name, n = job[1], 1
+            while job not in self._names and name in self._names.values():
+                n += 1
+                name = f"{job[1]}-{n}"
+            self._names.setdefault(job, name)
+        return [row | {"name": self._names[job]} for row, job in zip(rows, jobs, strict=True)]
 
 
 def _number(row: dict[str, Any], key: str) -> float | None:
@@ -84,54 +101,68 @@ def _number(row: dict[str, Any], key: str) -> float | None:
     value: Any = row
     for word in key.split("."):
         value = value.get(word) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, (int, float)) else None
+    try:
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    except OverflowError:  # a hostile user's
+        return None
 
 
-def _distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rows, where Prometheus can tell jobs of one name apart: as 12, 12-2."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        seen[row["id"]] = n = seen.get(row["id"], 0) + 1
-        yield row if n == 1 else row | {"id": f"{row['id']}-{n}"}
-
-
-def _rows() -> Iterator[dict[str, Any]]:
+def _rows() -> list[dict[str, Any]]:
     """The rows of ``mpicoloc top --json``; of other users' jobs only root knows more than the board."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:
         messages.trouble(str(error))
-        return
-    others = {row["uid"] for row in rows} - {os.geteuid()} if os.geteuid() == 0 else set()
-    known = {_which(row): row for uid in others for row in _rows_of(uid)}
-    for row in rows:
-        yield known.get(_which(row), row)
+        return []
+    others = {uid for row in rows if (uid := _uid_of(row)) is not None} if os.geteuid() == 0 else set()
+    until_s = time.monotonic() + _CHILDREN_S
+    known = {(uid, pid): row for uid in others for pid, row in _rows_of(uid, until_s).items()}
+    board = ("id", "uid", "pid", "n_ranks", "age_s")
+    return [known.get((row["uid"], row["pid"]), row) | {name: row[name] for name in board} for row in rows]
 
 
-def _which(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["uid"], row["id"], str(row["cores"])
+def _uid_of(row: dict[str, Any]) -> int | None:
+    """Another user whose job this is; anybody may write on the board, so the process must be this user's."""
+    try:
+        owner = os.stat(f"/proc/{row['pid']}").st_uid
+    except OSError:
+        return None
+    return owner if owner == row["uid"] != os.geteuid() else None
 
 
-def _rows_of(uid: int) -> list[dict[str, Any]]:
-    """The rows of a user's jobs, read by a process of this user: root opens no file of a user."""
+def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
+    """Rows of a user's jobs by `pid`, read by a process of this user: root opens no file of a user."""
+    own = {name: os.environ[name] for name in ("PATH", "MPICOLOC_SHM_DIR") if name in os.environ}
     null = subprocess.DEVNULL
-    with subprocess.Popen(
-        [*python_module("mpicoloc"), "top", "--json"],
-        user=uid,
-        group=_NOBODY,
-        extra_groups=[],
-        cwd="/",
-        stdin=null,
-        stdout=subprocess.PIPE,
-        stderr=null,
-    ) as child:
-        killer = threading.Timer(_CHILD_S, child.kill)
-        killer.start()
-        try:
-            rows = json.loads(child.stdout.read(_MOST_BYTES) if child.stdout else b"")
-            return [row for row in rows if _which(row)[0] == uid]
-        except MALFORMED:
-            return []  # it cannot read this installation, took too long, or is another program now
-        finally:
-            child.kill()
-            killer.cancel()
+    try:
+        with subprocess.Popen(
+            [*python_module("mpicoloc"), "top", "--json"],
+            user=uid,
+            group=_NOBODY,
+            extra_groups=[],
+            cwd="/",
+            env=own,
+            stdin=null,
+            stdout=subprocess.PIPE,
+            stderr=null,
+            start_new_session=True,
+        ) as child:
+            try:
+                rows = json.loads(_all_of(child.stdout.fileno() if child.stdout else -1, until_s))
+            finally:
+                os.killpg(child.pid, signal.SIGKILL)
+        return {row["pid"]: {"command": None} | row for row in rows}
+    except (OSError, *MALFORMED) as error:
+        messages.detail(f"no numbers of jobs of {user(uid)}: {error}")
+        return {}
+
+
+def _all_of(pipe: int, until_s: float) -> bytes:
+    """What comes through a pipe until it is closed; nothing if that takes too long or is too much."""
+    found = b""
+    while len(found) < _MOST_BYTES and select.select([pipe], [], [], max(until_s - time.monotonic(), 0))[0]:
+        part = os.read(pipe, 1 << 16)
+        if not part:
+            return found
+        found += part
+    return b""

@@ -237,13 +237,10 @@ def run(args: argparse.Namespace) -> int:
     env = {**os.environ, **options}
     config.validate(env)
     _refuse_hidden_programs(args, programs)
-    if config.get("network.topology", env) is not None:
-        from mpicoloc.profile.job_network import fabric
-
-        fabric(env)  # a file that cannot be read is told now, not after the job
+    _check_topology(env, flags.given(args)["network.topology"] is not None)
     for program in programs:
         file = elf.resolve_application(program.app[0])
-        target.refuse_launcher(file, program.app, os.environ)
+        target.refuse_launcher(file, program.app, env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
@@ -266,6 +263,20 @@ def run(args: argparse.Namespace) -> int:
             await_profile(env)
         _summary(profile, env["MPICOLOC_JOB_ID"], before, has_reason())
     return code
+
+
+def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
+    """Refuse a topology that cannot be read before the job runs; that of a whole site costs no job."""
+    if config.get("network.topology", env) is None:
+        return
+    from mpicoloc.profile.job_network import fabric
+
+    try:
+        fabric(env)
+    except MpicolocError as error:
+        if is_flag:
+            raise
+        messages.note(f"{error}; the profile will have no load on the network")
 
 
 class _Program(NamedTuple):

@@ -65,8 +65,7 @@ _LIBRARIES = {
     "abi": ("libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"),
 }
 _SCRIPT_BYTES = 1 << 16
-_ENDS_OF_COMMANDS = str.maketrans(dict.fromkeys(";|&()`", "\n"))
-_BEFORE_COMMANDS = ("exec", "time", "env", "if", "then", "else", "do", "!", "{", "command", "nohup")
+_BEFORE_COMMANDS = ("exec", "if", "then", "elif", "else", "while", "until", "do", "!", "{", "command", "eval")
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD", "SLURM_PROCID", "MPI_LOCALRANKID")
 _SEPARATORS = dict.fromkeys(map(ord, ";|&()<>`'\""), " ")
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI"}
@@ -214,8 +213,9 @@ def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> No
     `file` is that of `app`. A script that asks whether it is a rank is trusted. Raises `UsageError`.
     """
     texts = [app[0], script_text([file, *app[1:]], env)]
-    if base_name(app[0]) in SHELLS and "-c" in app[:-1]:
-        texts.append(app[list(app).index("-c") + 1])
+    if base_name(app[0]) in SHELLS:
+        flags = [word.startswith("-") and not word.startswith("--") and "c" in word for word in app[:-1]]
+        texts += [app[i + 1] for i, is_command in enumerate(flags) if is_command]
     for text in texts:
         if (name := _launcher_of(text)) and not any(variable in text for variable in _RANK_VARIABLES):
             import shlex
@@ -228,14 +228,58 @@ def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> No
 
 
 def _launcher_of(text: str) -> str | None:
-    """The launcher that a shell's text calls: the first word of a command, behind variables and the like."""
-    lines = (line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines())
-    for command in "\n".join(lines).translate(_ENDS_OF_COMMANDS).splitlines():
-        words = [word.strip("'\"") for word in command.split()]
-        before = itertools.takewhile(lambda word: "=" in word or word in _BEFORE_COMMANDS, words)
-        name = next(iter(words[len(list(before)) :]), "")
-        if os.path.basename(name).split(".")[0] in LAUNCHERS:
-            return name
+    """The launcher that a shell's text starts; None where there is none, or the text is not understood."""
+    if not any(name in text for name in LAUNCHERS):
+        return None
+    import shlex
+
+    words = shlex.shlex(";".join(_lines(text)), posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    words.commenters = ""
+    command: list[str] = []
+    try:
+        for word in itertools.chain(words, ";"):
+            if not set(word) <= set("();|&"):
+                command.append(word)
+            elif name := _started_by(command):
+                return name
+            else:
+                command = []
+    except ValueError:
+        pass  # a quotation without end
+    return None
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Lines of a shell's text without comments and here-documents."""
+    end = None
+    for line in text.replace("\\\n", " ").replace("`", ";").splitlines():
+        if end is not None:
+            end = None if line.strip() == end else end
+            continue
+        for i, letter in enumerate(line):
+            is_begin = letter == "#" and (i == 0 or line[i - 1] in " \t;")
+            if is_begin and line.count("'", 0, i) % 2 == line.count('"', 0, i) % 2 == 0:
+                line = line[:i]
+                break
+        _, operator, rest = line.partition("<<")
+        if operator and rest.strip("-").strip() and not rest.startswith("<"):
+            end = rest.strip("-").split()[0].strip("'\"")
+        yield line
+
+
+def _started_by(command: Sequence[str]) -> str | None:
+    """The launcher that a command starts, behind variables, redirections and programs such as `timeout`."""
+    is_value = is_prefixed = False
+    for word in command:
+        name = os.path.basename(word).split(".")[0]
+        if name in LAUNCHERS:
+            return word
+        is_skipped = is_value or "=" in word or word[0].isdigit() or word in _BEFORE_COMMANDS
+        is_value = set(word) <= set("<>") or (is_prefixed and word.startswith("-"))
+        is_prefixed |= name in _PREFIXES
+        if not (is_skipped or is_value or name in _PREFIXES):
+            return None
     return None
 
 

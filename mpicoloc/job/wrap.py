@@ -223,7 +223,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     merged = {**env, **options}
     config.validate(merged)
     found = target.find(app, merged, place.family)
-    if place.launcher is not None:
+    if place.launcher is not None and config.KEY_ENV not in merged:  # `mpicoloc run` has looked
         target.refuse_launcher(found.file, app, merged)
     has_coordinator = place.local_size > 1
     child = {**merged, config.PYTHON_ENV: sys.executable}

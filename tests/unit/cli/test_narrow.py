@@ -114,7 +114,7 @@ def test_colours_come_where_they_are_wanted(tmp_path):
 
 def a_job(**changes):
     facts = {"id": "4711-a-long-name", "uid": os.geteuid(), "n_ranks": 128, "cores": tuple(range(0, 96, 2)),
-             "age_s": 1234.0, "owner": 1, "counts": Counts(110.0, 128, 6000, 10.0, 1 << 30),
+             "age_s": 1234.0, "owner": 1, "counts": Counts(110.0, 128, 6000, 20.0, 10.0, 1 << 30),
              "slowdown": Estimate(1.234, 1.1, 1.3, 9, "1", "m"), "n_shutters": 99,
              "paused_frac": 0.0123}  # fmt: skip
     return LiveJob(**facts | changes)

@@ -101,12 +101,20 @@ def test_c_reads_the_same_table(tmp_path):
 
     def read(env):
         done = subprocess.run([program], env=env, capture_output=True, text=True, check=True, timeout=10)
-        return list(zip(rows, (line.split() for line in done.stdout.splitlines()), strict=True))
+        return list(zip(rows, (line.rsplit(" ", 1) for line in done.stdout.splitlines()), strict=True))
 
     for option, (text, _) in read({}):
         assert (text == "-") == (option.default is None)
         assert option.default is None or config.get(option.key, {option.env: text}) == option.default
     numbers = [row for row in rows if row.type in (int, float)]
+    for words, value in ((config._TRUE, 1.0), (config._FALSE, 0.0)):
+        for word in (*words, words[-1].upper()):
+            for option, (_, number) in read({row.env: word for row in rows if row.type is bool}):
+                assert option.type is not bool or float(number) == value
+    for text in ("x", "", " ", "2.5x", "nan", "inf", "0.5"):
+        whole = [row for row in rows if row.type in (bool, int)]
+        for option, (_, number) in read({row.env: text for row in whole}):
+            assert option not in whole or float(number) == option.default
     for bound, step in (("minimum", -1), ("maximum", 1)):
         for option, (_, number) in read({row.env: f"{getattr(row, bound):.17g}" for row in numbers}):
             assert option not in numbers or float(number) == getattr(option, bound)

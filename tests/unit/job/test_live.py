@@ -17,16 +17,18 @@ def job(counts=None, **changes):
 
 
 def test_rates_are_those_between_two_looks():
-    first, second = Counts(100.0, 2, 1000, 4.0, 10**6), Counts(110.0, 2, 6000, 9.0, 3 * 10**6)
+    first, second = Counts(100.0, 2, 1000, 20.0, 4.0, 10**6), Counts(110.0, 2, 6000, 40.0, 9.0, 3 * 10**6)
     found = live.rates(job(second), {77 << 32: first})
     assert (found.mpi_frac, found.calls_per_s, found.sent_bps) == (0.25, 500.0, 2e5)
     since_begin = live.rates(job(second), {})
     assert (since_begin.mpi_frac, since_begin.calls_per_s) == (9.0 / 40, 300.0)
 
 
-@pytest.mark.parametrize("now", [Counts(110.0, 1, 10, 0.1, 5), Counts(100.0, 2, 10, 0.1, 5), None])
+@pytest.mark.parametrize(
+    "now", [Counts(110.0, 1, 10, 110.0, 0.1, 5), Counts(100.0, 2, 10, 200.0, 0.1, 5), None]
+)
 def test_no_rates_where_ranks_went_or_no_time_passed(now):
-    assert live.rates(job(now), {77 << 32: Counts(100.0, 2, 1000, 4.0, 10**6)}) == live.Rates()
+    assert live.rates(job(now), {77 << 32: Counts(100.0, 2, 1000, 200.0, 4.0, 10**6)}) == live.Rates()
 
 
 def test_table_and_json_say_what_is_known(capsys):
@@ -34,7 +36,9 @@ def test_table_and_json_say_what_is_known(capsys):
 
     jobs = [
         job(
-            Counts(110.0, 2, 6000, 10.0, 1 << 21), slowdown=Estimate(1.2, 1.1, 1.3, 9, "1", "m"), n_shutters=9
+            Counts(110.0, 2, 6000, 40.0, 10.0, 1 << 21),
+            slowdown=Estimate(1.2, 1.1, 1.3, 9, "1", "m"),
+            n_shutters=9,
         ),
         job(id="\x1b[31mred", uid=4242424, reason="0 valid shutters, 8 needed"),
     ]

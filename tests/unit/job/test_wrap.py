@@ -311,3 +311,30 @@ def test_help_shows_every_option():
     result = wrapped(["--help"])
     assert result.returncode == 0
     assert all(option.flag in result.stdout for option in config.OPTIONS)
+
+
+STARTS = [
+    "mpirun -n 2 ./a", "timeout -k 5 60 mpirun x", "nice -n 5 mpirun x", "stdbuf -oL mpirun x",
+    "time -p mpirun x",
+    "env -u X Y=1 mpirun x", "while mpirun x; do :; done", "A='x y' srun x", "2>/dev/null mpirun x",
+    "echo $# && mpirun x", "if [ $# = 2 ]; then mpirun x; fi", "x=$(mpirun -n 2 a)", "`mpirun x`",
+    "cd a && exec /usr/bin/mpirun.openmpi x", "./a\\\n b\nmpiexec.hydra x", "# it's\nmpirun x",
+    "cat <<E\nit's\nE\nmpirun x",
+]  # fmt: skip
+DO_NOT = [
+    "echo 'usage: x; mpirun -n 2 ./a'", "cat <<E\nmpirun -n 2\nE\n./a", "cat <<-'E'\n\tmpirun x\n\tE\n./a",
+    "./a # mpirun x", "echo mpirun", "which mpirun", "./a --launcher mpirun", "timeout 5 ./a mpirun",
+    "mpirun=a; ./a", "exec ./a 'mpirun",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STARTS + DO_NOT)
+def test_scripts_that_start_ranks_are_told_from_those_that_do_not(text):
+    assert (target._launcher_of(text) is not None) == (text in STARTS)
+
+
+@pytest.mark.parametrize("words", [["-c"], ["-lc"], ["-e", "-c"], ["--norc", "-ec"]])
+def test_commands_of_a_shell_are_looked_at(words):
+    with pytest.raises(UsageError, match="starts mpirun itself"):
+        target.refuse_launcher("/bin/sh", ["sh", *words, "mpirun -n 2 ./a"], {})
+    target.refuse_launcher("/bin/sh", ["sh", *words, "test -n $PMI_RANK || mpirun ./a"], {})
