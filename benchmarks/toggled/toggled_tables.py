@@ -28,9 +28,10 @@ Layout *apart*: a rank each on a processor of its own; *shared*: two ranks each 
 *threads*: likewise a rank of two threads each; *apart-6*: six ranks each for 60 s on another virtual machine,
 of 16 Intel processors, of which 12 are used (`--ranks 6`); *apart-7*: seven ranks each for 24 s on another
 one of 16 (last cache 300 MB, shared with other machines), whose targets and co-runners are mostly loops over
-a working set of so many megabytes a rank (`calls/sets.c`). *always 1* and *always the mean* are the errors of
-somebody who says that without measuring: a row with a larger error tells nothing of its pairs. Steps of all
-states are in `benchmarks/results/accuracy-toggled.json`."""
+a working set of so many megabytes a rank (`calls/sets.c`); *apart-7-long*: likewise for 60 s.
+*always 1* and *always the mean* are the errors of somebody who says that without measuring: a row with a
+larger error tells nothing of its pairs. Steps of all states are in
+`benchmarks/results/accuracy-toggled.json`."""
 COMMAND = "python benchmarks/accuracy.py --toggled --pairs TARGET+CO_RUNNER,... --layout LAYOUT"
 
 
