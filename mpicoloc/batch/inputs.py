@@ -162,13 +162,16 @@ def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
 
 
 def most_at_once(work: Workload) -> int:
-    """Most nodes that jobs had at one instant of the log; 0: it does not tell when they began."""
+    """Most nodes that jobs had at one instant of the log, as if none shared a node.
+
+    Jobs whose begin is not known are left out; 0: no begin is.
+    """
     log = work.log
-    if log.wait_s is None or (log.wait_s < 0).any():
+    if log.wait_s is None or not (is_known := log.wait_s >= 0).any():
         return 0
-    begin_s = log.submit_s + log.wait_s
-    times_s = np.concatenate([begin_s, begin_s + log.run_s])
-    change = np.concatenate([work.n_nodes, -work.n_nodes])
+    begin_s = (log.submit_s + log.wait_s)[is_known]
+    times_s = np.concatenate([begin_s, begin_s + log.run_s[is_known]])
+    change = np.concatenate([work.n_nodes[is_known], -work.n_nodes[is_known]])
     return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # of one instant, ends first
 
 

@@ -70,7 +70,7 @@ class Result:
 
 
 def of(args: argparse.Namespace) -> Study:
-    """What flags and files describe; what is wrong with words is told before files are read.
+    """The study that flags and files describe; wrong flags are told before files are read.
 
     Raises `UsageError`, `DataError` if they do not go together.
     """
@@ -163,16 +163,16 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
 
 
 def _size_note(n_at_once: int, n_nodes: int) -> str:
-    """Whether the topology is that of another machine than the log's; empty if it may be the same."""
+    """Note if the log's busiest instant does not fit the topology; empty if it does."""
     if n_at_once > n_nodes:
-        means = "waits are longer than in the log"
+        shared, means = " if none shared a node", "waits are longer than in the log"
     elif 0 < _LARGER * n_at_once <= n_nodes:
-        means = "hardly any job waits, and most nodes are idle"
+        shared, means = "", "hardly any job waits, and most nodes are idle"
     else:
         return ""
     return (
-        f"its jobs had up to {counted(n_at_once, 'node')} at once, the topology has {n_nodes:,}, so {means}: "
-        "if it is another machine, give the log's --topology"
+        f"its jobs had up to {counted(n_at_once, 'node')} at once{shared}, the topology has {n_nodes:,}, so "
+        f"{means}: if it is another machine, give the log's --topology"
     )
 
 

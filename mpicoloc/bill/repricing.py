@@ -50,7 +50,7 @@ def _entry(file: str, job: Job, bill: Bill) -> dict[str, Any]:
 
 
 def discount_frac(bill: Bill, price: Estimate | None) -> float | None:
-    """How much less than by run time; None when there is no such price."""
+    """Part of the price by run time that is saved; None when there is no such price."""
     if price is None or bill.runtime.value <= 0:
         return None
     discount = 1.0 - price.value / bill.runtime.value
@@ -108,7 +108,7 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
     listing.add_row("the run alone", _text(bill.solo), "", "")
     out.print(listing)
     if bill.fair is None:
-        out.print(f"note: slowdown not measured; to charge: {bill.charged_su:.6g} SU, as of an unshared run")
+        out.print(f"note: slowdown not measured; to charge: {bill.charged_su:.6g} SU, priced as unshared")
 
 
 _LEFT_OUT = {"oracle": 1, "runtime": 3, "fair": 0}

@@ -27,7 +27,7 @@ from mpicoloc.core.bubbles import (
     pressure_score,
 )
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.row_file import check_slowdown, number_of, table_rows
+from mpicoloc.core.row_file import Cell, check_slowdowns, number_of, table_rows
 from mpicoloc.errors import DataError, EnvironmentFault, UsageError
 from mpicoloc.profile import hdf5
 
@@ -47,7 +47,7 @@ class _Known:
 
 
 def read(path: str) -> dict[str, ProgramPressure]:
-    """What a file tells of programs, by their names.
+    """Curves and scores of a file, by the names of programs.
 
     Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L. May be
     missing or empty: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
@@ -72,7 +72,9 @@ def read(path: str) -> dict[str, ProgramPressure]:
 
 def _read(path: str) -> dict[str, _Known]:
     found: dict[str, _Known] = {}
-    for i, row in enumerate(table_rows(path, "curves", _COLUMNS, {"program"}), 1):
+    rows = table_rows(path, "curves", _COLUMNS, {"program"})
+    check_slowdowns(path, [cell for i, row in enumerate(rows, 1) for cell in _cells(path, i, row)])
+    for i, row in enumerate(rows, 1):
         try:
             one = _known(path, i, row)
         except DataError as error:
@@ -99,20 +101,24 @@ def _known(path: str, i: int, row: Mapping[str, Any]) -> _Known:
     return _Known(name, _curve(path, i, name, row), score, policy)
 
 
-def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> SensitivityCurve | None:
-    points = [(0.0, 1.0, 1.0, 1.0)]
+def _cells(path: str, i: int, row: Mapping[str, Any]) -> Iterator[Cell]:
+    """The row's slowdowns at levels above 0."""
     for column in filter(None, row):
-        if (match := _LEVEL.fullmatch(column)) is None:
+        match = _LEVEL.fullmatch(column)
+        if match is None or float(match[1]) == 0:
             continue
-        level = float(match[1])
         value, low, high = (
             number_of(path, i, name, row.get(name)) for name in (column, f"{column}_low", f"{column}_high")
         )
-        if level > 0 and not math.isnan(value):
-            check_slowdown(path, i, column, value, high)
-            points.append(
-                (level, value, value if math.isnan(low) else low, value if math.isnan(high) else high)
-            )
+        if not math.isnan(value):
+            yield i, column, value, low, high
+
+
+def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> SensitivityCurve | None:
+    points = [(0.0, 1.0, 1.0, 1.0)]
+    for _, column, value, low, high in _cells(path, i, row):
+        level = float(column.removeprefix("level_"))
+        points.append((level, value, value if math.isnan(low) else low, value if math.isnan(high) else high))
     if len(points) == 1:
         return None
     levels, value, low, high = np.array(sorted(points)).T
@@ -253,6 +259,7 @@ def matrices(path: str) -> dict[str, PropagationMatrix]:
     """
     needed = {"program", "level"}
     found: dict[str, list[list[float]]] = {}
+    cells: list[Cell] = []
     for i, row in enumerate(table_rows(path, "matrices", {*needed, "nodes_1"}, needed), 1):
         rows = found.setdefault(str(row["program"]), [])
         level = number_of(path, i, "level", row["level"])
@@ -262,9 +269,9 @@ def matrices(path: str) -> dict[str, PropagationMatrix]:
             )
         columns = list(takewhile(row.get, map("nodes_{}".format, count(1))))
         times = [number_of(path, i, name, row[name]) for name in columns]
-        for name, time in zip(columns, times, strict=True):
-            check_slowdown(path, i, name, time)
+        cells += [(i, name, time, math.nan, math.nan) for name, time in zip(columns, times, strict=True)]
         rows.append([1.0, *times])
+    check_slowdowns(path, cells, has_intervals=False)
     return {name: _matrix(path, name, rows) for name, rows in found.items()}
 
 

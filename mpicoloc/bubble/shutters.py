@@ -22,7 +22,7 @@ from mpicoloc.core.profile import VERDICTS, Bools, Estimate, Floats, Profile, Ta
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError
 from mpicoloc.measure.burst import t_quantile
-from mpicoloc.measure.count import MAX_PACE, MODEL_ERROR, Paces, crowded, instants, paces
+from mpicoloc.measure.count import COUNT_MODEL_ERROR, MAX_PACE, Paces, crowded, instants, paces
 from mpicoloc.measure.meter_choice import pass_ns
 
 METHOD = "bubble-turns"
@@ -390,7 +390,7 @@ def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_
     spread = np.sqrt((((relative - mean[member]) / mean[member]) ** 2).sum() / n_free)
     shared = np.bincount(member, solo_error) / n
     quantile = t_quantile(n_free)
-    half = np.hypot(quantile * np.hypot(spread / np.sqrt(n), shared), 1.96 * MODEL_ERROR)
+    half = np.hypot(quantile * np.hypot(spread / np.sqrt(n), shared), 1.96 * COUNT_MODEL_ERROR)
     rows = np.column_stack([levels, 1 / mean, np.exp(-half) / mean, np.exp(half) / mean])
     known, value, low, high = np.vstack([[0.0, 1.0, 1.0, 1.0], rows]).T
     measured = SensitivityCurve(program, known, value, low, high, len(relative), "production")

@@ -386,8 +386,8 @@ class Estimate:
     Parameters
     ----------
     value, low, high : float
-        The number and the ends of its interval, ``low <= value <= high``, all finite. Where both ends are the
-        value it has none: nothing tells how uncertain it is, or it is exact.
+        The number and the ends of its interval, ``low <= value <= high``, all finite. Equal
+        ends mean that there is no interval: the number is exact, or its uncertainty is unknown.
     n : int
         Observations behind it (shutters, cycles); 0 if it needs none.
     unit : str
@@ -422,7 +422,7 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the ends are not the value itself."""
+        """Whether the interval has a width."""
         return self.low < self.high
 
 

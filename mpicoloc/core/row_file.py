@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from mpicoloc.core.slowdown import LEAST_SLOWDOWN
 from mpicoloc.errors import DataError, UsageError
@@ -18,6 +18,10 @@ _CLOSE = 0.65
 """Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
 MOST_SLOWDOWN = 20.0
 """A larger one needs an interval, as measured ones have: it may be a percentage."""
+_PLAIN_DEGRADATION = 0.9
+"""If no value of a file reaches 1 and one is below this, they are degradations, not slowdowns near 1."""
+_LEAST_PERCENT = 2.0
+"""If no value of a file is below this and none has an interval, they are percentages."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -38,15 +42,28 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
     return number
 
 
-def check_slowdown(path: str, i: int, name: str, value: float, high: float = math.nan) -> None:
-    """Raise `DataError` if a number, with its upper end or NaN, is a degradation or a percentage."""
-    if value < LEAST_SLOWDOWN:
-        remedy = "for a degradation D = 1 - T_solo/T_co write 1 / (1 - D)"
-    elif value > MOST_SLOWDOWN and math.isnan(high):
-        remedy = "for P percent longer write 1 + P / 100; one that large needs the ends of its interval"
-    else:
-        return
-    raise DataError(f"{path}: row {i}: {name} must be T_co/T_solo, got {value:g}: {remedy}")
+Cell: TypeAlias = tuple[int, str, float, float, float]
+"""Row, column, slowdown, and the ends of its interval or NaN."""
+
+
+def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = True) -> None:
+    """Raise `DataError` if the slowdowns of a file are degradations or percentages.
+
+    `has_intervals`: files of this kind have columns for the ends of intervals.
+    """
+    values = [value for _, _, value, _, _ in cells if not math.isnan(value)]
+    are_degradations = max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
+    are_percentages = min(values, default=1.0) >= _LEAST_PERCENT
+    are_percentages &= all(math.isnan(low + high) for *_, low, high in cells)
+    for i, name, value, low, high in cells:
+        if value < LEAST_SLOWDOWN or are_degradations:
+            remedy = "for a degradation D = 1 - T_solo/T_co write 1 / (1 - D), for a job that is not slowed 1"
+        elif are_percentages or (value > MOST_SLOWDOWN and math.isnan(low + high)):
+            remedy = "for P percent longer write 1 + P / 100"
+            remedy += "; a slowdown that large needs the ends of its interval" if has_intervals else ""
+        else:
+            continue
+        raise DataError(f"{path}: row {i}: {name} must be T_co/T_solo, got {value:g}: {remedy}")
 
 
 def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:

@@ -67,6 +67,19 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what}{'s'[: int(n != 1)]}"
 
 
+_MORE_DIGITS = 4
+
+
+def ends(low: float, high: float, form: str = ".3f") -> str:
+    """Both ends of an interval, with up to `_MORE_DIGITS` more digits until they differ; else empty."""
+    n_digits, kind = int(form[1:-1]), form[-1]
+    for n in range(n_digits, n_digits + _MORE_DIGITS + 1):
+        first, last = (format(end, f".{n}{kind}") for end in (low, high))
+        if first != last:
+            return f"{first} to {last}"
+    return ""
+
+
 def seconds(value_s: float) -> str:
     """A time as text, in the unit that reads best."""
     if not math.isfinite(value_s):

@@ -220,7 +220,7 @@ MIN_COVERAGE = 0.6
 N_REPLICATES = 600
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
-MODEL_ERROR = 0.0075
+BURST_MODEL_ERROR = 0.0075
 """Relative standard error that no number of shutters removes."""
 EDGE_ERROR = 0.25
 """Standard error of the edge correction, as part of it."""
@@ -308,7 +308,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
 
 def too_few(n_windows: int, others: str = "") -> str:
-    """Reason and remedy where too few shutters are valid; `others`: the verdicts of those that are not."""
+    """Reason and remedy where too few shutters are valid; `others`: counts of the invalid ones by verdict."""
     why = f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed"
     refused = f" (not valid: {others})" if others else ""
     return f"{why}{refused}; {SHARE_LONGER}, or raise the co-runners' --shutter-duty-frac"
@@ -327,7 +327,7 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdo
     all_once, each_left_out = np.ones((1, groups.n_groups)), 1.0 - np.eye(groups.n_groups)
     estimate = pooled_slowdowns(groups.weighted_sums(all_once), strata, window_s, cut_weight)
     replicates = pooled_slowdowns(groups.weighted_sums(each_left_out), strata, window_s, cut_weight)
-    model = 2 * np.hypot(MODEL_ERROR, estimate.prior_frac[0] / np.sqrt(PRIOR_CYCLES))
+    model = 2 * np.hypot(BURST_MODEL_ERROR, estimate.prior_frac[0] / np.sqrt(PRIOR_CYCLES))
     half = np.hypot(_jackknife(np.log(replicates.slowdown)), model)
     n_seen = strata.by_scope(strata.by_stratum(cells.n_solo.sum(axis=1)))
     usable = (1.0 - estimate.prior_frac[0] >= MIN_COVERAGE) & (n_seen >= MIN_CYCLES)
@@ -353,7 +353,7 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
         weights[:, :k] = np.concatenate([np.ones((1, k)), 1.0 - np.eye(k)])
         running = pooled_slowdowns(groups.weighted_sums(weights), strata, window_s, cut_weight)
         logs = np.log(running.slowdown[:, 0])
-        model = 2 * np.hypot(MODEL_ERROR, running.prior_frac[0, 0] / np.sqrt(PRIOR_CYCLES))
+        model = 2 * np.hypot(BURST_MODEL_ERROR, running.prior_frac[0, 0] / np.sqrt(PRIOR_CYCLES))
         half = float(np.hypot(_jackknife(logs[1:]), model))
         n_used = round(n_windows * k / groups.n_groups)
         value, low, high = (float(np.exp(logs[0] + sign * half)) for sign in (0, -1, 1))
@@ -463,7 +463,7 @@ def _interval(
     estimate = pooled_slowdowns(groups.weighted_sums(all_once), strata, window_s, cut_weight)
     prior = float(estimate.prior_frac[0, 0]) / np.sqrt(PRIOR_CYCLES)
     settled = cut_weight * SETTLE_ERROR * _settle_frac(groups, window_s)
-    model = 2 * float(np.sqrt(MODEL_ERROR**2 + edge**2 + prior**2 + settled**2))
+    model = 2 * float(np.sqrt(BURST_MODEL_ERROR**2 + edge**2 + prior**2 + settled**2))
     low, high = value - np.hypot(below, model), value + np.hypot(above, model)
     return float(np.exp(value)), float(np.exp(low)), float(np.exp(high))
 

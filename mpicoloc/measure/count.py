@@ -572,7 +572,7 @@ MAX_STRATUM_ERROR = 0.25
 """Standard error of a stratum's slowdown, in the logarithm, above which its time counts as not measured."""
 MIN_CERTAIN = 0.4
 """Part of the job's time that is left at least if such strata are left out."""
-MODEL_ERROR = 0.005
+COUNT_MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 
 
@@ -624,7 +624,7 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
     far = (1 - coverage) / np.exp(ratio)
     value /= coverage + far
-    model = 1.96 * float(np.hypot(MODEL_ERROR, ratio_error * far / (coverage + far)))
+    model = 1.96 * float(np.hypot(COUNT_MODEL_ERROR, ratio_error * far / (coverage + far)))
     half = float(np.hypot(t_quantile(n_free) * deviation, model))
     if half > MAX_HALF_WIDTH:
         why = "the counted places are passed too unevenly: the interval's ends differ by a factor of "

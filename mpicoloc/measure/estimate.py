@@ -30,7 +30,7 @@ UNWATCHED_FRAC = 0.1
 UNWATCHED_S = 1.0
 """Time that may be missed besides two periods, s: an agent starts after the ranks and looks once a period."""
 
-SEE_CHECK = "`mpicoloc check` there says why"
+SEE_CHECK = "run `mpicoloc check` on that node to see why"
 
 
 def interference(
@@ -73,7 +73,7 @@ def interference(
         alone = Estimate(1.0, 1.0, 1.0, 0, "1", processor.ALONE)
         return dataclasses.replace(found, slowdown=alone, reason="never shared its nodes")
     if job.n_nodes > 1 and np.isnan(nodes["clock_offset_s"]).any():
-        reason = "its nodes could not agree on shutters, as always with LD_PRELOAD alone; start it by "
+        reason = "its nodes could not agree on shutters, as always with LD_PRELOAD alone; start it with "
         reason += "`mpicoloc run` or `python -m mpicoloc.wrap`"
         return dataclasses.replace(found, reason=reason)
     slowdowns = slowdowns or rank_slowdowns(tables)
@@ -113,5 +113,5 @@ def unwatched_reason(nodes: Table, ranks: Table) -> str:
         watched_s, period_s = float(node["watched_s"]), float(node["shutter_period_s"])
         if wall_s - watched_s > max(UNWATCHED_FRAC * wall_s, UNWATCHED_S + 2 * period_s):
             seen = f"{watched_s:.1f} of {wall_s:.1f} s on {text(node['hostname'])}"
-            return f"the node agent watched {seen}; let nothing end mpicoloc-keeper before the job"
+            return f"the node agent watched {seen}; do not kill mpicoloc-keeper while the job runs"
     return ""

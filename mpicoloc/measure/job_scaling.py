@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from mpicoloc.core.profile import PHASES, Estimate, Floats, Job, Table, frozen, valid_shutters
 from mpicoloc.measure.burst import (
+    BURST_MODEL_ERROR,
     MIN_SEEN,
-    MODEL_ERROR,
     ThreadSlowdowns,
     burst_cycles,
     by_thread,
@@ -245,19 +245,21 @@ def job_slowdown(
     `min_solo_s` is the least time that the job needs without co-runners: its value, and that at the lower and
     at the upper end of the slowdown. It counts only if its whole interval is above the time that follows from
     `phase`, because the largest of many uncertain times is biased upwards. The slowdown is then
-    T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co) exp(+- 2 `MODEL_ERROR`) at
-    the ends: the work of a rank that never had a co-runner is known without shutters, and yet not exactly.
+    T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co), and at the ends
+    W = min(min(min_solo_s, T_co) exp(+- 2 `BURST_MODEL_ERROR`), T_co): the work of a rank that never had a
+    co-runner is not measured by shutters, so it gets the model's error.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s
     slowdowns = (phase.value, phase.low, phase.high)
     times_s = [full_speed_s + split.corun_s / s for s in slowdowns]
     if min_solo_s[2] > times_s[0]:
-        error = 2 * MODEL_ERROR
+        error = 2 * BURST_MODEL_ERROR
         factors = (1.0, float(np.exp(error)), float(np.exp(-error)))
+        bounds_s = [min(least, total_s) for least in min_solo_s]
         times_s = [
-            max(time_s, min(min(least, total_s) * factor, total_s))
-            for time_s, least, factor in zip(times_s, min_solo_s, factors, strict=True)
+            max(time_s, min(bound_s * factor, total_s))
+            for time_s, bound_s, factor in zip(times_s, bounds_s, factors, strict=True)
         ]
     value, low, high = (
         total_s / time_s if time_s > 0 else s for time_s, s in zip(times_s, slowdowns, strict=True)

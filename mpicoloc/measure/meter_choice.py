@@ -58,8 +58,11 @@ def corun_slowdown(
         beside = tuple(one.slowdown for one in tried if one.slowdown is not None)
         found = dataclasses.replace(by_units, alternatives=beside)
     elif meter == "none":
-        why = next(filter(None, map(text, nodes["meter_reason"])), "switched off")
-        remedy = "leave it out" if why.startswith(CHOSEN) else "`mpicoloc check` there says what works"
+        why = next(filter(None, map(text, nodes["meter_reason"])), "the node agent gave no reason")
+        if why.startswith(CHOSEN):
+            why, remedy = "--meter none was given", "leave it out"
+        else:
+            remedy = "run `mpicoloc check` on that node to see what works"
         found = PhaseSlowdown(None, f"no meter: {why}; {remedy}")
     elif meter == "burst":
         found = by_burst

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpicoloc.core.number_lists import parse_cpus
 from mpicoloc.core.profile import Estimate, Profile, Table, text, valid_shutters
-from mpicoloc.core.units import counted
+from mpicoloc.core.units import counted, ends
 
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
@@ -28,7 +28,8 @@ def slowdown_words(slowdown: Estimate | None) -> str:
         return "not measured"
     if slowdown.method == ALONE:
         return ALONE_WORDS
-    return f"{slowdown.value:.3f} ({slowdown.low:.3f} to {slowdown.high:.3f})"
+    interval = ends(slowdown.low, slowdown.high)
+    return f"{slowdown.value:.3f}" + (f" ({interval})" if interval else "")
 
 
 def processor_use(ranks: Table) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What jobs do to a fat-tree, under placements and slimmings, and which links jobs share that run together.
+"""Load of jobs on a fat-tree, under placements and slimmings, and the links that jobs share.
 
 The characterisation of Jokanovic 2014, chapters 3 and 4: a topology, placements and the messages of profiles
 become loads of levels and links.
@@ -7,13 +7,13 @@ become loads of levels and links.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpicoloc.core import progress
+from mpicoloc.core.names import names_apart
 from mpicoloc.core.network import (
     Hosts,
     Levelled,
@@ -188,21 +188,8 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
     return Characterisation(tuple(cases), shared_links(cases) if together else None, tuple(notes))
 
 
-def names_apart(names: Sequence[str]) -> list[str]:
-    """The names, of which the second of one is called NAME-2, or the next number that no other name has."""
-    taken, seen, found = set(names), set[str](), list[str]()
-    for name in names:
-        new = name
-        if name in seen:
-            new = next(free for n in itertools.count(2) if (free := f"{name}-{n}") not in taken)
-            taken.add(new)
-        seen.add(name)
-        found.append(new)
-    return found
-
-
 def shared_links(cases: Sequence[Case]) -> Shared:
-    """What cases of different jobs share that run at the same time."""
+    """Links that cases of different jobs share, if these run at the same time."""
     loads = [case.loads for case in cases]
     durations = [case.duration_s for case in cases if case.duration_s is not None]
     senders = [case.senders for case in cases if case.senders is not None]

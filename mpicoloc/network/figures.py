@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from mpicoloc.core.names import names_apart
 from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.units import amount
 from mpicoloc.errors import printable
 from mpicoloc.network import utilisation
-from mpicoloc.network.characterise import Case, Shared, names_apart
+from mpicoloc.network.characterise import Case, Shared
 from mpicoloc.network.utilisation import most_sharing_jobs
 from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 

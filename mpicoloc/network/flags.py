@@ -11,7 +11,7 @@ LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
-    """Which fabric; `network.files.fabric_of` says if it is missing: `--sweep topology` may name several."""
+    """Add --topology. Not required by argparse: `--sweep topology` may supply it."""
     parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",

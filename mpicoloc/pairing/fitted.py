@@ -23,7 +23,7 @@ class Band:
     """Errors of a prediction p have the spread `fixed` + `per_excess` (p - 1).
 
     So many spreads (`below` <= 0 <= `above`) away from it lie the ends of the 95 % interval, and at least
-    `least` away.
+    `least` away, which model files without that number have as 0.
     """
 
     fixed: float
@@ -40,14 +40,14 @@ class Band:
         return np.minimum(low, predicted), high
 
 
-def band(predicted: Floats, measured: Floats, least: float = LEAST) -> Band:
+def band(predicted: Floats, measured: Floats, least: float) -> Band:
     """Interval from slowdowns predicted for rows that were left out, and what was measured there.
 
     Notes
     -----
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
-    number of rows, (n + 1)/n. Rows that agree by construction, as those that were cut at 1, have no errors:
-    the interval is never narrower than p -+ `least`, the half width that all rows together have.
+    number of rows, (n + 1)/n. If all rows were cut at 1, their errors are 0. The interval is therefore at
+    least as wide as that of the weighted mean of all rows: p -+ `least`.
     """
     from scipy.optimize import nnls  # imported here because only fitting needs SciPy
 
@@ -65,7 +65,7 @@ def band(predicted: Floats, measured: Floats, least: float = LEAST) -> Band:
 
 
 def covering(
-    predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float = LEAST
+    predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float
 ) -> tuple[Band, float]:
     """Interval that holds for programs which it was not made from; `least` is that of `band`.
 
@@ -533,7 +533,7 @@ class FittedModel:
         Width of the interval.
     usual : tuple of float
         Mean, 2.5 % and 97.5 % of the measured slowdowns: what is said of a job that has none of the features.
-        The ends are no nearer to the mean than it is certain by the rows' own intervals.
+        The interval is at least as wide as that of the rows' weighted mean.
     most : float
         Largest slowdown that was measured; what a model says beyond it is not believed.
     n_rows : int

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpicoloc.core.row_file import check_slowdown, number_of, table_rows
+from mpicoloc.core.row_file import Cell, check_slowdowns, number_of, table_rows
 from mpicoloc.core.slowdown import JobFeatures, PairSlowdowns, Run
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
@@ -71,6 +71,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
+    cells: list[Cell] = []
     for i, row in enumerate(
         table_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1
     ):
@@ -78,7 +79,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
         value = number_of(path, i, "slowdown", ends.get("value"))
         low, high = (number_of(path, i, name, ends.get(name)) for name in ("low", "high"))
-        check_slowdown(path, i, "slowdown", value, high)
+        cells.append((i, "slowdown", value, low, high))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
             raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")
@@ -86,6 +87,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         kinds = str(row.get("target_kind") or ""), str(row.get("co_runner_kind") or "")
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
+    check_slowdowns(path, cells)
     # Of several inputs of one program nobody knows which is meant.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 

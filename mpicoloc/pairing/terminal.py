@@ -224,7 +224,7 @@ def show_predictions(pairs: Sequence[Pair]) -> None:
         Column("job", lambda pair: _name(pair[0]), is_name=True),
         Column("beside", lambda pair: ", ".join(map(_name, pair[1])) or "nobody", is_name=True),
         Column("slowdown", lambda pair: pair[2], ".3f"),
-        Column("95 %", lambda pair: pair[2], lambda found: interval(found, ".3f")),
+        Column("95 %", lambda pair: pair[2], interval),
     )
     notes = interval_notes(found for *_, found in pairs)
     console().print(listing(columns, pairs, "Predicted slowdown", notes))

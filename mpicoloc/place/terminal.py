@@ -106,7 +106,7 @@ def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
         Column("job", lambda i: placed.problem.jobs[i].id),
         Column("program", lambda i: placed.problem.jobs[i].program),
         Column("slowdown", placed.slowdowns.__getitem__, ".3f"),
-        Column("95 % interval", placed.slowdowns.__getitem__, lambda found: interval(found, ".3f")),
+        Column("95 % interval", placed.slowdowns.__getitem__, interval),
         Column("nodes", lambda i: ", ".join(hosts[node] for node in placed.nodes_of(i))),
     ]
     out = console()

@@ -13,7 +13,7 @@ from mpicoloc import messages
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.progress import steps
 from mpicoloc.core.slowdown import program_name
-from mpicoloc.core.units import amount, counted, seconds
+from mpicoloc.core.units import amount, counted, ends, seconds
 from mpicoloc.errors import DataError, UsageError, printable
 from mpicoloc.measure import processor
 from mpicoloc.measure.statistics import Comparison, compare_all
@@ -52,11 +52,15 @@ def compare(
     files = [file for of_group in groups.values() for file in of_group]
     opened = [open_profile(file) for file in steps(files, "reading", unit="profiles")]
     _warn_of_differences(opened)
+    starved = []
     for file, job in zip(files, opened, strict=True):
         if job.profile.partial:
             _refuse_partial(file, limits)
         if (note := processor.delay_note(job.profile)) is not None:
-            messages.note(f"job {job.profile.job.id}: {note}; its times include these waits")
+            starved.append(f"job {job.profile.job.id}: {note}; its times include these waits")
+    if starved:
+        more = f", and so do those of {counted(len(starved) - 1, 'more job')}" if len(starved) > 1 else ""
+        messages.note(starved[0] + more)
     jobs = iter(opened)
     runs = [[quantities(next(jobs)) for _ in of_group] for of_group in groups.values()]
     names = [*UNITS, *functions_by_time([run for group in runs for run in group])]
@@ -224,7 +228,7 @@ def _pair(found: Mapping[str, Sequence[Comparison]], first: str, title: str) -> 
         Column(first, lambda row: _number(row.before, row.unit)),
         Column(name, lambda row: _number(row.after, row.unit)),
         Column("ratio", form=".3f"),
-        Column("95 %", lambda row: f"{row.low:.3f} to {row.high:.3f}" if row.is_judged else "", left_out=1),
+        Column("95 %", lambda row: ends(row.low, row.high) if row.is_judged else "", left_out=1),
         Column("verdict", lambda row: "" if row.ratio is None else row.verdict, left_out=2),
     )
     return listing(columns, rows[:_N_SHOWN], title, notes=_more(rows))

@@ -17,7 +17,7 @@ import pandas as pd
 
 from mpicoloc.core.profile import SCHEMA_VERSION, Profile
 from mpicoloc.core.progress import steps
-from mpicoloc.core.units import counted, seconds
+from mpicoloc.core.units import counted, ends, seconds
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, printable
 from mpicoloc.measure import processor
 from mpicoloc.profile import hdf5
@@ -49,7 +49,7 @@ def _interval(job: Mapping[str, Any]) -> str:
     if job["slowdown_method"] == processor.ALONE:
         return "no co-runner"
     low, high = job["slowdown_low"], job["slowdown_high"]
-    return "" if job["slowdown"] is None or low == high else f"{low:.3f} to {high:.3f}"
+    return "" if job["slowdown"] is None else ends(low, high)
 
 
 def _slowdown(job: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What a job did to the network where it ran, for its profile."""
+"""Load of a job on the network where it ran, for its profile."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 import mpicoloc
 from mpicoloc.core.profile import Profile
 from mpicoloc.core.progress import count, stage
-from mpicoloc.core.units import counted, seconds
+from mpicoloc.core.units import counted, ends, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.profile.signature import Signature
@@ -62,9 +62,10 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
     """The numbers that matter most: name, number, and what is to be known of it."""
     slowdown, price, mpi = profile.interference.slowdown, profile.price, profile.mpi
     known = slowdown is not None and slowdown.method != processor.ALONE
+    interval = "" if slowdown is None else ends(slowdown.low, slowdown.high)
     of_slowdown = ("not measured", profile.interference.reason) if slowdown is None else (
         f"{slowdown.value:.3f}",
-        f"{slowdown.low:.3f} to {slowdown.high:.3f} (95 %)" if known else "no co-runner under mpicoloc",
+        (interval and f"{interval} (95 %)") if known else "no co-runner under mpicoloc",
     )  # fmt: skip
     of_price = ("not priced", "") if price is None else (
         f"{price.fair_su:.4g} SU", f"{price.discount_frac:.1%} off {price.runtime_su:.4g} SU by run time",

@@ -18,7 +18,7 @@ from mpicoloc.bubble import shutters
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.counters import LEAST_THREADS_FRAC
 from mpicoloc.core.profile import Estimate, Job, Profile, Table, rank_time_s
-from mpicoloc.core.units import amount, counted, seconds
+from mpicoloc.core.units import amount, counted, ends, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
 from mpicoloc.network.utilisation import by_wall_time
@@ -131,7 +131,7 @@ def render(profile: Profile, signature: Signature | None = None, n_top: int | No
 
 
 def notes(profile: Profile) -> Iterable[str]:
-    """What a reader must know before using the numbers."""
+    """Notes that a reader must know before using the numbers."""
     found = profile.interference
     if profile.partial:
         yield "partial: the job did not end by MPI_Finalize on every rank; totals are of what was recorded"
@@ -179,7 +179,7 @@ def _grid(title: str, rows: Iterable[tuple[str, str]]) -> RichTable:
 
 
 def _network(profile: Profile) -> RichTable | None:
-    """What the job did to each level of the network."""
+    """Load of the job on each level of the network."""
     found = profile.network
     if found is None:
         return None
@@ -227,8 +227,8 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
         causes += ["counting"] * (found.meter == "count") + ["bubbles"] * bool(bubbles)
         yield "overhead", f"{found.overhead_frac:.2%} of the time, by {' and '.join(causes)}"
     if price is not None:
-        has_interval = price.fair_high_su > price.fair_low_su
-        interval = f" ({price.fair_low_su:.4g} to {price.fair_high_su:.4g})" if has_interval else ""
+        interval = ends(price.fair_low_su, price.fair_high_su, ".4g")
+        interval = f" ({interval})" if interval else ""
         yield (
             "price",
             (
@@ -236,12 +236,12 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
                 f"on {price.runtime_su:.4g} SU by run time"
             ),
         )
-        unshared = "" if found.slowdown is not None else ", as of an unshared run"
+        unshared = "" if found.slowdown is not None else ", priced as unshared"
         yield "", f"pricing {price.pricing}, {price.rate_su:g} SU per core and hour{unshared}"
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
-    """What the job suffered from bubbles in its shutters, a line for each level, and how much it presses."""
+    """Slowdown by bubbles in the job's shutters, a line for each level, and its score."""
     if not shutters.ran_any(profile.tables["shutters"]):
         if reason := shutters.why_none(profile):
             yield "bubbles", f"none: {reason}"
@@ -255,7 +255,8 @@ def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
         for level, value, low, high in zip(
             *(getattr(bubbled.curve, name)[1:] for name in names), strict=True
         ):
-            yield "", f"beside level {level:g}: {value:.3f} ({low:.3f} to {high:.3f}, 95 %)"
+            interval = ends(low, high)
+            yield "", f"beside level {level:g}: {value:.3f}" + (f" ({interval}, 95 %)" if interval else "")
     score = bubbled.score
     if score is None:
         yield "bubble score", f"none: {bubbled.score_reason}"
@@ -272,7 +273,9 @@ def estimate(value: Estimate) -> str:
     if value.method == processor.ALONE:
         return processor.ALONE_WORDS
     shutters = counted(value.n, "shutter")
-    return f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f}, 95 %), {shutters}, {value.method}"
+    interval = ends(value.low, value.high)
+    words = f"{value.value:.3f} ({interval}, 95 %)" if interval else f"{value.value:.3f}"
+    return f"{words}, {shutters}, {value.method}"
 
 
 def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpicoloc.cli import arguments
+from mpicoloc.core.names import names_apart
 from mpicoloc.core.network import Placement, slimmed
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network import files
-from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, names_apart, placed_on
+from mpicoloc.network.characterise import AS_RUN, PlacementChoice, free_hosts, placed_on
 from mpicoloc.network.topology import placements, readers
 from mpicoloc.network.topology.fabric import Fabric
 from mpicoloc.replay import experiment, native, timeline

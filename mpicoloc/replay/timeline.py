@@ -1,4 +1,4 @@
-"""When each rank did what in a simulation: marks around the calls of programs, and what they tell."""
+"""The calls of each rank in a simulation and their times, from marks around the calls of programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = (Operation.SEND, Operation.ISEND, Operation.RECV, Operation.IRECV, Oper
 _SENDS = _KINDS[:2]
 _MESSAGES = ("MPI_Send", "MPI_Isend", "MPI_Recv", "MPI_Irecv", "MPI_Wait", "MPI_Waitall")
 NAMES = _MESSAGES + CALLS
-"""What the calls of a timeline are called, in the order of their numbers."""
+"""Names of the calls of a timeline, in the order of their numbers."""
 
 
 def marked(job: RankPrograms) -> RankPrograms:
@@ -104,7 +104,10 @@ def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
 
 
 def whole_calls(parts: Spans) -> tuple[Spans, Array]:
-    """The calls, of an exchange one with the bytes and the peer of its send; and of each row its call."""
+    """Merge the operations of each send-receive into one call, with the bytes and peer of its send.
+
+    Returns the calls, and the index of the call of each operation.
+    """
     begins = np.flatnonzero(~parts.is_continued)
     rows = np.where(np.isin(parts.kind, _SENDS), np.arange(len(parts.kind)), -1)
     told = np.maximum(np.maximum.reduceat(rows, begins), begins) if len(begins) else begins
@@ -151,7 +154,7 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
-    """Which row of `calls` took each message, and which posted its receive."""
+    """Rows of `calls` that completed each receive, and that posted it."""
     received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)

@@ -24,6 +24,7 @@ from rich.table import Column as RichColumn, Table
 from rich.text import Text
 
 from mpicoloc.core.profile import Estimate, text
+from mpicoloc.core.units import ends
 from mpicoloc.errors import printable
 
 NARROW_LETTERS, HEADER_LETTERS = 16, 12
@@ -225,20 +226,21 @@ def word_columns(header: Iterable[str]) -> list[Column]:
     return [Column(name, operator.itemgetter(i)) for i, name in enumerate(header)]
 
 
-def interval(found: Estimate, form: str = ".2f") -> str:
-    """The ends of an estimate's interval; ``-`` if it has none."""
-    return f"{found.low:{form}} to {found.high:{form}}" if found.has_interval else "-"
+def interval(found: Estimate, form: str = ".3f") -> str:
+    """The ends of an estimate's interval; ``-`` if it has none, or only by rounding."""
+    return ends(found.low, found.high, form) or "-"
 
 
 def interval_notes(slowdowns: Iterable[Estimate]) -> list[str]:
-    """Why predicted slowdowns have no interval; that of a job alone needs none."""
-    is_missing = any(found.value > 1 and not found.has_interval for found in slowdowns)
-    return ["-: no interval, as the file gives no low and high ends"] if is_missing else []
+    """A note if a predicted slowdown has no interval."""
+    has_all = all(ends(found.low, found.high) for found in slowdowns)
+    return [] if has_all else ["-: alone, or no low and high ends in the file"]
 
 
 def with_interval(found: Estimate, form: str) -> str:
     """An estimate's value, and its interval if it has one."""
-    return f"{found.value:{form}}" + (f" ({interval(found, form)})" if found.has_interval else "")
+    interval = ends(found.low, found.high, form)
+    return f"{found.value:{form}}" + (f" ({interval})" if interval else "")
 
 
 def listing(

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -72,13 +72,12 @@ class Step:
         return self.stem.rpartition(".")[2] in SCRIPTS
 
 
-def scan(folder: str, ledger: Ledger) -> tuple[int, list[Step]]:
+def scan(folder: str, names: Sequence[str], ledger: Ledger) -> tuple[int, list[Step]]:
     """Number of settled steps in a spool, and all others, by the names of their files.
 
-    Scripts are last, because they pay for what their steps do not. Raises `EnvironmentFault` if the folder
-    cannot be read.
+    Scripts are last, because they pay for what their steps do not.
     """
-    profiles, records = _stems(folder)
+    profiles, records = _stems(names)
     stems = list(profiles | records)
     paid = bill_ledger.settled(ledger, [stem + PROFILE for stem in stems])
     rest = [stem for stem in stems if stem + PROFILE not in paid]
@@ -92,9 +91,8 @@ def scan(folder: str, ledger: Ledger) -> tuple[int, list[Step]]:
     return len(stems) - len(found), sorted(found, key=lambda step: (step.is_script, step.stem))
 
 
-def _stems(folder: str) -> tuple[set[str], set[str]]:
+def _stems(names: Sequence[str]) -> tuple[set[str], set[str]]:
     """Names of profiles and of records, without their ends."""
-    names = _names(folder)
     profiles, records = (
         {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
     )
@@ -111,9 +109,9 @@ def _names(folder: str) -> list[str]:
         ) from error
 
 
-def _doubts(folder: str) -> Iterator[str]:
-    """Why a folder may be no spool, or not a safe one."""
-    profiles, records = _stems(folder)
+def _doubts(folder: str, names: Sequence[str]) -> Iterator[str]:
+    """Warnings about a folder that may not be a spool, or not a safe one."""
+    profiles, records = _stems(names)
     status = os.stat(folder)
     if profiles and not records:
         yield (
@@ -121,17 +119,18 @@ def _doubts(folder: str) -> Iterator[str]:
             "names with spool=, not that of out="
         )
     taken = {stem + PROFILE for stem in profiles} | {stem + RECORD for stem in records}
-    if others := sorted(set(_names(folder)) - taken):
-        n = units.counted(len(others), "name")
+    if others := sorted(set(names) - taken):
+        n = "1 entry that is" if len(others) == 1 else f"{len(others):,} entries, each of which is"
         yield (
-            f"left alone in {folder}, as neither profiles nor records: {n}, like {printable(others[0])}; "
-            "folders below are not read"
+            f"ignored in {folder}: {n} neither a profile nor a record ({printable(others[0])}); "
+            "subfolders are not read"
         )
-    if status.st_mode & stat.S_IWOTH or status.st_uid not in (0, os.geteuid()):
-        yield (
-            f"other users may write to {folder}, and a step whose record they remove pays nothing: let it be "
-            "root's, with mode 755"
-        )
+    are_others_in = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    remedy = "let it be root's, with mode 755"
+    if status.st_uid not in (0, os.geteuid()) or (are_others_in and not status.st_mode & stat.S_ISVTX):
+        yield f"other users may remove files from {folder}, and a step without record pays nothing: {remedy}"
+    elif are_others_in:
+        yield f"other users may add files to {folder}: {remedy}"
 
 
 @dataclass
@@ -254,8 +253,9 @@ def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
     accounts = frozenset(account.name for account in ledger.accounts() if account.name[0] != "@")
     key_id = signature.key_id(key)
     books = _Books(ledger, key, tariff, args.by, args.grace_s, stamp, args.dry_run, accounts, key_id)
-    n_known, found = scan(args.spool, ledger)
-    for doubt in _doubts(args.spool):
+    names = _names(args.spool)
+    n_known, found = scan(args.spool, names, ledger)
+    for doubt in _doubts(args.spool, names):
         messages.note(doubt)
     n_waiting, worst, results = 0, 0, list[Result]()
     try:

@@ -33,7 +33,7 @@ def fitted(n_trees, rng):
     usual = {name: value for name, value in kind.usual.items() if name in kind.space}
     usual = {name: value for name, value in usual.items() if name != "statistics"}
     model = fitting.fit(kind, {**usual, "n_estimators": n_trees}, 0, x, slowdown, np.ones(len(slowdown)))
-    band = scores.band(model.predict(x), slowdown)
+    band = scores.band(model.predict(x), slowdown, scores.LEAST)
     usual_slowdown = (slowdown.mean(), *np.quantile(slowdown, (0.025, 0.975)))
     return FittedModel(
         "random forest", NAMES, kind.arrays(model), None, band, usual_slowdown, slowdown.max(), len(x)

@@ -496,11 +496,11 @@ class Problem:
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
 
     def least_half(self, rows: Ints) -> float:
-        """Half width of the rows' weighted mean, below which no prediction is certain.
+        """Half width of the rows' inverse-variance weighted mean: no prediction has a narrower interval.
 
-        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals: inverse-variance weights.
+        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals, and at least `LEAST`.
         """
-        return float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5)
+        return max(LEAST, float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5))
 
 
 def problem(training: TrainingSet) -> Problem:

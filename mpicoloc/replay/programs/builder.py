@@ -115,7 +115,7 @@ class ProgramBuilder:
 
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Make the operations that are added inside one of `CALLS`; without a name they stay calls."""
+        """Make the operations that are added inside one of `CALLS`; an empty name changes nothing."""
         self._flags = (CALLS.index(name) + 1) << CALL_SHIFT | FIRST if name else 0
         yield
         self._flags = 0

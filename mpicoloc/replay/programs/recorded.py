@@ -420,7 +420,7 @@ def programs(
 def program(
     calls: RankCalls, is_waiting: Array, deeds: Deeds, tempo: Tempo, exchanges: Mapping[int, str]
 ) -> Program:
-    """The program of one rank; `exchanges` has the names in `builder.EXCHANGES` of functions that are one."""
+    """The program of one rank; `exchanges` maps numbers of send-receive functions to their names."""
     done = np.array(sorted(i for i in deeds.calls() if i < len(calls)), np.int64)
     kept = np.union1d(done, np.flatnonzero(is_waiting[calls.function]))
     if len(calls):
@@ -448,7 +448,7 @@ def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
 
 
 def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int, exchange: str) -> None:
-    """What is done at call `i`; `exchange` is its name if it is one."""
+    """Add the operations of call `i`; `exchange`: its name if it is a send-receive, else empty."""
     for block in deeds.blocks_before.get(i, ()):
         builder.extend(block)
     builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])

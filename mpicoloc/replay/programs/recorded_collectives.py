@@ -657,19 +657,21 @@ def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list
         return []
     _check_alike(calls, callers)
     edges = _edges(calls, parts)
-    sizes = _sizes(calls, edges)
+    matches = map(NEIGHBOUR_NAME.fullmatch, calls[callers[0]].function)
+    kinds = [(match[2].lower(), not match[1]) for match in matches if match]
+    sizes = _sizes(calls, edges, [what for what, _ in kinds])
     found = []
-    for k, function in enumerate(calls[callers[0]].function):
-        match = NEIGHBOUR_NAME.fullmatch(function)
-        assert match is not None
-        what, is_done = f"neighbor_{match[2].lower()}", not match[1]
+    for k, (what, is_done) in enumerate(kinds):
         found.append(
             PlacedCollective(
                 callers,
                 np.array([calls[rank].i_call[k] for rank in callers]),
                 np.array([calls[rank].begin_ns[k] for rank in callers]),
                 is_done,
-                [of_collective(_block(edges, sizes[k], rank), what, is_done) for rank in callers.tolist()],
+                [
+                    of_collective(_block(edges, sizes[k], rank), f"neighbor_{what}", is_done)
+                    for rank in callers.tolist()
+                ],
             )
         )
     return found
@@ -712,20 +714,18 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
     return _Edges(src, dst, n_messages, n_bytes)
 
 
-def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges) -> Array:
+def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]) -> Array:
     """Bytes of a message on each edge in each call, shape (n_calls, n_edges).
 
     A call of equal parts has as many as its bytes say. Calls with sizes of their own share the other bytes of
     the edge by what the rank moved in each.
     """
     n_out, n_in = (edges.degree(end, len(calls)) for end in ("src", "dst"))
-    n_calls = max(len(own.function) for own in calls)
+    n_calls = len(kinds)
     sizes = np.zeros((n_calls, len(edges.src)))
     has_own_sizes = np.zeros(n_calls, bool)
     moved = np.array([own.n_bytes if len(own.n_bytes) else np.zeros(n_calls) for own in calls], np.float64).T
-    for k, function in enumerate(next(own.function for own in calls if len(own.function))):
-        match = NEIGHBOUR_NAME.fullmatch(function)
-        what = match[2].lower() if match else ""
+    for k, what in enumerate(kinds):
         n_blocks = {"alltoall": n_out + n_in, "allgather": 1 + n_in}.get(what)
         if n_blocks is None:
             has_own_sizes[k] = True

@@ -193,8 +193,23 @@ def test_a_machine_of_another_size_than_the_logs_is_told(capsys):
     ):
         assert main.main(["batch", "jobs.sacct", "--topology", f"XGFT(1;{n};1)"]) == 0
         note = capsys.readouterr().err
-        begin = f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once, the topology has {n}, "
+        shared = " if none shared a node" if n < n_nodes else ""
+        begin = f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once{shared}, the topology has "
+        begin += f"{n}, "
         assert note.startswith(begin + words) if words else note == ""
+
+
+def test_jobs_that_shared_nodes_and_unknown_waits_are_no_claim_about_the_machine(capsys, folder):
+    """Six jobs of one core each that had one node of eight cores, and one whose begin is not known."""
+    lines = ["; MaxNodes: 4", "; MaxProcs: 32"]
+    lines += [f"{i} 0 {-1 if i == 7 else 0} 9 -1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1" for i in range(1, 8)]
+    (folder / "one.swf").write_text("\n".join(lines))
+    assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
+    note = capsys.readouterr().err
+    assert "its jobs had up to 6 nodes at once if none shared a node, the topology has 4" in note
+    (folder / "one.swf").write_text("\n".join(line.replace(" 0 0 9 ", " 0 -1 9 ") for line in lines))
+    assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
+    assert "at once" not in capsys.readouterr().err
 
 
 def test_larger_jobs_are_refused_with_the_remedy(capsys, folder):

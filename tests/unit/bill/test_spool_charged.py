@@ -213,17 +213,22 @@ def test_a_folder_of_users_is_told_from_a_spool(books, spool, tmp_path):
     (users / "ann").mkdir(parents=True)
     write(users / "ann", "mpicoloc-8.h5", job_id="8")
     assert notes(users) == [
-        f"mpicoloc: left alone in {users}, as neither profiles nor records: 1 name, like ann; folders below "
-        "are not read"
+        f"mpicoloc: ignored in {users}: 1 entry that is neither a profile nor a record (ann); subfolders are "
+        "not read"
     ]
     write(users, "mpicoloc-8.h5", job_id="8")
     users.chmod(0o1777)
     no_spool, _, is_open, refused = notes(users)
     assert "has profiles and no record of Slurm's plugin: give the folder that plugstack.conf" in no_spool
-    assert f"other users may write to {users}, and a step whose record they remove pays nothing" in is_open
+    assert f"other users may add files to {users}: let it be root's, with mode 755" in is_open
     assert "mpicoloc-8.h5 not charged: Slurm's record of its step" in refused
     spool()
     assert notes(spool.folder) == []
+    for mode, may in ((0o777, "remove files from"), (0o775, "remove files from"), (0o1775, "add files to")):
+        spool.folder.chmod(mode)
+        (is_open,) = notes(spool.folder)
+        assert f"other users may {may} {spool.folder}" in is_open
+        assert ("a step without record pays nothing" in is_open) == (may == "remove files from")
 
 
 @pytest.mark.parametrize("what", ["another's", "copy", "pipe", "folder", "half", "nowhere"])

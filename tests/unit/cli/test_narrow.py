@@ -44,7 +44,7 @@ NUMBERS = {
     "list": ["999.970494", "-1000", "chemistry"],
     "statement": ["+1000", "-0.029506"],
     "price": ["0.01475", "66.5%"],
-    "network": ["1.528 B/s", "2.328 GiB/s", "1.000", "4711-lammps"],
+    "network": ["1.528 B/s", "2.328 GiB/s", "0 1.000", "4711-lammps"],
     "top": ["0 jobs on this node"],
     "pair": ["0 of 1 job share; 9.0 s of nodes, 9.0 s without sharing, at most"],
     "predict": ["lu cg 1."],

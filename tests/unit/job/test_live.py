@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pages import documented
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Estimate
@@ -44,12 +45,16 @@ def test_table_and_json_say_what_is_known(capsys):
     ]
     Console(width=120).print(live.table(jobs, {}))
     out = capsys.readouterr().out
-    known = ("0-2,8", "1.200", "1.10 to 1.30", "25%", "102.4 KiB", "4242424", "?[31mred: 0 valid shutters")
+    known = ("0-2,8", "1.200", "1.100 to 1.300", "25%", "102.4 KiB", "4242424", "?[31mred: 0 valid shutters")
     assert all(words in out for words in known), out
     assert "\x1b" not in out
     rows = json.loads(json.dumps(live.as_json(jobs, {}), allow_nan=False))
     assert rows[0]["slowdown"]["low"] == 1.1 and rows[0]["calls_per_s"] == 300
     assert rows[1]["slowdown"] is None and rows[1]["mpi_frac"] is None
+    (row,) = documented("top --json")
+    assert list(rows[0]) == list(row) and set(rows[0]["slowdown"]) == set(row["slowdown"])
+    known, unknown = list(rows[1].values())[:5], list(rows[1].values())[5:]
+    assert list(row)[5] == "command" and None not in known and set(unknown) == {None}
 
 
 def test_a_node_without_jobs_and_wrong_calls(tmp_path, monkeypatch, capsys):

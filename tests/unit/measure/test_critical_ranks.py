@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from renewal import simulate
 
 from mpicoloc.core.profile import Estimate, table
-from mpicoloc.measure.burst import MODEL_ERROR
+from mpicoloc.measure.burst import BURST_MODEL_ERROR
 from mpicoloc.measure.estimate import interference
 from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
 from mpicoloc.profile.merge import complete
@@ -133,7 +133,7 @@ def test_work_that_was_never_disturbed_is_not_known_exactly():
         working(0, 2.0), alone, one_wait(1, 15.0), n_nodes=2, shared_s=[JOB_S, 0.0], i_node=(0, 1)
     ).interference.slowdown
     assert slowdown.low < 60 / 45 < slowdown.high
-    assert np.log(slowdown.high / slowdown.low) == pytest.approx(4 * MODEL_ERROR)
+    assert np.log(slowdown.high / slowdown.low) == pytest.approx(4 * BURST_MODEL_ERROR)
 
 
 @given(

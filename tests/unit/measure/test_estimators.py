@@ -352,6 +352,19 @@ def test_ipc_is_the_result_if_asked_for_and_bursts_otherwise_and_the_others_are_
     assert [found.slowdown.method, *(other.method for other in found.alternatives)] == methods
 
 
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("option meter is none", "no meter: --meter none was given; leave it out"),
+        ("", "no meter: the node agent gave no reason; run `mpicoloc check` on that node to see what works"),
+    ],
+)
+def test_a_job_without_meter_is_told_the_remedy_that_fits(why, reason):
+    tables = asked(why)
+    tables["nodes"]["meter"] = "none"
+    assert interference(sample.job(), tables, rng=rng()).reason == reason
+
+
 def test_without_counts_outside_mpi_all_counts_are_the_result_only_if_they_pass_the_filter():
     tables = asked("option meter is ipc", outside=False)
     found = interference(sample.job(), tables, rng=rng())

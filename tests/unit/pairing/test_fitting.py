@@ -16,13 +16,14 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import Machine, Row, TrainingSet, merged, pair_slowdowns, training_set
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import FEATURES
-from mpicoloc.pairing.fitted import band, cost, covering
+from mpicoloc.pairing.fitted import LEAST, band, cost, covering
 from mpicoloc.pairing.training.fitting import (
     BASELINES,
     FEW,
     KINDS as KINDS_OF,
     MISSES,
     SAME_FOR_ALL,
+    Problem,
     fit,
     fit_kind,
     fit_model,
@@ -244,7 +245,7 @@ def test_an_interval_grows_with_the_slowdown_and_holds_what_it_should():
     rng = np.random.default_rng(0)
     predicted = 1 + rng.exponential(0.5, 4000)
     measured = np.maximum(1, predicted + rng.normal(0, 0.02 + 0.1 * (predicted - 1)))
-    found, held = covering(predicted, measured, np.arange(4000), rng.integers(0, 20, 4000))
+    found, held = covering(predicted, measured, np.arange(4000), rng.integers(0, 20, 4000), LEAST)
     low, high = found.ends(np.array([1.0, 3.0]))
     assert high[1] - low[1] > 3 * (high[0] - low[0])
     assert 0.95 <= held <= 0.97
@@ -253,7 +254,7 @@ def test_an_interval_grows_with_the_slowdown_and_holds_what_it_should():
 
 def test_few_rows_make_a_wide_interval():
     predicted, measured = np.array([1.2, 1.5, 1.1]), np.array([1.3, 1.4, 1.1])
-    low, high = band(predicted, measured).ends(predicted)
+    low, high = band(predicted, measured, LEAST).ends(predicted)
     assert ((low <= measured) & (measured <= high)).all()
 
 
@@ -269,6 +270,16 @@ def test_no_prediction_is_more_certain_than_what_was_measured(rows, least):
         assert (high >= predicted + least - 1e-9).all()
 
 
+def test_many_rows_do_not_make_an_interval_narrower_than_the_least():
+    n = 400
+    rows = np.zeros(n, np.int64)
+    given = Problem(
+        (), np.zeros((1, 0)), rows, rows, np.ones(n), np.full(n, 0.01), np.ones(n), np.zeros(1, np.int64)
+    )
+    assert given.least_half(np.arange(n)) == LEAST
+    assert given.least_half(np.arange(4)) == pytest.approx(0.005)
+
+
 def test_a_row_is_no_witness_of_itself():
     """Each row is there twice, for the program at either end: the second time must not make its own band."""
     ends = np.array([(i, j) for i in range(6) for j in range(6)])
@@ -276,7 +287,7 @@ def test_a_row_is_no_witness_of_itself():
     measured = np.where(ends.max(axis=1) == 5, 3.0, 1.0)  # all that touches program 5 is far off
     rows = np.concatenate([np.flatnonzero((ends == fold).any(axis=1)) for fold in range(6)])
     folds = np.concatenate([np.full((ends == fold).any(axis=1).sum(), fold) for fold in range(6)])
-    _, held = covering(predicted[rows], measured[rows], rows, folds)
+    _, held = covering(predicted[rows], measured[rows], rows, folds, LEAST)
     assert held <= 1 - 11 / len(rows)
 
 

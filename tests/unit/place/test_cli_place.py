@@ -168,7 +168,7 @@ def test_curves_without_intervals_give_none(folder, capsys):
     for words in (["place", *FULL], ["predict", "--curves", "curves.csv", "lu", "cg"]):
         assert main.main(words) == 0
         text = " ".join(capsys.readouterr().out.split())
-        assert " to 1." not in text and "-: no interval, as the file gives no low and high ends" in text
+        assert " to 1." not in text and "-: alone, or no low and high ends in the file" in text
     assert main.main(["predict", "--curves", "curves.csv", "--json", "lu", "cg"]) == 0
     (folder / "told.json").write_text(capsys.readouterr().out)
     assert main.main(["pair", "told.json", "--slowdowns", "told.json", "--cautious"]) == 0
@@ -227,7 +227,7 @@ def test_curves_become_a_model_file(folder, capsys):
 
 
 _DEGRADED = "row 1: {} must be T_co/T_solo, got 0.3: for a degradation D"
-_PERCENT = "row 1: {} must be T_co/T_solo, got 30: for P percent longer write"
+_PERCENT = "row 1: {} must be T_co/T_solo, got 30: for P percent longer write 1 + P / 100"
 _CURVE = "program,score,level_8\nlu,4,{}\n"
 _PAIR = "target,co_runner,slowdown\nlu,lu,{}\n"
 _MATRIX = "program,level,nodes_1,nodes_2\nlu,1,1.1,{}\n"
@@ -251,6 +251,37 @@ def test_degradations_and_percentages_are_no_slowdowns(folder, capsys, column, t
     (folder / "table.csv").write_text(text.format(number))
     code, error = refused(capsys, *verb, "table.csv")
     assert code == 3 and words.format(column) in error
+    is_told = number == "30" and column != "nodes_2"  # a matrix has no columns for intervals
+    assert error.endswith("; a slowdown that large needs the ends of its interval") == is_told
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (("0.6", "0.55", "0.8"), "got 0.6: for a degradation D = 1 - T_solo/T_co write 1 / (1 - D)"),
+        (("12", "5", "3"), "got 12: for P percent longer write 1 + P / 100"),
+        (("0.97", "0.99", "0.9"), ""),
+        (("0.6", "1.2", "1.1"), ""),
+        (("12", "5", "1.9"), ""),
+    ],
+)
+def test_a_column_of_degradations_or_percentages_is_judged_as_a_whole(folder, capsys, numbers, words):
+    pairs = zip(("lu,cg", "cg,lu", "cg,cg"), numbers, strict=True)
+    rows = "".join(f"{pair},{number}\n" for pair, number in pairs)
+    (folder / "table.csv").write_text(f"target,co_runner,slowdown\n{rows}")
+    (folder / "queue.csv").write_text("id,program,runtime_s\n1,lu,5\n2,cg,5\n")
+    verb = ("pair", "queue.csv", "--slowdowns", "table.csv")
+    if words:
+        code, error = refused(capsys, *verb)
+        assert code == 3 and f"row 1: slowdown must be T_co/T_solo, {words}" in error
+    else:
+        assert main.main(list(verb)) == 0, capsys.readouterr().err
+
+
+def test_the_upper_end_alone_is_no_interval(folder, capsys):
+    (folder / "table.csv").write_text("target,co_runner,slowdown,high\nlu,lu,30,31\n")
+    code, error = refused(capsys, "place", "jobs.csv", "--nodes", "8", "--slowdowns", "table.csv")
+    assert code == 3 and "got 30: for P percent longer" in error
 
 
 def test_noise_below_1_and_a_large_slowdown_with_its_interval_are_slowdowns(folder, capsys):

@@ -211,6 +211,9 @@ def test_a_job_that_had_no_processor_is_told_as_show_tells_it(runs, capsys):
     for words in (["old0.h5", "slow.h5"], ["slow.h5", "--against", "old0.h5", "old1.h5", "--json"]):
         assert main(["compare", *words]) == 0
         assert capsys.readouterr().err == f"mpicoloc: job slow: {note}; its times include these waits\n"
+    assert main(["compare", "slow.h5", "--against", "slow.h5", "slow.h5"]) == 0
+    line = f"mpicoloc: job slow: {note}; its times include these waits, and so do those of 2 more jobs\n"
+    assert capsys.readouterr().err == line
 
 
 def test_many_kinds_of_runs_are_several_tables(runs, capsys):

@@ -144,7 +144,7 @@ def test_the_list_in_each_form(folder, tmp_path, capsys):
 
 def test_narrow_intervals_keep_their_width_and_one_without_a_width_is_none(folder, capsys):
     profile = sample.profile()
-    for name, low, high in (("narrow", 1.1712, 1.1754), ("none", 1.173, 1.173)):
+    for name, low, high in (("narrow", 1.1712, 1.1754), ("digits", 1.17296, 1.17304), ("none", 1.173, 1.173)):
         found = replace(profile.interference, slowdown=Estimate(1.173, low, high, 9, "1", "burst-matched"))
         hdf5.write(
             replace(profile, job=replace(profile.job, id=name), interference=found), folder / f"{name}.h5"
@@ -152,6 +152,7 @@ def test_narrow_intervals_keep_their_width_and_one_without_a_width_is_none(folde
     assert main(["history", str(folder)]) == 0
     lines = {line.split()[2]: line for line in capsys.readouterr().out.splitlines() if "1.173" in line}
     assert "1.171 to 1.175" in lines["narrow"] and " to " not in lines["none"]
+    assert "1.17296 to 1.17304" in lines["digits"]
 
 
 def test_jobs_that_had_no_processor_are_told_in_the_list(folder, capsys):

@@ -89,13 +89,14 @@ def test_the_table_says_what_matters(show):
     [
         ({"n_shutters": 2}, "2 valid shutters, 8 needed; let the jobs share their nodes for longer, or raise "
                             "the co-runners' --shutter-duty-frac"),
-        ({"meter": "none"}, "no meter: no hardware counters; `mpicoloc check` there says what works"),
+        ({"meter": "none"}, "no meter: no hardware counters; run `mpicoloc check` on that node to see what "
+                            "works"),
     ],
 )  # fmt: skip
 def test_why_there_is_no_slowdown_and_what_helps_stand_beside_it(show, tables, reason):
     text = " ".join(show(sample.profile(**tables)).split())
     assert f"slowdown not measured: {reason} shutters" in text and text.count("not measured") == 1
-    assert "1 SU per core and hour, as of an unshared run" in text
+    assert "1 SU per core and hour, priced as unshared" in text
     assert "unshared" not in show(sample.profile())
 
 

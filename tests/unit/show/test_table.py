@@ -34,8 +34,25 @@ def lines(rows, capsys):
 @pytest.mark.parametrize("kind", [Job, lambda job, found: {"job": job, "found": found}])
 def test_rows_of_every_kind_are_a_line_each(kind, capsys):
     shown = lines([kind("[a]\x1b", FOUND), kind("b", None)], capsys)
-    assert ["[a]?", "1.250", "1.20", "to", "1.30", "2"] in shown
+    assert ["[a]?", "1.250", "1.200", "to", "1.300", "2"] in shown
     assert ["b", "-", "2"] in shown and ["a", "[note]"] in shown
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "form", "words"),
+    [
+        (1.2, 1.3, ".2f", "1.20 to 1.30"),
+        (1.2499, 1.2502, ".3f", "1.2499 to 1.2502"),
+        (0.2499, 0.2501, ".1%", "24.99% to 25.01%"),
+        (1249.9, 1250.1, ".4g", "1249.9 to 1250.1"),
+        (1.25, 1.25 + 1e-12, ".3f", "-"),
+        (1.25, 1.25, ".3f", "-"),
+    ],
+)
+def test_the_ends_of_an_interval_differ_or_there_is_none(low, high, form, words):
+    found = Estimate((low + high) / 2, low, high, 4, "1", "burst")
+    assert table.interval(found, form) == words
+    assert (" to " in table.with_interval(found, form)) == (words != "-")
 
 
 def test_rows_of_a_profiles_table(capsys):
