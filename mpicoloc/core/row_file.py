@@ -20,8 +20,8 @@ MOST_SLOWDOWN = 20.0
 """A larger one needs an interval, as measured ones have: it may be a percentage."""
 _PLAIN_DEGRADATION = 0.9
 """If no value of a file reaches 1 and one is below this, they are degradations, not slowdowns near 1."""
-_LEAST_PERCENT = 2.0
-"""If no value of a file is below this and none has an interval, they are percentages."""
+_LEAST_PERCENT, _PLAIN_PERCENT = 2.0, 10.0
+"""If no value of a file is below the first, one reaches the second and none has ends, they are percentages."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -53,7 +53,7 @@ def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = T
     """
     values = [value for _, _, value, _, _ in cells if not math.isnan(value)]
     are_degradations = max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
-    are_percentages = min(values, default=1.0) >= _LEAST_PERCENT
+    are_percentages = min(values, default=1.0) >= _LEAST_PERCENT and max(values) >= _PLAIN_PERCENT
     are_percentages &= all(math.isnan(low + high) for *_, low, high in cells)
     for i, name, value, low, high in cells:
         if value < LEAST_SLOWDOWN or are_degradations:

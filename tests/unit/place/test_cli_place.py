@@ -263,6 +263,7 @@ def test_degradations_and_percentages_are_no_slowdowns(folder, capsys, column, t
         (("0.97", "0.99", "0.9"), ""),
         (("0.6", "1.2", "1.1"), ""),
         (("12", "5", "1.9"), ""),
+        (("3.6", "2.9", "2"), ""),
     ],
 )
 def test_a_column_of_degradations_or_percentages_is_judged_as_a_whole(folder, capsys, numbers, words):
