@@ -21,7 +21,7 @@ MOST_SLOWDOWN = 20.0
 _PLAIN_DEGRADATION = 0.9
 """If no value of a file reaches 1 and one is below this, they are degradations, not slowdowns near 1."""
 _LEAST_PERCENT, _PLAIN_PERCENT = 2.0, 10.0
-"""If no value of a file is below the first, one reaches the second and none has ends, they are percentages."""
+"""If no value of a file is below the first, one reaches the second and none has ends: percentages."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:

@@ -132,7 +132,7 @@ def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
 
 def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
     """The rows of ``mpicoloc top --json``; what is not known is None."""
-    rows = [_row(job, before) | {"pid": job.owner >> 32} for job in jobs]
+    rows = [{"pid": job.owner >> 32} | _row(job, before) for job in jobs]
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 

@@ -53,8 +53,8 @@ def test_table_and_json_say_what_is_known(capsys):
     assert rows[1]["slowdown"] is None and rows[1]["mpi_frac"] is None
     (row,) = documented("top --json")
     assert list(rows[0]) == list(row) and set(rows[0]["slowdown"]) == set(row["slowdown"])
-    known, unknown = list(rows[1].values())[:5], list(rows[1].values())[5:]
-    assert list(row)[5] == "command" and None not in known and set(unknown) == {None}
+    known, unknown = list(rows[1].values())[:6], list(rows[1].values())[6:]
+    assert list(row)[6] == "command" and None not in known and set(unknown) == {None}
 
 
 def test_a_node_without_jobs_and_wrong_calls(tmp_path, monkeypatch, capsys):
