@@ -49,18 +49,20 @@ def run(args: argparse.Namespace) -> int:
 
     rate_su, pricing = _tariff(args)
     solos = _per_profile("--solo", args.solo, len(args.files))
-    bills = []
+    bills, advised = [], []
     cases = list(zip(args.files, solos, strict=True))
     for file, solo in steps(cases, "reading", unit="profiles"):
         profile = profiles.read(file)
         if (note := processor.delay_note(profile)) is not None:
             messages.note(f"job {profile.job.id}: {note}")
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
-        bills.append((file, profile.job, repricing.priced_again(file, profile, rate_su, pricing, slowdown)))
+        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
+        bills.append((file, profile.job, bill))
+        advised += [(profile.job.id, words) for words in repricing.advice_again(profile, bill)]
     if args.json:
         print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:
-        repricing.show(bills)
+        repricing.show(bills, advised)
     return 0
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.markup import escape
+from rich.text import Text
 
 from mpicoloc import config
 from mpicoloc.bill import pricings
-from mpicoloc.bill.price import Bill, Tariff, bill, tariff
+from mpicoloc.bill.price import Bill, Tariff, bill, price, tariff
 from mpicoloc.cli import arguments
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Job, Profile
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, MpicolocError, UsageError, printable
 from mpicoloc.measure import processor
+from mpicoloc.measure.advice import advice
 from mpicoloc.profile import profiles
 from mpicoloc.show import table
 from mpicoloc.show.table import Column, console
@@ -71,12 +74,15 @@ def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
     return found
 
 
-def show(bills: Bills) -> None:
-    """Print the prices."""
+def show(bills: Bills, advised: Sequence[tuple[str, str]]) -> None:
+    """Print the prices, and the advice for each job by its id."""
     if len(bills) == 1:
         _show_one(*bills[0])
     else:
         _show_many(bills)
+    for job_id, words in advised:
+        of_job = "" if len(bills) == 1 else f" for job {job_id}"
+        console().print(Text(printable(f"advice{of_job}: {words}"), style="green"))
 
 
 def _text(value: Estimate | None, form: str = ".4g") -> str:
@@ -188,6 +194,15 @@ def priced_again(
         )
     except MpicolocError as error:
         raise type(error)(f"{file}: {error}") from error
+
+
+def advice_again(profile: Profile, bill: Bill) -> tuple[str, ...]:
+    """Advice by the prices of this bill."""
+    chosen, slowdown = bill.tariff, profile.interference.slowdown
+    again = price(
+        slowdown, n_cores=bill.n_cores, wall_s=bill.wall_s, rate_su=chosen.rate_su, pricing=chosen.pricing
+    )
+    return advice(replace(profile, price=again))
 
 
 def _tariff(profile: Profile, rate_su: float | None, name: str | None) -> Tariff:

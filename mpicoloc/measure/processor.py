@@ -110,10 +110,7 @@ def delay_note(profile: Profile) -> str | None:
     frac = notable_frac(profile)
     if frac is None:
         return None
-    cpus = profile.tables["nodes"]["cpus"]
-    # A list that fills its cell may have been cut off.
-    n_cpus = [len(parse_cpus(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
-    crowd = most_crowded_node(profile.tables["ranks"], n_cpus)
+    crowd = most_crowded(profile)
     why = (
         "processes without mpicoloc, the job's own threads, or a limit on processor time took it"
         if crowd is None
@@ -136,6 +133,14 @@ def delay_note(profile: Profile) -> str | None:
         f"the ranks had no processor for {frac:.0%} of the time that they were ready to run (processor time "
         f"{of_wall:.0%} of wall time{taken}){still}: {why}; {cost}"
     )
+
+
+def most_crowded(profile: Profile) -> tuple[int, int] | None:
+    """`most_crowded_node` of a profile, by the processors that the job's ranks may run on."""
+    cpus = profile.tables["nodes"]["cpus"]
+    # A list that fills its cell may have been cut off.
+    n_cpus = [len(parse_cpus(text(cell))) if len(cell) < cpus.dtype.itemsize else 0 for cell in cpus]
+    return most_crowded_node(profile.tables["ranks"], n_cpus)
 
 
 def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from mpicoloc.core.progress import count, stage
 from mpicoloc.core.units import counted, ends, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
+from mpicoloc.measure.advice import advice
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
 from mpicoloc.profile.terminal import N_HOSTS, facts, heading_line, notes, result
@@ -52,6 +53,7 @@ def page(
         cards=_cards(profile),
         facts=_facts(profile, signature),
         notes=[printable(note) for note in notes(profile)],
+        advice=[printable(words) for words in advice(profile)],
         company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
         sections=drawn,
         most_rows=N_ROWS,

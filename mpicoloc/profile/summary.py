@@ -9,6 +9,7 @@ from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Profile, text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
+from mpicoloc.measure.advice import advice
 from mpicoloc.profile import profiles
 
 
@@ -41,6 +42,7 @@ def summary(profile: Profile) -> dict[str, Any]:
         "network": {name: plain(getattr(profile.network, name, None))
                     for name in ("topology", "levels", "demand_class", "duration_s")},
         "bubbles": bubbles_json(profile),
+        "advice": list(advice(profile)),
     }  # fmt: skip
 
 

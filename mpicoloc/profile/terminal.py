@@ -21,6 +21,7 @@ from mpicoloc.core.profile import Estimate, Job, Profile, Table, rank_time_s
 from mpicoloc.core.units import amount, counted, ends, seconds
 from mpicoloc.errors import printable
 from mpicoloc.measure import processor
+from mpicoloc.measure.advice import advice
 from mpicoloc.network.utilisation import by_wall_time
 from mpicoloc.profile.signature import Signature
 from mpicoloc.profile.summary import co_runners
@@ -127,6 +128,7 @@ def render(profile: Profile, signature: Signature | None = None, n_top: int | No
         if part is not None:
             parts += [part, ""]
     parts += [Text(f"note: {printable(note)}", style="yellow") for note in notes(profile)]
+    parts += [Text(f"advice: {printable(words)}", style="green") for words in advice(profile)]
     return Group(*parts)
 
 

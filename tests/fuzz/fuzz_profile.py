@@ -110,6 +110,7 @@ def commands(with_trace):
         ["compare", "sound.h5", NAME], ["price", NAME, "--rate-su", "1"], network, [*network, "--json"],
         ["export", NAME, "--format", "json", *out], ["export", NAME, "--format", "prometheus", *out],
         ["export", NAME, "--format", "perfetto", *out],
+        ["export", NAME, "--format", "clustercockpit", *out], ["export", NAME, "--format", "xdmod", *out],
     ]  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class Format:
     """It is more than one file, in a folder of its own."""
 
 
+CLUSTERCOCKPIT = "clustercockpit"
 FORMATS: Mapping[str, Format] = {
     row.name: row
     for row in (
@@ -59,6 +60,8 @@ FORMATS: Mapping[str, Format] = {
         Format("json", "one file of all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow", 11, is_folder=True),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
+        Format(CLUSTERCOCKPIT, "key numbers in the line protocol of ClusterCockpit", CLUSTERCOCKPIT),
+        Format("xdmod", "line of JSON, a job summary for Open XDMoD", "xdmod"),
     )
 }
 FORMAT_HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
@@ -121,11 +124,11 @@ def _n_events(job: Frames, wanted: Format) -> int | None:
         return None
 
 
-def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str]) -> list[str]:
+def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str], **tags: str) -> list[str]:
     """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
     module = importlib.import_module(f"mpicoloc.trace.export.{wanted.module}")
     with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
-        return list(module.write(job, os.fspath(out)) or ())
+        return list(module.write(job, os.fspath(out), **tags) or ())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
     parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
+    parser.add_argument("--cluster", metavar="NAME", help=f"the cluster's name, for {CLUSTERCOCKPIT}")
 
 
 @bounded
@@ -144,10 +148,13 @@ def run(args: argparse.Namespace) -> int:
     if args.format is None:
         raise UsageError(f"--format is missing: give one of {', '.join(FORMATS)}")
     wanted = find_format(args.format)
+    if args.cluster and wanted.name != CLUSTERCOCKPIT:
+        raise UsageError(f"--cluster is for --format {CLUSTERCOCKPIT}, got {wanted.name}: leave it out")
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     job = open_profile(args.file)
     if warning := size_warning(job, wanted, args.out):
         messages.note(warning)
-    for note in write_format(job, wanted, args.out):
+    tags = {"cluster": args.cluster} if args.cluster else {}
+    for note in write_format(job, wanted, args.out, **tags):
         messages.note(note)
     return 0

@@ -43,13 +43,13 @@ def example_profile():
     columns = {
         "ranks": {"rank": [0, 1], "n_cores": [1, 1], "state": ["finalized"] * 2, "wall_s": [2.0] * 2,
                   "n_calls": [10] * 2, "mpi_ns": [10**8] * 2, "comp_ns": [19 * 10**8] * 2},
-        "nodes": {"hostname": ["node1"], "meter": ["burst"], "watched_s": [2.0]},
+        "nodes": {"hostname": ["node1"], "meter": ["burst"], "watched_s": [2.0], "cpus": ["0-1"]},
         "modules": {"path": ["/app"]},
         "call_sites": {"rank": [0, 1], "i_site": [1, 1], "call": ["MPI_Allreduce"] * 2, "n": [10] * 2},
         "peers": {"src": [0], "dst": [1], "size_class": [4], "n": [10], "bytes": [80]},
     }  # fmt: skip
     tables = {name: table(name, values) for name, values in columns.items()}
-    job = Job("1234", "app", 2, 1, 2, "an MPI library", 2.0)
+    job = Job("1234", "app", 2, 1, 2, "an MPI library", 2.0, 1770112000.0)
     return complete(job, tables, rng=np.random.default_rng(0))
 
 

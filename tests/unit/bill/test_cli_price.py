@@ -85,6 +85,21 @@ def test_the_oracle_knows_the_run_alone(prices, truth):
     assert entry["relative_frac"]["oracle"]["value"] == pytest.approx(1 / 1.5)
 
 
+def test_advice_has_the_prices_of_this_call(files, capsys):
+    profile = hdf5.read("shared.h5")
+    nodes = profile.tables["nodes"].copy()
+    nodes["n_cpus"] = 8
+    hdf5.write(replace(profile, tables={**profile.tables, "nodes": nodes}), "half.h5")
+    assert main(["price", "half.h5", "--rate-su", "10"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "advice: ask for whole nodes (Slurm: --exclusive)" in words
+    whole_su = 10 * 8 / 3600 * profile.job.wall_s / profile.interference.slowdown.value
+    assert f"their 8 processors would cost {whole_su:.4g} SU by run time" in words
+    assert words.endswith(f"the job's 2 cores cost {10 * profile.price.fair_su:.4g} SU")
+    assert main(["price", "solo.h5", "half.h5"]) == 0
+    assert "advice for job 42: ask for whole nodes" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_was_not_measured_is_null(prices):
     (entry,) = prices("unmeasured.h5")["prices"]
     assert entry["slowdown"] is entry["price_su"]["fair"] is entry["price_su"]["solo"] is None

@@ -5,6 +5,7 @@ import csv
 import re
 from dataclasses import replace
 from datetime import datetime
+from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure as Picture
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import COLUMNS, Network, NetworkLevel, dtype, table
 from mpicoloc.errors import DataError
+from mpicoloc.measure.advice import advice
 from mpicoloc.profile import figures as messages, figures as mpi, figures as profile_figures, hdf5, page
 from mpicoloc.show import drawing, figures
 from mpicoloc.trace import node_file, times
@@ -252,6 +254,12 @@ def test_the_page_needs_nothing_and_runs_nothing(full_page):
         assert not [name for name in attrs if name.startswith("on")]
         for name in ("src", "href", "xlink:href"):
             assert attrs.get(name, "#").startswith(("#", "data:")), (tag, attrs)
+
+
+def test_advice_stands_on_the_page(full, full_page):
+    for words in advice(full):
+        assert f"Advice: {words}" in unescape(full_page)
+    assert advice(full) and "Advice: " not in page.page(replace(full, partial=True), [])
 
 
 def test_words_of_a_profile_stay_words(full):

@@ -39,8 +39,9 @@ def show(tmp_path, capsys):
 
 def test_json_has_exactly_the_promised_keys(show):
     data = json.loads(show(sample.profile(), "--json"))
-    assert set(data) == {"schema_version", "partial", "bubbles", *KEYS}
+    assert set(data) == {"schema_version", "partial", "bubbles", "advice", *KEYS}
     assert data["bubbles"] is None
+    assert [words.split(" (")[0] for words in data["advice"]] == ["ask for whole nodes"]
     for name, keys in KEYS.items():
         assert set(data[name]) == keys
     assert set(data["interference"]["slowdown"]) == {"value", "low", "high", "n", "method"}
@@ -98,6 +99,13 @@ def test_why_there_is_no_slowdown_and_what_helps_stand_beside_it(show, tables, r
     assert f"slowdown not measured: {reason} shutters" in text and text.count("not measured") == 1
     assert "1 SU per core and hour, priced as unshared" in text
     assert "unshared" not in show(sample.profile())
+
+
+def test_advice_is_the_last_word(show):
+    text = show(replace(sample.profile(), notes=("[a note]",)))
+    *_, last = re.split(r"^(?=\w+: )", text, flags=re.M)
+    assert last.startswith("advice: ask for whole nodes (Slurm: --exclusive): beside co-runners")
+    assert "advice" not in show(sample.profile(partial=True))
 
 
 def test_events_dropped_from_the_trace_are_said(show):

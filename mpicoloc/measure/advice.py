@@ -1,0 +1,200 @@
+"""Advice to users and operators, each sentence with the measured numbers behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from mpicoloc.core.profile import Estimate, Profile
+from mpicoloc.core.units import counted, seconds
+from mpicoloc.measure import processor
+
+MIN_WALL_S = 30.0
+"""A shorter job is mostly start and end, and a repetition differs by more than any advice would gain."""
+MIN_SHUTTERS = 30
+"""An estimate is made from 8 shutters on, but one odd shutter of so few moves the ends of its interval."""
+MIN_COVERAGE_FRAC = 0.8
+"""Of less of the time the slowdown may be that of one phase of the program."""
+LARGE_SLOWDOWN = 1.10
+"""Who loses less is better off with the discount than with idle cores beside the job."""
+SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
+"""Runs of one program differ by as much without any co-runner."""
+MIN_MIGRATIONS_PER_S = 100.0
+"""To fill a core's caches of 1 to 2 MiB again takes 0.2 to 0.5 ms, so these cost 2 to 5 % of the time."""
+MOSTLY_MPI_FRAC = 0.75
+"""From here on half of the ranks compute for at most 1.25 times the time, at two thirds of the price."""
+HALF_MPI_FRAC = 0.5
+"""Below it, waiting for the slowest rank cannot be most of the time."""
+EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
+"""Mean over longest computation of the ranks: above the first all work alike, below the second most wait."""
+MIN_RANKS = 4
+"""Half of fewer ranks is no parallel program."""
+
+
+def advice(profile: Profile) -> tuple[str, ...]:
+    """Sentences on what can be done, each beginning with the remedy; none where the evidence is weak.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of a job that has ended. A partial profile, or one of a job below `MIN_WALL_S`, gets no advice.
+
+    Returns
+    -------
+    tuple of str
+        In the order of `RULES`.
+    """
+    if profile.partial or profile.job.wall_s < MIN_WALL_S:
+        return ()
+    return tuple(sentence for rule in RULES if (sentence := rule(profile)) is not None)
+
+
+def _delayed(profile: Profile) -> str | None:
+    """The ranks wait for processors that no co-runner has."""
+    found, frac = profile.interference, processor.notable_frac(profile)
+    if frac is None:
+        return None
+    lost = f"the ranks had no processor for {frac:.0%} of the time that they were ready to run"
+    crowd = processor.most_crowded(profile)
+    if crowd is not None:
+        n_ranks, n_cpus = crowd
+        return (
+            f"ask for a processor for each rank (Slurm: --ntasks={profile.job.n_ranks}), or start "
+            f"{counted(n_cpus, 'rank')} per node: {n_ranks} ranks share {counted(n_cpus, 'processor')} of "
+            f"their node, and {lost}"
+        )
+    still = "no job under mpicoloc was beside it"
+    if not _is_alone(found.slowdown):
+        # Only their standing still shows that it is not the co-runners who have the processors.
+        foreign, low, high = (getattr(found, f"foreign_delay_{end}frac") for end in ("", "low_", "high_"))
+        if foreign is None or low is None or high is None or low < processor.NOTABLE_FRAC:
+            return None
+        still = (
+            f"none for {foreign:.0%} ({low:.0%} to {high:.0%}) of the time that all co-runners stood still"
+        )
+    return (
+        f"look for processes without mpicoloc on the job's nodes, or give each thread of a rank a processor "
+        f"(Slurm: --cpus-per-task): {lost}, and {still}"
+    )
+
+
+def _unbound(profile: Profile) -> str | None:
+    """Ranks move between processors that nobody else wants."""
+    found, ranks = profile.interference, profile.tables["ranks"]
+    known = ranks[~np.isnan(ranks["migrations"]) & (ranks["cpu_s"] > 0) & (ranks["n_cores"] > 1)]
+    delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
+    if not len(known) or delay_frac is None or delay_frac >= processor.NOTABLE_FRAC:
+        return None
+    per_s = float(known["migrations"].sum() / known["cpu_s"].sum())
+    if per_s < MIN_MIGRATIONS_PER_S:
+        return None
+    return (
+        f"bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they went to another processor "
+        f"{per_s:.0f} times per second of processor time, and lost only {delay_frac:.1%} of their time to "
+        "processes that wanted the same one"
+    )
+
+
+def _slowed(profile: Profile) -> str | None:
+    """Co-runners certainly cost much."""
+    slowdown = _certain_slowdown(profile)
+    if slowdown is None or slowdown.low <= LARGE_SLOWDOWN:
+        return None
+    alone_s = profile.job.wall_s / slowdown.value
+    return (
+        f"ask for whole nodes (Slurm: --exclusive): beside co-runners the job took {_times(slowdown)}, so it "
+        f"would take about {seconds(alone_s)} instead of {seconds(profile.job.wall_s)}"
+        f"{_whole_nodes(profile, alone_s)}"
+    )
+
+
+def _unharmed(profile: Profile) -> str | None:
+    """Co-runners certainly cost little."""
+    slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
+    if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or shared_s < MIN_WALL_S:
+        return None
+    return (
+        f"share nodes again (Slurm: without --exclusive): in {seconds(shared_s)} beside co-runners the job "
+        f"took {_times(slowdown)}{_whole_nodes(profile, profile.job.wall_s / slowdown.value)}"
+    )
+
+
+def _evenly_in_mpi(profile: Profile) -> str | None:
+    """More ranks than the work keeps busy."""
+    frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
+    if balance is None or frac < MOSTLY_MPI_FRAC or balance < EVEN_FRAC:
+        return None
+    longer = 2.0 - frac
+    return (
+        f"ask for half of the ranks: {frac:.0%} of the time of all {profile.job.n_ranks} went into MPI, so "
+        f"half of them take at most {longer:.2f} times as long, for {longer / 2:.0%} of the price, unless "
+        "MPI takes longer among fewer"
+    )
+
+
+def _unevenly(profile: Profile) -> str | None:
+    """Most ranks wait for those that have most to do."""
+    frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
+    if balance is None or frac < HALF_MPI_FRAC or balance > UNEVEN_FRAC:
+        return None
+    ranks = profile.tables["ranks"]
+    longest = ranks[int(np.argmax(ranks["comp_ns"]))]
+    longest_s, n_needed = float(longest["comp_ns"]) * 1e-9, math.ceil(balance * len(ranks))
+    return (
+        f"give each rank as much work, or ask for {n_needed} of the {len(ranks)} ranks, which could do it as "
+        f"fast: rank {longest['rank']} computed for {seconds(longest_s)} and the ranks on average for "
+        f"{seconds(balance * longest_s)}, while {frac:.0%} of their time went into MPI"
+    )
+
+
+RULES: tuple[Callable[[Profile], str | None], ...] = (
+    _delayed,
+    _unbound,
+    _slowed,
+    _unharmed,
+    _evenly_in_mpi,
+    _unevenly,
+)
+
+
+def _is_alone(slowdown: Estimate | None) -> bool:
+    return slowdown is not None and slowdown.method == processor.ALONE
+
+
+def _certain_slowdown(profile: Profile) -> Estimate | None:
+    """The slowdown, if it was measured by enough shutters over most of the time."""
+    slowdown, coverage_frac = profile.interference.slowdown, profile.interference.coverage_frac
+    if slowdown is None or _is_alone(slowdown) or slowdown.n < MIN_SHUTTERS or not slowdown.has_interval:
+        return None
+    return None if coverage_frac is not None and coverage_frac < MIN_COVERAGE_FRAC else slowdown
+
+
+def _times(slowdown: Estimate) -> str:
+    ends = f"{slowdown.low:.3f} to {slowdown.high:.3f}, 95 %"
+    return f"{slowdown.value:.3f} times as long as alone ({ends}, {counted(slowdown.n, 'shutter')})"
+
+
+def _whole_nodes(profile: Profile, alone_s: float) -> str:
+    """The price of whole nodes beside that of the shared ones; empty if it is not known, or the same."""
+    price, n_cpus = profile.price, float(profile.tables["nodes"]["n_cpus"].sum())
+    if price is None or price.rate_su <= 0 or not n_cpus > profile.job.n_cores:
+        return ""
+    whole_su = price.rate_su * n_cpus * alone_s / 3600
+    return (
+        f"; their {counted(int(n_cpus), 'processor')} would cost {whole_su:.4g} SU by run time, the "
+        f"job's {counted(profile.job.n_cores, 'core')} cost {price.fair_su:.4g} SU"
+    )
+
+
+def _balance(profile: Profile) -> float | None:
+    """Mean over longest computation of the ranks; None if few, or if others may have made the difference."""
+    found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
+    delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
+    is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC
+    slowdown = found.slowdown if _is_alone(found.slowdown) else _certain_slowdown(profile)
+    if is_delayed or slowdown is None or slowdown.high >= SMALL_SLOWDOWN or len(comp_ns) < MIN_RANKS:
+        return None
+    longest_ns = float(comp_ns.max())
+    return float(comp_ns.mean(dtype=float)) / longest_ns if longest_ns > 0 else None

@@ -1,0 +1,37 @@
+"""The numbers of a finished job for portals, by the names that `mpicoloc exporter` has for running ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mpicoloc.core.profile import Profile
+from mpicoloc.measure import processor
+from mpicoloc.profile.summary import co_runners
+
+MAX_UNIX_S = 2.0**33
+"""A later time, in the year 2242, is from a damaged file; nanoseconds since 1970 end soon after."""
+
+
+def job_metrics(profile: Profile) -> Mapping[str, float | None]:
+    """Numbers of which each part of a job has the job's, so that portals may average; None: not measured."""
+    found = profile.interference
+    slowdown = {
+        f"slowdown{end and '_'}{end}": getattr(found.slowdown, end or "value", None)
+        for end in ("", "low", "high")
+    }
+    values = slowdown | {
+        "co_runners": len(co_runners(profile)),
+        "overhead_frac": found.overhead_frac,
+        "mpi_frac": profile.mpi.time_frac,
+        "run_delay_frac": processor.run_delay_frac(found.cpu_s, found.run_delay_s),
+        "foreign_delay_frac": found.foreign_delay_frac,
+        "discount_frac": getattr(profile.price, "discount_frac", None),
+    }
+    return {name: value if value is None or math.isfinite(value) else None for name, value in values.items()}
+
+
+def end_unix_s(profile: Profile) -> int | None:
+    """When the job ended, in whole seconds since 1970; None: not known."""
+    end_s = profile.job.start_unix_s + profile.job.wall_s
+    return int(end_s) if profile.job.start_unix_s > 0 and end_s < MAX_UNIX_S else None
