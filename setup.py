@@ -172,6 +172,9 @@ class BuildNative(build_ext):
             build_shim.build_bubble(lib, kept)
 
 
+# Free-threaded Python has none.
+STABLE_ABI = {} if sysconfig.get_config_var("Py_GIL_DISABLED") else {"py_limited_api": "cp311"}
+
 write_options()
 os.chdir(ROOT)
 setup(
@@ -180,4 +183,5 @@ setup(
         "mpicoloc/pmpi/extension_build.py:replay",
     ],
     cmdclass={"build_ext": BuildNative},
+    options={"bdist_wheel": STABLE_ABI},
 )

@@ -23,7 +23,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 N_RANKS = 2
 N_TOP_CALLS = 3
-MPICOLOC = (sys.executable, "-m", "mpicoloc")
+# -P: what is installed, not the checkout that this may run in.
+MPICOLOC = (sys.executable, "-P", "-m", "mpicoloc")
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,20 @@ def tool(name):
 
 
 def compile_program(program, folder):
-    """Compile an example with the embedded MPI; returns the binary's path."""
+    """Compile an example with the embedded MPI; returns its command, without a compiler its NumPy twin's."""
+    if shutil.which("cc") is None:
+        return [sys.executable, str(HERE / "in_numpy.py"), program.name]
     binary = folder / program.name
     command = [tool("mpicc"), "-O2", "-o", str(binary), str(HERE / f"{program.name}.c"), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise DemoError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return binary
+    return [str(binary)]
 
 
-def n_steps_for(program, binary, seconds):
+def n_steps_for(program, words, seconds):
     """Steps that take the job about `seconds` when it has half of the cores, whatever the machine's speed."""
-    command = [tool("mpiexec"), "-n", str(N_RANKS), str(binary)]
+    command = [tool("mpiexec"), "-n", str(N_RANKS), *words]
     command += [str(program.size), str(program.n_trial_steps)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     loop_s = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("loop_s")]
@@ -78,12 +81,12 @@ def n_steps_for(program, binary, seconds):
     return max(1, round(seconds / 2 * program.n_trial_steps / max(float(loop_s[0]), 1e-3)))
 
 
-def start(program, binary, n_steps, folder):
+def start(program, words, n_steps, folder):
     """Start one job under mpicoloc; its output goes to a file."""
     profile = folder / f"{program.name}.h5"
     profile.unlink(missing_ok=True)
     command = [*MPICOLOC, "run", "-n", str(N_RANKS), "--out", str(profile), "--job-id", program.name,
-               "--", str(binary), str(program.size), str(n_steps)]  # fmt: skip
+               "--", *words, str(program.size), str(n_steps)]  # fmt: skip
     with open(folder / f"{program.name}.log", "w") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -177,12 +180,12 @@ def demo(seconds, folder):
     folder.mkdir(parents=True, exist_ok=True)
     cores = share_two_cores()
     print(f"compiling and sizing {len(PROGRAMS)} examples", flush=True)
-    binaries = [compile_program(program, folder) for program in PROGRAMS]
-    n_steps = [n_steps_for(p, b, seconds) for p, b in zip(PROGRAMS, binaries, strict=True)]
+    commands = [compile_program(program, folder) for program in PROGRAMS]
+    n_steps = [n_steps_for(p, c, seconds) for p, c in zip(PROGRAMS, commands, strict=True)]
     names = " and ".join(program.name for program in PROGRAMS)
     where = ", ".join(map(str, cores))
     print(f"running {names}, {N_RANKS} ranks each, side by side on cores {where}", flush=True)
-    jobs = [start(p, b, n, folder) for p, b, n in zip(PROGRAMS, binaries, n_steps, strict=True)]
+    jobs = [start(p, c, n, folder) for p, c, n in zip(PROGRAMS, commands, n_steps, strict=True)]
     codes = wait_all(jobs, limit_s=max(90.0, 3 * seconds))
     failed = 0
     for program, code in zip(PROGRAMS, codes, strict=True):

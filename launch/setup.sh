@@ -11,19 +11,24 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null || { say "no $python: install Python 3.11 or newer, or name one with PYTHON="; exit 4; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     { say "$("$python" --version) is too old: install 3.11 or newer, or name one with PYTHON="; exit 4; }
-command -v "${CC:-cc}" >/dev/null || { say "no C compiler: install gcc or clang, or name one with CC="; exit 4; }
-
+# Where nothing can be compiled, a wheel of packaging/build-wheel serves.
+wheel=
+or_wheel() {
+    wheel=$(ls -t dist/mpicoloc-*.whl 2>/dev/null | head -1) || { say "$1, or put a wheel into dist (packaging/README.md)"; exit 4; }
+}
+command -v "${CC:-cc}" >/dev/null || or_wheel "no C compiler: install gcc or clang, name one with CC="
 "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(sysconfig.get_path("include") + "/pyconfig.h"))' ||
-    { say "no headers of $("$python" --version): install them (Debian: python3-dev)"; exit 4; }
+    or_wheel "no headers of $("$python" --version): install them (Debian: python3-dev)"
 
 if ! [ -x $venv/bin/python ]; then
     say "making $venv"
     "$python" -m venv $venv || { say "python cannot make it: install the package python3-venv"; exit 4; }
 fi
 
-# What is compiled or declared; the Python files are used in place.
+# What is compiled or declared; the Python files are used in place, unless a wheel has them.
 stamp_of() {
+    [ -z "$wheel" ] || { sha256sum "$wheel" && return; }
     find csrc -name '*_gen.h' -prune -o \( -name '*.[ch]' -o -name '*.toml' \) -print | LC_ALL=C sort |
         xargs cat pyproject.toml setup.py mpicoloc/config.py mpicoloc/core/counters.py mpicoloc/__init__.py mpicoloc/pmpi/*.py |
         sha256sum | cut -d' ' -f1
@@ -38,7 +43,7 @@ is_installed() {
         for extra in ${extras//,/ }; do
             [[ $have == *,$extra,* || ($have == *,test,* && $extra =~ ^(report|ledger)$) ]] || continue 2
         done
-        [ -e mpicoloc/_lib/mpicoloc-keeper ] && [ -e mpicoloc/_lib/mpicoloc-bubble ] && return
+        [ -n "$wheel" ] || { [ -e mpicoloc/_lib/mpicoloc-keeper ] && [ -e mpicoloc/_lib/mpicoloc-bubble ]; } && return
     done
     return 1
 }
@@ -49,9 +54,14 @@ if ! is_installed; then
     # uv fetches many wheels at a time, and compiles meanwhile; where it cannot be had, or not what it needs, pip does it.
     [ -x $venv/bin/uv ] || by_pip --retries 1 uv 2>/dev/null || true
     by_uv() { $venv/bin/uv pip install --quiet --compile-bytecode --python $venv/bin/python --reinstall-package mpicoloc "$@" >&2; }
-    if ! [ -x $venv/bin/uv ] || ! by_uv -e ".[$extras]"; then
+    package=(-e .)
+    [ -z "$wheel" ] || package=("$wheel")
+    if ! [ -x $venv/bin/uv ] || ! by_uv "${package[@]}[$extras]"; then
         say "installing with pip"
-        by_pip --upgrade-strategy only-if-needed -e ".[$extras]"
+        by_pip --upgrade-strategy only-if-needed "${package[@]}[$extras]" || {
+            [ -z "$wheel" ] || say "if $wheel does not fit this machine, install a C compiler and Python's headers"
+            exit 4
+        }
     fi
     rm -f $venv/mpicoloc-*.stamp
     echo "$stamp" >"$done_file"
