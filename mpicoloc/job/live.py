@@ -150,15 +150,14 @@ def jobs() -> list[LiveJob]:
 
     Raises `EnvironmentFault` if the board cannot be read.
     """
-    board = contract.board_path()
-    keys = dict(_own(os.path.dirname(board)))
-    found = [_job(slot, keys) for slot in _slots(board)]
+    keys = dict(_own(os.path.dirname(contract.board_path())))
+    found = [_job(slot, keys) for slot in _slots()]
     return sorted(found, key=lambda job: -job.age_s)
 
 
-def _slots(path: str) -> Iterator[np.void]:
+def _slots() -> Iterator[np.void]:
     try:
-        board = contract.read_file(path)
+        board = contract.read_board()
     except FileNotFoundError:
         return
     except (OSError, MpicolocError) as error:
@@ -215,5 +214,5 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         slowdown=profile.interference.slowdown,
         reason=profile.interference.reason,
         n_shutters=profile.interference.n_taken,
-        paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
+        paused_frac=float(nodes["paused_s"].sum() / max(np.nansum(nodes["watched_s"]), 1e-9)),
     )

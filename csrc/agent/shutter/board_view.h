@@ -24,7 +24,7 @@ void mc_view_leave(mc_board_view *view);
 int mc_view_follow(mc_board_view *view, const char *job_id);
 
 /* Read who is there now; 1 if their number has changed. */
-int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns);
+int mc_view_read(mc_board_view *view, uint64_t now);
 /* Say in the own slot that this job is there, with which ranks, and how many bubbles it can press for others. */
 void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now);
 

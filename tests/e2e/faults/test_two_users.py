@@ -130,10 +130,12 @@ def forge(places, tmp_path_factory):
     program = places[""] / "forge"
     sources = objects.of_csrc(
         "common/board.c",
+        "common/board_socket.c",
         "common/options.c",
         "common/proc.c",
         "common/segment.c",
         "common/table.c",
+        "common/threads.c",
     )
     folder = once.folder(tmp_path_factory) / "objects"
     objects.program(program, [jobs.PROGRAMS / "forge.c", *sources], ("-std=gnu11", "-O1", "-g"), folder)

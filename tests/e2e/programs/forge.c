@@ -19,7 +19,7 @@ static int n_slots;
 static uint64_t period_of(mc_board *board)
 {
     mc_neighbour live[MC_N_SLOTS];
-    int n = mc_board_live(board, mc_now_ns(), 200000000, live);
+    int n = mc_board_live(board, mc_now_ns(), live);
     return mc_board_period(board, live, n, 200000000);
 }
 
