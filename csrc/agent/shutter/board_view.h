@@ -32,20 +32,20 @@ void mc_view_book(mc_board_view *view, mc_booking booking);
 /* The booked shutter of job i_live; 0: it has none. */
 int mc_view_booking(const mc_board_view *view, int i_live, mc_booking *out);
 
+static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)
+{
+    return &view->board->slots[view->live[i_live].i_slot];
+}
+
 static inline int mc_view_is_own(const mc_board_view *view, int i_live)
 {
-    return view->live[i_live].owner == view->owner;
+    return mc_view_slot(view, i_live) == view->slot;
 }
 
 /* Whether this job has shutters now. */
 static inline int mc_view_has_shutters(const mc_board_view *view)
 {
     return view->n_others > 0 || view->bubble_frac > 0.0;
-}
-
-static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)
-{
-    return &view->board->slots[view->live[i_live].i_slot];
 }
 
 /* Two shutters, of which one is booked, are at least so far apart: the windows that a job counts before and after its

@@ -154,7 +154,7 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
         verdict = worse(verdict, of_one);
     }
     for (int i = 0; i < n; i++)
-        if (present[i].owner != view->owner && present[i].t_joined < own->reservation.t1 &&
+        if (&view->board->slots[present[i].i_slot] != view->slot && present[i].t_joined < own->reservation.t1 &&
             !was_there(own, present[i].owner))
             verdict = worse(verdict, MC_VERDICT_SILENT);
     return verdict;

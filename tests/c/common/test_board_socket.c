@@ -307,10 +307,8 @@ static void test_flood(void)
 }
 
 static const named_test tests[] = {
-    {"apart", test_apart},
-    {"squatter", test_squatter},
-    {"cut_off", test_cut_off},
-    {"other_version", test_other_version},
+    {"apart", test_apart},     {"squatter", test_squatter},
+    {"cut_off", test_cut_off}, {"other_version", test_other_version},
     {"flood", test_flood},
 };
 
