@@ -180,7 +180,9 @@ def co_runners() -> Finding:
     if (uid := _socket_owner(socket_name)) is not None:
         action = f"user {uid} or root ends that program: ss -xlp src '@{socket_name}'"
     else:
-        action = "run jobs in the node's network, or bind its /dev/shm into them and set MPICOLOC_SHM_DIR=/dev/shm"
+        action = (
+            "run jobs in the node's network, or bind its /dev/shm into them and set MPICOLOC_SHM_DIR=/dev/shm"
+        )
     return Finding(name, "note", text, action)
 
 
