@@ -249,7 +249,7 @@ int mc_board_current(const mc_board *board)
 {
     char path[MC_PATH_LEN];
     struct stat status;
-    int listener, fd;
+    int listener;
     opened *own = find_opened(board);
     if (!own || fstat(own->fd, &status) != 0 || status.st_size != (off_t)sizeof *board)
         return 0;
@@ -259,8 +259,7 @@ int mc_board_current(const mc_board *board)
         return 0;
     /* Who held the socket may have gone. */
     if (mc_board_socket_make(&listener) == MC_OK) {
-        fd = mc_shm_open(path, O_RDWR, 0);
-        own->stop = mc_board_socket_serve(listener, fd);
+        own->stop = mc_board_socket_serve(listener, reopen(own->fd));
         own->is_refused = 0;
     }
     return 1;

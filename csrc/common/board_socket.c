@@ -8,11 +8,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -140,8 +142,13 @@ int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms)
 
 /* ---- answering ---- */
 
+/* What was sent and not read yet counts against the user's limit of descriptors, which others of the user's programs
+   need as well: so there is little of it. */
+enum { N_UNREAD = 8 };
+
 typedef struct server {
     int listener, board_fd, stop;
+    int unread[N_UNREAD]; /* connections; -1: none */
 } server;
 
 static void close_all(const server *own)
@@ -149,6 +156,24 @@ static void close_all(const server *own)
     close(own->listener);
     close(own->board_fd);
     close(own->stop);
+    for (int i = 0; i < N_UNREAD; i++)
+        if (own->unread[i] >= 0)
+            close(own->unread[i]);
+}
+
+/* A place for one more connection, or NULL. */
+static int *find_place(server *own)
+{
+    for (int i = 0; i < N_UNREAD; i++) {
+        int n_bytes = 0, *place = &own->unread[i];
+        if (*place >= 0 && (ioctl(*place, SIOCOUTQ, &n_bytes) != 0 || n_bytes == 0)) {
+            close(*place);
+            *place = -1;
+        }
+        if (*place < 0)
+            return place;
+    }
+    return NULL;
 }
 
 static void give(int to, const server *own)
@@ -165,14 +190,18 @@ static void give(int to, const server *own)
 
 /* 0: the socket is of no use any more. Others who listen may have taken the call, or have made accept() wait: so nobody
    waits for this thread. */
-static int give_all(const server *own)
+static int give_all(server *own)
 {
     for (int i = 0; i < BACKLOG; i++) {
-        int asker = accept4(own->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int *place = find_place(own), asker = accept4(own->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (asker < 0)
             return errno == EAGAIN;
+        if (!place) {
+            close(asker); /* who asks in earnest does so again */
+            continue;
+        }
         give(asker, own);
-        close(asker);
+        *place = asker;
     }
     return 1;
 }
@@ -192,7 +221,8 @@ int mc_board_socket_serve(int listener, int board_fd)
 {
     pthread_t thread;
     int stop = eventfd(0, EFD_CLOEXEC);
-    server of_thread = {listener, board_fd, fcntl(stop, F_DUPFD_CLOEXEC, 0)}, *own = malloc(sizeof *own);
+    server of_thread = {listener, board_fd, fcntl(stop, F_DUPFD_CLOEXEC, 0), {0}}, *own = malloc(sizeof *own);
+    memset(of_thread.unread, -1, sizeof of_thread.unread);
     if (own)
         *own = of_thread;
     if (own && of_thread.stop >= 0 && mc_thread_start(&thread, STACK_BYTES, 0, serve, own) == 0) {

@@ -16,7 +16,8 @@ from mpicoloc.profile import hdf5
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 SCRIPT = """
 stat -c %d /dev/shm
-exec {python} -m mpicoloc run --mpirun {mpich.mpirun} -n 2 --out job.$SLURM_JOB_ID.h5 -- {mpich.program} finalize 20 2000
+out=job.$SLURM_JOB_ID.h5
+exec {python} -m mpicoloc run --mpirun {mpich.mpirun} -n 2 --out $out -- {mpich.program} finalize 20 2000
 """
 
 

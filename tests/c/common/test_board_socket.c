@@ -3,6 +3,7 @@
 #include "../support/node.h"
 #include "common/board_socket.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -280,6 +281,40 @@ static void test_other_version(void)
     end_process(squatter, SIGKILL);
 }
 
+static int n_unread(const int *fds, int n)
+{
+    int n_found = 0;
+    for (int i = 0; i < n; i++) {
+        struct pollfd event = {fds[i], POLLIN, 0};
+        char byte;
+        n_found += poll(&event, 1, 200) == 1 && recv(fds[i], &byte, 1, MSG_PEEK) == 1;
+    }
+    return n_found;
+}
+
+/* Who asks and does not read what comes leaves a few descriptors on their way, not as many as the user may have. */
+static void test_not_read(void)
+{
+    int asked[32], n = sizeof asked / sizeof *asked;
+    mc_board *board, *other;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(mc_board_socket_name(address.sun_path + 1, sizeof address.sun_path - 1));
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(address.sun_path + 1));
+    CHECK(mc_board_open(&board) == MC_OK);
+    for (int i = 0; i < n; i++) {
+        asked[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(connect(asked[i], (struct sockaddr *)&address, length) == 0);
+    }
+    int n_found = n_unread(asked, n);
+    CHECK(n_found > 0 && n_found < n / 2);
+    for (int i = 0; i < n; i++)
+        close(asked[i]);
+    CHECK(mc_board_open(&other) == MC_OK && other->mark == board->mark && !mc_board_unseen(other));
+    mc_board_unmap(other);
+    mc_board_unmap(board);
+    mc_board_remove_if_empty();
+}
+
 /* Who asks all the time costs the job next to nothing, and keeps nobody from its board. */
 static void test_flood(void)
 {
@@ -307,9 +342,9 @@ static void test_flood(void)
 }
 
 static const named_test tests[] = {
-    {"apart", test_apart},     {"squatter", test_squatter},
-    {"cut_off", test_cut_off}, {"other_version", test_other_version},
-    {"flood", test_flood},
+    {"apart", test_apart},       {"squatter", test_squatter},
+    {"cut_off", test_cut_off},   {"other_version", test_other_version},
+    {"not_read", test_not_read}, {"flood", test_flood},
 };
 
 int main(int argc, char **argv)

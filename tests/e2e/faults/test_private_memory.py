@@ -98,6 +98,25 @@ def test_a_job_that_may_have_company_out_of_sight_is_not_called_alone(mpich, tmp
             assert "not measured" in price.stdout + price.stderr
 
 
+def test_jobs_with_the_same_process_number_have_a_profile_each(mpich, tmp_path, started):
+    run = [sys.executable, "-m", "mpicoloc", "run", "-n", "2", "--mpirun", mpich.mpirun, "--", mpich.program]
+    script = 'unset MPICOLOC_OUT MPICOLOC_JOB_ID; exec "$@"'
+    for name in ("first", "second"):
+        command = [*apart("/dev/shm", *OWN_NUMBERS), "sh", "-c", script, "sh", *run, "finalize", "1", NAP_US]
+        started.append(jobs.launch(command, tmp_path, name=name))
+    assert [job.wait() for job in started] == [0, 0], started[0].log + started[1].log
+    assert len(list(tmp_path.glob("mpicoloc-*.h5"))) == 2
+
+
+def test_the_proc_of_another_namespace_switches_off_with_one_line(start, openmpi, shm_dir):
+    """MPICH itself ends there."""
+    before = apart(shm_dir, *OWN_NUMBERS[:-1])
+    job = start(openmpi, "preload", "finalize", "0.2", before=before)
+    assert job.wait() == 0, job.log
+    (line,) = [line for line in job.log.splitlines() if line.startswith("mpicoloc: ")]
+    assert "switched off" in line and "unshare --mount-proc" in line
+
+
 @pytest.mark.parametrize(("namespaces", "is_sure"), [([], True), (["--net"], False)])
 def test_check_tells_whether_jobs_are_out_of_sight(namespaces, is_sure):
     command = [*apart("/dev/shm", *namespaces), sys.executable, "-m", "mpicoloc", "check"]
