@@ -15,6 +15,7 @@ import once
 import pytest
 
 from mpicoloc import config
+from mpicoloc.job import check
 from mpicoloc.pmpi import contract
 
 pytestmark = [
@@ -227,6 +228,44 @@ def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, sh
         assert done.returncode in (1, 4)
     left = {path.name for path in shm_dir.iterdir() if path.lstat().st_uid != USERS["second"]}
     assert not left
+
+
+SQUAT = """import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0" + sys.argv[1])
+listener.listen()
+print("ready", flush=True)
+kept = []
+while True:
+    kept.append(listener.accept()[0])
+    kept[-1].send(sys.argv[2].encode())
+"""
+
+
+@pytest.mark.parametrize("says", ["", "garbage"])
+def test_a_squatter_where_jobs_meet_is_named_and_costs_no_co_runner(start, places, shm_dir, says):
+    command = [*jobs.as_user(USERS["second"]), sys.executable, "-c", SQUAT, contract.board_socket(), says]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as squatter:
+        try:
+            assert squatter.stdout.readline() == b"ready\n"
+            finding = check.co_runners()
+            assert finding.state == "note" and f"user {USERS['second']} " in finding.remedy
+            alone = start("first", "preload")
+            wait_running(shm_dir, alone)
+            other = start("second", "preload")
+            nodes = jobs.node_files(shm_dir, 2)
+            jobs.wait_until(
+                lambda: all(node["shared_ns"] > 1e9 for node in nodes), "them to meet by the file"
+            )
+        finally:
+            squatter.kill()
+    (places[""] / "end").touch()
+    for job in (alone, other):
+        assert job.wait() == 0, job.log
+        profile = job.profile()
+        assert any("gives no board" in note for note in profile.notes), profile.notes
+        assert len(profile.tables["corunners"]) == 1
+    assert check.co_runners().state == "ok"
 
 
 PATIENCE_S = 25
