@@ -1,6 +1,5 @@
 /* The job's files in shared memory, as the keeper makes, restores and removes them. */
 #define _GNU_SOURCE
-#include "common/board.h"
 #include "common/proc.h"
 #include "common/rank_files.h"
 #include "common/table.h"

@@ -3,7 +3,7 @@
    job's shared memory. */
 #define _GNU_SOURCE
 #include "agent/thread.h"
-#include "common/board.h"
+#include "common/board/board.h"
 #include "common/counters/pmu.h"
 #include "common/proc.h"
 #include "common/rank_files.h"

@@ -3,7 +3,7 @@
 #define MPICOLOC_BOARD_VIEW_H
 
 #include "agent/shutter/ranks.h"
-#include "common/board.h"
+#include "common/board/board.h"
 
 enum { MC_MOST_PER_TURN = 100 }; /* shutters; anybody may have written another number on the board */
 

@@ -1,7 +1,7 @@
 /* Jobs that have a shared-memory folder each and share a board, and what another program may do at the socket where they
    meet. Exit code: number of failed checks; 77: no namespaces can be made here. */
 #include "../support/node.h"
-#include "common/board_socket.h"
+#include "common/board/socket.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -141,7 +141,7 @@ static void send_two(int to, int first, int second)
 
 static int memory_file(const void *bytes, size_t size)
 {
-    int fd = memfd_create("squatter", MFD_CLOEXEC);
+    int fd = memfd_create("squatter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(fd >= 0 && pwrite(fd, bytes, size, 0) == (ssize_t)size);
     return fd;
 }
@@ -199,6 +199,14 @@ static void give_short_board(int to, int listener)
     close(fd);
 }
 
+static void give_board_to_read(int to, int listener)
+{
+    int fd = board_file(MC_ABI_VERSION, sizeof(mc_board));
+    CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0);
+    send_two(to, fd, listener);
+    close(fd);
+}
+
 static pid_t start_squatter(void (*answer)(int, int))
 {
     int listener = -1;
@@ -223,10 +231,10 @@ static pid_t start_squatter(void (*answer)(int, int))
    hands the board on itself. */
 static void test_squatter(void)
 {
-    void (*const answers[])(int, int) = {say_nothing,       say_garbage,     give_pipe,
-                                         give_other_socket, give_other_file, give_short_board};
+    void (*const answers[])(int, int) = {say_nothing,     say_garbage,      give_pipe,         give_other_socket,
+                                         give_other_file, give_short_board, give_board_to_read};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-        mc_board *board, *again;
+        mc_board *board = NULL, *again = NULL;
         mc_slot *slot;
         int listener = -1, fd = -1;
         pid_t squatter = start_squatter(answers[i]);

@@ -130,8 +130,9 @@ def forge(places, tmp_path_factory):
     """An agent of the second user that lies as well as one can."""
     program = places[""] / "forge"
     sources = objects.of_csrc(
-        "common/board.c",
-        "common/board_socket.c",
+        "common/board/board.c",
+        "common/board/slots.c",
+        "common/board/socket.c",
         "common/options.c",
         "common/proc.c",
         "common/segment.c",

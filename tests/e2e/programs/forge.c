@@ -1,6 +1,6 @@
 /* A hostile neighbour: claims all free slots of the node's board and reserves every instant of its grid, and further ones, for
    itself, so that the others stand still as long as they ever would. Ends after argv[1] seconds. */
-#include "common/board.h"
+#include "common/board/board.h"
 #include "common/proc.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The socket at which jobs of a node hand each other the board. An abstract socket belongs to the network namespace, so
    jobs meet there although each has a /dev/shm of its own. All jobs on the board listen at one and the same socket: it
    lasts until the last of them has gone, and nobody has to take over. */
-#ifndef MPICOLOC_BOARD_SOCKET_H
-#define MPICOLOC_BOARD_SOCKET_H
+#ifndef MPICOLOC_SOCKET_H
+#define MPICOLOC_SOCKET_H
 
 #include "common/mpicoloc.h"
 

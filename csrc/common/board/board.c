@@ -1,8 +1,7 @@
 #define _GNU_SOURCE
-#include "common/board.h"
+#include "common/board/board.h"
 
-#include "common/board_socket.h"
-#include "common/options.h"
+#include "common/board/socket.h"
 #include "common/proc.h"
 #include "common/words.h"
 
@@ -18,11 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { N_READ_TRIES = 32, N_OPENED = 8, RETRY_MS = 10 };
+enum { N_OPENED = 8, RETRY_MS = 10 };
 
 static const uint64_t STARTUP_NS = 5000000000u;
 static const uint64_t LONGEST_PERIOD_NS = 60000000000u;
-static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
 
 /* A board that this process has mapped. */
 typedef struct opened {
@@ -91,8 +89,10 @@ static int map_board(mc_board **out, int fd)
     if (status.st_size != (off_t)sizeof(mc_board) || head.size_bytes != sizeof(mc_board))
         return MC_E_ABI;
     void *map = mmap(NULL, sizeof(mc_board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return MC_E_SHM;
     *out = map;
-    return map == MAP_FAILED ? MC_E_SHM : MC_OK;
+    return MC_OK;
 }
 
 /* Open the file at the path, or make it. */
@@ -119,6 +119,7 @@ static int open_mapped(opened *own, int fd, mc_board **out)
     if (own->fd >= 0)
         return MC_OK;
     munmap(*out, sizeof **out);
+    *out = NULL;
     return MC_E_SHM;
 }
 
@@ -139,7 +140,7 @@ static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
                 return status;
             close(*fd);
             close(*listener);
-            *listener = -1;
+            *fd = *listener = -1;
         }
         poll(NULL, 0, RETRY_MS); /* it may be about to end */
     }
@@ -418,74 +419,6 @@ uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, 
     return period_ns;
 }
 
-/* The fields between the two numbers are stored with release and loaded with acquire: a reader that sees one of them
-   also sees the odd number, even on processors that reorder stores and loads. The last load of the number needs no
-   order of its own, as it follows loads with acquire. Fences would do the same, but TSan does not know them. */
-void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
-{
-    /* It is odd already if the last owner died while writing. */
-    uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
-    __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
-    mc_words_store(&slot->reservation, reservation, sizeof *reservation);
-    STORE(slot->seq, odd + 1);
-}
-
-int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
-{
-    for (int i = 0; i < N_READ_TRIES; i++) {
-        uint64_t before = LOAD(slot->seq);
-        mc_words_load(out, &slot->reservation, sizeof *out);
-        if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
-            return MC_OK;
-    }
-    return MC_E_GONE;
-}
-
-void mc_slot_book(mc_slot *slot, const mc_booking *booking)
-{
-    if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
-        /* Without removing the booking first: another job might book in that moment. */
-        STORE(slot->booking.is_firm, booking->is_firm);
-        return;
-    }
-    STORE(slot->booking.t0, 0);
-    STORE(slot->booking.t1, booking->t1);
-    STORE(slot->booking.is_firm, booking->is_firm);
-    __atomic_store_n(&slot->booking.t0, booking->t0, __ATOMIC_SEQ_CST);
-}
-
-int mc_slot_booking(mc_slot *slot, mc_booking *out)
-{
-    out->t0 = __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST);
-    out->t1 = LOAD(slot->booking.t1);
-    out->is_firm = LOAD(slot->booking.is_firm);
-    int is_whole = out->t0 != 0 && __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST) == out->t0;
-    return is_whole && out->t1 > out->t0 && out->t1 - out->t0 <= LONGEST_SHUTTER_NS ? MC_OK : MC_E_GONE;
-}
-
-void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)
-{
-    mc_ack unnumbered = *ack;
-    unnumbered.epoch = 0;
-    mc_words_store(&slot->ack, &unnumbered, sizeof unnumbered);
-    STORE(slot->ack.epoch, ack->epoch);
-}
-
-int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
-{
-    mc_words_load(out, &slot->ack, sizeof *out);
-    return out->epoch == epoch && LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
-}
-
-uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)
-{
-    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbouring numbers land far apart */
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    x ^= x >> 31;
-    return i_instant * period_ns + (x >> 8) % (period_ns * 3 / 10 + 1);
-}
-
 /* ---- for readers ---- */
 
 int mc_board_read(mc_board *out)
@@ -550,86 +483,4 @@ const char *mc_board_would_not_see(void)
     close(listener);
     close(fd);
     return why_unseen(is_refused);
-}
-
-/* ---- boards of any version: how a board and its slots begin is the same in all ---- */
-
-enum { N_FOREIGN_SLOTS = 4096 };
-
-static const uint64_t FRESH_NS = 62000000000u; /* longer than any period: an agent renews its heartbeat once a period */
-
-/* Every version's slot begins so. */
-typedef struct slot_head {
-    uint64_t owner, heartbeat;
-} slot_head;
-
-static int owner_alive(uint64_t owner)
-{
-    mc_proc_stat stat;
-    int pid = (int)(owner >> 32);
-    if (pid <= 0)
-        return 0;
-    /* Where /proc hides processes of other users (hidepid), we only know whether the process exists. */
-    if (mc_proc_read_stat(&stat, pid) != MC_OK)
-        return kill(pid, 0) != 0 && errno == EPERM;
-    return stat.state != 'Z' && stat.state != 'X' && mc_board_owner(pid, stat.start_ticks) == owner;
-}
-
-/* Count the owner if it is alive, or if its heartbeat is recent: it may be invisible here, in a container. */
-static int may_live(const slot_head *slot, uint64_t quiet_ns)
-{
-    return slot->owner != 0 && (owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));
-}
-
-/* Both must hold: anybody can write a file that names some process. */
-static int lives(const slot_head *slot, uint64_t quiet_ns)
-{
-    uint64_t now = mc_now_ns();
-    return slot->heartbeat <= now && now - slot->heartbeat < quiet_ns && owner_alive(slot->owner);
-}
-
-static int count_slots(int fd, const mc_board *head, int (*counts)(const slot_head *, uint64_t), uint64_t quiet_ns)
-{
-    int n = 0;
-    slot_head slot;
-    for (uint64_t i = 0; i < head->n_slots && i < N_FOREIGN_SLOTS; i++) {
-        if (pread(fd, &slot, sizeof slot, (off_t)(head->slots_at_bytes + i * head->slot_bytes)) != sizeof slot)
-            break;
-        n += counts(&slot, quiet_ns);
-    }
-    return n;
-}
-
-static int count_on(const char *path, int (*counts)(const slot_head *, uint64_t), uint64_t quiet_ns)
-{
-    mc_board head;
-    int fd = mc_shm_open(path, O_RDONLY, 0);
-    if (fd < 0)
-        return errno == ENOENT ? MC_E_GONE : errno == EPERM ? MC_E_ABI : MC_E_SHM;
-    int ok = pread(fd, &head, offsetof(mc_board, _pad), 0) == offsetof(mc_board, _pad) && head.magic == MC_MAGIC;
-    int n = ok ? count_slots(fd, &head, counts, quiet_ns) : MC_E_ABI;
-    close(fd);
-    return n;
-}
-
-int mc_board_n_alive(const char *path, uint64_t quiet_ns)
-{
-    return count_on(path, may_live, quiet_ns);
-}
-
-static void add_foreign(void *data, const char *version)
-{
-    char path[MC_PATH_LEN], key[MC_NAME_LEN];
-    snprintf(key, sizeof key, "abi%.32s", version);
-    int n = atoi(version) != MC_ABI_VERSION && mc_shm_path(path, sizeof path, key, "board") == MC_OK
-                ? count_on(path, lives, FRESH_NS)
-                : 0;
-    *(int *)data += n > 0 ? n : 0;
-}
-
-int mc_board_n_foreign(void)
-{
-    int n = 0;
-    mc_dir_scan(mc_option_text(MC_OPT_SHM_DIR), "mpicoloc.abi", ".board", add_foreign, &n);
-    return n;
 }

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "common/board_socket.h"
+#include "common/board/socket.h"
 
 #include "common/options.h"
 #include "common/proc.h"
