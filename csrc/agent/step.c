@@ -6,6 +6,7 @@
 #include "common/proc.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
@@ -96,7 +97,10 @@ static void read_board(mc_agent *agent, uint64_t now)
 {
     const mc_board_view *view = &agent->view;
     int n_sharing = is_shared_elsewhere(agent);
-    if (mc_view_read(&agent->view, now, agent->lengths.period_ns))
+    const char *unseen = mc_board_unseen(view->board);
+    if (unseen)
+        snprintf(agent->node->unseen_reason, sizeof agent->node->unseen_reason, "%s", unseen);
+    if (mc_view_read(&agent->view, now))
         agent->lengths.stretch = 1.0;
     for (int i = 0; i < view->n_live; i++) {
         if (mc_view_is_own(view, i) || view->live[i].n_ranks == 0)
@@ -137,7 +141,7 @@ static void judge_bubble(mc_agent *agent)
 void mc_agent_judge(mc_agent *agent, uint64_t now)
 {
     mc_own_shutter *own = &agent->own;
-    if (!mc_own_shutter_judge(own, &agent->view, agent->lengths.period_ns, now))
+    if (!mc_own_shutter_judge(own, &agent->view, now))
         return;
     /* A shutter without co-runners says nothing of them. */
     int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));

@@ -8,6 +8,12 @@ const char *mc_counter_text(int i, int i_text);
 
 /* Path of <shm dir>/mpicoloc.<key>.<what>. */
 int mc_shm_path(char *path, size_t size, const char *key, const char *what);
+/* Why a job that began now might not see all others of the node; NULL: it would. */
+const char *mc_board_would_not_see(void);
+/* The name of the abstract socket where jobs meet; 0: they meet in the shared-memory folder alone. */
+int mc_board_socket_name(char *name, size_t size);
+/* Copy the node's board, without jobs that have ended. MC_E_GONE: there is none. */
+int mc_board_read(mc_board *out);
 /* Number of jobs on a board of any version whose agents are alive, or whose heartbeat is less than quiet_ns old.
    MC_E_...: it cannot be read, or is no board. */
 int mc_board_n_alive(const char *path, uint64_t quiet_ns);

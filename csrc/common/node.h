@@ -73,6 +73,7 @@ typedef struct mc_node {
     uint64_t meter;
     char meter_reason[MC_TEXT_LEN];  /* why it is not a better one */
     char bubble_reason[MC_TEXT_LEN]; /* why no bubble ran; empty: none was wanted, or some ran */
+    char unseen_reason[MC_TEXT_LEN]; /* why there may have been jobs that are not on the board; empty: all were */
     mc_probe_curve probe_curve;
     uint64_t t_open, t_last;
     uint64_t profile;   /* MC_PROFILE_... */
@@ -119,10 +120,10 @@ typedef struct mc_ack {
     uint64_t n_lines, press_cpu_ns; /* cache lines of one of them while that counted, and processor time for them */
 } mc_ack;
 
-/* One job on the board. The job's agent is the only writer of every field; the owner field is claimed by
-   compare-and-swap. Owner and heartbeat stand first in every version. */
+/* One job on the board. The job's agent is the only writer of every field. It holds a lock on the slot's first byte
+   (F_OFD_SETLK): without one the slot is free, whatever stands in it. Owner and heartbeat stand first in every version. */
 typedef struct mc_slot {
-    uint64_t owner;     /* pid << 32 | low half of the agent's start ticks; 0: free */
+    uint64_t owner;     /* pid << 32 | low half of the agent's start ticks, see mc_board_owner; 0: free */
     uint64_t heartbeat; /* 0: the rest is not filled in yet */
     uint64_t t_joined;
     uint64_t seq; /* odd while the reservation is being written */
@@ -138,7 +139,7 @@ typedef struct mc_slot {
     uint64_t cpu_mask[MC_N_CPU_WORDS];
 } mc_slot;
 
-/* All jobs of a node with the same version: file <shm dir>/mpicoloc.abi<version>.board. What stands before the
+/* All jobs of a node with the same version: file <shm dir>/mpicoloc.abi<version>.board of the first of them. What stands before the
    padding is the same in every version, so that jobs of other versions can be counted. */
 typedef struct mc_board {
     uint32_t magic, abi_version;

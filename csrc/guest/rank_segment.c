@@ -155,13 +155,19 @@ static uint64_t ring_size(int is_kept)
     return n_events_max > 64 ? 1ull << (64 - __builtin_clzll(n_events_max - 1)) : 64;
 }
 
-int mc_start(const mc_identity *identity)
+/* A mount table that was copied into a new namespace of processes still has the other one's /proc. */
+static int has_own_proc(void)
+{
+    char pid[32] = "";
+    return readlink("/proc/self", pid, sizeof pid - 1) > 0 && atoi(pid) == (int)getpid();
+}
+
+/* The rank's file, with room for what it writes from the beginning. */
+static int make_segment(const mc_identity *identity, size_t ring_bytes)
 {
     char path[MC_PATH_LEN];
-    int is_kept = strcmp(mc_option_text(MC_OPT_TRACE), "all") == 0;
-    uint64_t n_events_max = ring_size(is_kept);
-    size_t ring_bytes = n_events_max * sizeof(mc_event), size_bytes = sizeof(mc_segment) + ring_bytes;
     void *map;
+    size_t size_bytes = sizeof(mc_segment) + ring_bytes;
     segment_path(path, identity->key, identity->world_rank);
     int status = mc_shm_map(&map, path, size_bytes, 1);
     if (status == MC_OK && (mc_shm_reserve(path, 0, mc_lane_offset(1)) != MC_OK ||
@@ -170,15 +176,31 @@ int mc_start(const mc_identity *identity)
         unlink(path);
         status = MC_E_SHM;
     }
+    if (status == MC_OK)
+        mc_the_segment = map;
+    return status;
+}
+
+int mc_start(const mc_identity *identity)
+{
+    int is_kept = strcmp(mc_option_text(MC_OPT_TRACE), "all") == 0;
+    uint64_t n_events_max = ring_size(is_kept);
+    size_t ring_bytes = n_events_max * sizeof(mc_event);
+    if (!has_own_proc()) {
+        mc_disable("/proc does not show this process: mount that of its PID namespace, as unshare --mount-proc does",
+                   MC_E_GONE);
+        return MC_E_GONE;
+    }
+    int status = make_segment(identity, ring_bytes);
     if (status != MC_OK) {
         mc_disable(status == MC_E_LIMIT ? "the limit of file sizes (ulimit -f) is lower than a rank's data need"
                                         : "no room for a segment in the shared-memory folder",
                    status);
         return status;
     }
-    mc_segment *segment = mc_the_segment = map;
+    mc_segment *segment = mc_the_segment;
     fill(segment, identity);
-    segment->size_bytes = size_bytes;
+    segment->size_bytes = sizeof *segment + ring_bytes;
     segment->n_events_max = n_events_max;
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;

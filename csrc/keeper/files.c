@@ -1,6 +1,5 @@
 /* The job's files in shared memory, as the keeper makes, restores and removes them. */
 #define _GNU_SOURCE
-#include "common/board.h"
 #include "common/proc.h"
 #include "common/rank_files.h"
 #include "common/table.h"
@@ -109,16 +108,6 @@ void mc_files_remove(mc_keeper *k, int is_end)
         if (mc_shm_path(path, sizeof path, k->key, whats[i]) == MC_OK)
             unlink(path);
     mc_rank_files_scan(k->key, remove_segment, NULL);
-}
-
-void mc_files_leave_board(void)
-{
-    char path[MC_PATH_LEN];
-    mc_board *board;
-    if (mc_board_path(path, sizeof path) != MC_OK || access(path, F_OK) != 0 || mc_board_open(&board) != MC_OK)
-        return;
-    mc_board_remove_if_empty(board); /* frees slots of dead jobs first */
-    mc_board_unmap(board);
 }
 
 /* ---- the log ---- */

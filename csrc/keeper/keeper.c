@@ -3,7 +3,7 @@
    job's shared memory. */
 #define _GNU_SOURCE
 #include "agent/thread.h"
-#include "common/board.h"
+#include "common/board/board.h"
 #include "common/counters/pmu.h"
 #include "common/proc.h"
 #include "common/rank_files.h"
@@ -267,7 +267,7 @@ static void write_while_they_wait(mc_keeper *k)
     if (!k->is_owed) {
         end_checkpoints(k);
         mc_files_remove(k, 0);
-        mc_files_leave_board();
+        mc_board_remove_if_empty();
         k->is_put_away = 1;
     }
     report_outcome(k, k->is_owed ? MC_PROFILE_FAILED : profile_state(k));
@@ -354,6 +354,6 @@ int main(int argc, char **argv)
     if (!k.is_put_away)
         end_checkpoints(&k);
     mc_files_remove(&k, 1);
-    mc_files_leave_board();
+    mc_board_remove_if_empty();
     return 0;
 }

@@ -56,7 +56,6 @@ void mc_files_restore(mc_keeper *k);
 void mc_files_make_node(const mc_keeper *k);
 /* Remove all files. Before the end, leave those that ranks and coordinator still write for each other. */
 void mc_files_remove(mc_keeper *k, int is_end);
-void mc_files_leave_board(void);
 /* Read what the profile's writer has printed on stderr. */
 void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size);
 

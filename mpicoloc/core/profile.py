@@ -115,7 +115,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         meter_reason     S256 1      why not a better meter
         n_hits           u8   1      passes of places while they were counted, trials included
         counting_s       f8   s      time that counting took the job's threads, all together
-        watched_s        f8   s      time the node agent watched the job
+        watched_s        f8   s      time the node agent watched the job; NaN: co-runners were out of sight
         shared_s         f8   s      time with a co-runner, on any node of the job where they agree
         n_pauses         u8   1      pauses of the job on this node for shutters of others
         paused_s         f8   s      time in those pauses

@@ -16,6 +16,8 @@ import os
 import platform
 import shutil
 import signal
+import socket
+import struct
 import sys
 import tempfile
 import time
@@ -149,7 +151,7 @@ def board() -> Finding:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
         printable = importlib.import_module("mpicoloc.errors").printable
         path = contract.board_path()
-        record = contract.read_file(path)
+        record = contract.read_board()
     except FileNotFoundError:
         return Finding("board", "ok", "no job runs under mpicoloc on this node now")
     except OSError as error:
@@ -157,10 +159,41 @@ def board() -> Finding:
     except (ImportError, MpicolocError) as error:
         return Finding("board", "fail", str(error), _remove_board(path))
     taken = [slot for slot in record["slots"] if slot["owner"]]
-    if not os.access(path, os.W_OK):
+    if os.path.exists(path) and not os.access(path, os.W_OK):
         return Finding("board", "fail", f"{path} cannot be written", f"its owner or root: chmod 666 {path}")
     names = ", ".join(printable(contract.text(slot["job_id"])) for slot in taken)
     return Finding("board", "ok", f"{counted(len(taken), 'job')} on this node{': ' + names if names else ''}")
+
+
+def co_runners() -> Finding:
+    """Whether a job that began here would see all others of the node."""
+    name = "co-runners"
+    try:
+        contract = importlib.import_module("mpicoloc.pmpi.contract")
+        reason, socket_name = contract.why_unseen(), contract.board_socket()
+    except (ImportError, MpicolocError) as error:
+        return Finding(name, "note", f"not tried: {error}")
+    if not reason:
+        beyond = ", also those with a /dev/shm of their own" if socket_name else ""
+        return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
+    text = f"{reason}: without co-runners in sight no slowdown is given"
+    if (uid := _socket_owner(socket_name)) is not None:
+        action = f"user {uid} or root ends that program: ss -xlp src '@{socket_name}'"
+    else:
+        action = (
+            "run jobs in the node's network, or bind its /dev/shm into them and set MPICOLOC_SHM_DIR=/dev/shm"
+        )
+    return Finding(name, "note", text, action)
+
+
+def _socket_owner(name: str) -> int | None:
+    """The user who listens at an abstract socket; None: nobody."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect(f"\0{name}")
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
+    return None
 
 
 def foreign_boards() -> list[Finding]:
@@ -301,6 +334,7 @@ def all_findings(clean: bool = False) -> list[Finding]:
         counters(),
         paranoid(),
         board(),
+        co_runners(),
         *foreign_boards(),
         left_behind(clean),
     ]

@@ -159,19 +159,17 @@ def jobs() -> list[LiveJob]:
 
     Raises `EnvironmentFault` if there is no such folder, or the board cannot be read.
     """
-    board = contract.board_path()
-    if not os.path.isdir(os.path.dirname(board)):
-        raise EnvironmentFault(
-            f"no folder {os.path.dirname(board)} for memory that jobs share: set MPICOLOC_SHM_DIR"
-        )
-    keys = dict(_own(os.path.dirname(board)))
-    found = [_job(slot, keys) for slot in _slots(board)]
+    folder = os.path.dirname(contract.board_path())
+    if not os.path.isdir(folder):
+        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
+    keys = dict(_own(folder))
+    found = [_job(slot, keys) for slot in _slots()]
     return sorted(found, key=lambda job: -job.age_s)
 
 
-def _slots(path: str) -> Iterator[np.void]:
+def _slots() -> Iterator[np.void]:
     try:
-        board = contract.read_file(path)
+        board = contract.read_board()
     except FileNotFoundError:
         return
     except (OSError, MpicolocError) as error:
@@ -229,7 +227,7 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         slowdown=found.slowdown,
         reason=found.reason,
         n_shutters=found.n_taken,
-        paused_frac=float(nodes["paused_s"].sum() / max(nodes["watched_s"].sum(), 1e-9)),
+        paused_frac=float(nodes["paused_s"].sum() / max(np.nansum(nodes["watched_s"]), 1e-9)),
         n_co_runners=len(profile.tables["corunners"]),
         overhead_frac=found.overhead_frac,
         run_delay_frac=run_delay_frac(found.cpu_s, found.run_delay_s),

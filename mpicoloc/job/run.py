@@ -33,6 +33,7 @@ from mpicoloc.pmpi import elf
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
 """Between two looks whether a process is left that will remove the job's files."""
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
 
@@ -41,10 +42,14 @@ def job_environment(env: Mapping[str, str]) -> dict[str, str]:
     job = dict(env)
     for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
         job.pop(name, None)
-    job[config.KEY_ENV] = f"{os.getuid()}.run.{os.getpid()}.{time.monotonic_ns() // 1_000_000 % 10**9}"
+    pid, began_ms = os.getpid(), time.monotonic_ns() // 1_000_000 % 10**9
+    job[config.KEY_ENV] = f"{os.getuid()}.run.{pid}.{began_ms}"
     if not job.get("MPICOLOC_JOB_ID"):
         batch = next((env[name].split(".")[0] for name in _BATCH_IDS if env.get(name)), None)
-        job["MPICOLOC_JOB_ID"] = f"{batch}-{os.getpid()}" if batch else str(os.getpid())
+        # A job in another PID namespace may have the same number, and write its profile into the same folder.
+        is_first = os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+        number = str(pid) if is_first else f"{pid}-{began_ms}"
+        job["MPICOLOC_JOB_ID"] = f"{batch}-{number}" if batch else number
     # The program may change its folder before MPI_Init, a script for instance.
     job["MPICOLOC_OUT"] = profile_path(job)
     return job

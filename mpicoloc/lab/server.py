@@ -183,6 +183,7 @@ for way in tcp_rmem tcp_wmem; do echo 4096 131072 524288 > ipv4/$way; done
 _HOST = """echo "$1" > /proc/sys/kernel/hostname
 mount --rbind /sys/fs/cgroup /mnt; mount -t sysfs none /sys; mount --move /mnt /sys/fs/cgroup
 mount -t tmpfs -o mode=1777 none /dev/shm; mkdir -m 755 /dev/shm/.lab; mkdir -m 1777 /dev/shm/tmp
+: > /dev/shm/.mpicoloc-whole-node
 cd /dev/shm/.lab; umask 022
 printf %s "$2" > hosts; printf %s "$3" > agent; printf %s "$4" > topology.yaml
 chmod 755 agent; mount --bind hosts /etc/hosts; cd /

@@ -213,7 +213,8 @@ PREFIX = "mpicoloc-slurm/"
 """Of the abstract socket that tells who process 1 of a Slurm lab is."""
 READY_S = 30.0
 _AGAIN_S = 1.0
-_NODE = """hostname "$0"; mount -t tmpfs -o mode=1777 none /dev/shm; mount --bind "$1/hosts" /etc/hosts
+_NODE = """hostname "$0"; mount -t tmpfs -o mode=1777 none /dev/shm; : > /dev/shm/.mpicoloc-whole-node
+mount --bind "$1/hosts" /etc/hosts
 exec slurmd -D -N "$0" -f "$1/slurm.conf"
 """
 

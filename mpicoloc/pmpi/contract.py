@@ -185,6 +185,32 @@ def board_path() -> str:
     return shm_path(f"abi{lib.MC_ABI_VERSION}", "board")
 
 
+def read_board() -> np.void:
+    """A copy of the board of this node, wherever its file is, without jobs that have ended.
+
+    Raises `DataError` if it is not one of this version. Raises `OSError` if there is none.
+    """
+    import numpy as np
+
+    board = ffi.new("mc_board *")
+    if lib.mc_board_read(board) != lib.MC_OK:
+        return read_file(board_path())
+    record: np.void = np.frombuffer(ffi.buffer(board), dtype=dtype("mc_board"), count=1)[0]
+    return record
+
+
+def board_socket() -> str:
+    """Name of the abstract socket where the jobs of this node meet; empty if they do not need one."""
+    name = ffi.new("char[]", lib.MC_NAME_LEN)
+    return str(ffi.string(name).decode()) if lib.mc_board_socket_name(name, lib.MC_NAME_LEN) else ""
+
+
+def why_unseen() -> str:
+    """Why a job that began here might not see all other jobs of the node; empty: it would."""
+    reason = lib.mc_board_would_not_see()
+    return str(ffi.string(reason).decode()) if reason else ""
+
+
 def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
 

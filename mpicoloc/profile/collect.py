@@ -211,7 +211,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "meter_reason": [contract.text(node["meter_reason"])],
         "n_hits": [int(counts["n_passes"])],
         "counting_s": [counting_ns * 1e-9],
-        "watched_s": [(int(node["t_last"]) - int(node["t_open"])) * 1e-9],
+        "watched_s": [np.nan if _is_unsure(node) else (int(node["t_last"]) - int(node["t_open"])) * 1e-9],
         "shared_s": [int(node["shared_ns"]) * 1e-9],
         "n_pauses": [int(node["n_pauses"])],
         "paused_s": [int(node["paused_ns"]) * 1e-9],
@@ -226,6 +226,11 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "bubble_reason": [contract.text(node["bubble_reason"])],
     }
     return table("nodes", columns)
+
+
+def _is_unsure(node: np.void) -> bool:
+    """Whether no co-runner was seen where there may have been some."""
+    return bool(contract.text(node["unseen_reason"])) and not node["n_corunners"]
 
 
 def _clock(common: np.void) -> dict[str, list[float]]:
@@ -399,6 +404,8 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
     if node["meter"] == contract.MC_METER_NONE and reason.startswith("the board"):
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
+    if unseen := contract.text(node["unseen_reason"]):
+        notes.append(f"jobs that are not in it may have run on a node: {unseen}; see `mpicoloc check`")
     if n_uncounted := int(node["n_uncounted"]):
         notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
     notes += foreign_jobs(node)

@@ -10,6 +10,7 @@ N_FILES_MAX = 20
 # What a folder includes beside itself and the system's headers: processes share only common/ and memory.
 ALLOWED = {
     "common": set(),
+    "common/board": {"common"},
     "common/counters": {"common"},
     "guest/count": {"common"},
     "guest": {"common", "common/counters", "guest/count"},
@@ -20,11 +21,11 @@ ALLOWED = {
     "agent/relocation": {"common"},
     "agent/code": {"common"},
     "agent/count": {"common", "agent/code", "agent/relocation", "agent/shutter"},
-    "agent/shutter": {"common"},
+    "agent/shutter": {"common", "common/board"},
     "agent/meters": {"common", "common/counters", "agent/count", "agent/shutter"},
     "agent/bubbles": {"common", "agent/shutter", "bubble"},
     "agent": {"common", "agent/bubbles", "agent/meters", "agent/shutter", "trace"},
-    "keeper": {"common", "common/counters", "agent", "trace"},
+    "keeper": {"common", "common/board", "common/counters", "agent", "trace"},
     "bubble": set(),
     "bubble/hog": {"bubble"},
     "replay": set(),

@@ -29,11 +29,11 @@ int mc_view_join(mc_board_view *view, const char *job_id)
 
 void mc_view_leave(mc_board_view *view)
 {
-    if (view->board && mc_board_current(view->board)) {
-        mc_board_release(view->slot, view->owner);
-        mc_board_remove_if_empty(view->board);
-    }
+    if (!view->board)
+        return;
+    mc_board_release(view->board, view->slot);
     mc_board_unmap(view->board);
+    mc_board_remove_if_empty();
     view->board = NULL;
 }
 
@@ -46,10 +46,10 @@ int mc_view_follow(mc_board_view *view, const char *job_id)
     return mc_view_join(view, job_id);
 }
 
-int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns)
+int mc_view_read(mc_board_view *view, uint64_t now)
 {
     int n_before = view->n_live;
-    view->n_live = mc_board_live(view->board, now, period_ns, view->live);
+    view->n_live = mc_board_live(view->board, now, view->live);
     view->n_others = 0;
     for (int i = 0; i < view->n_live; i++)
         view->n_others += !mc_view_is_own(view, i);

@@ -3,7 +3,7 @@
 #define MPICOLOC_BOARD_VIEW_H
 
 #include "agent/shutter/ranks.h"
-#include "common/board.h"
+#include "common/board/board.h"
 
 typedef struct mc_board_view {
     mc_board *board; /* NULL: none, so no shutters */
@@ -22,7 +22,7 @@ void mc_view_leave(mc_board_view *view);
 int mc_view_follow(mc_board_view *view, const char *job_id);
 
 /* Read who is there now; 1 if their number has changed. */
-int mc_view_read(mc_board_view *view, uint64_t now, uint64_t period_ns);
+int mc_view_read(mc_board_view *view, uint64_t now);
 /* Say in the own slot that this job is there, with which ranks, and how many bubbles it can press for others. */
 void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now);
 
@@ -30,20 +30,20 @@ void mc_view_book(mc_board_view *view, mc_booking booking);
 /* The booked shutter of job i_live; 0: it has none. */
 int mc_view_booking(const mc_board_view *view, int i_live, mc_booking *out);
 
+static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)
+{
+    return &view->board->slots[view->live[i_live].i_slot];
+}
+
 static inline int mc_view_is_own(const mc_board_view *view, int i_live)
 {
-    return view->live[i_live].owner == view->owner;
+    return mc_view_slot(view, i_live) == view->slot;
 }
 
 /* Whether this job has shutters now. */
 static inline int mc_view_has_shutters(const mc_board_view *view)
 {
     return view->n_others > 0 || view->bubble_frac > 0.0;
-}
-
-static inline mc_slot *mc_view_slot(const mc_board_view *view, int i_live)
-{
-    return &view->board->slots[view->live[i_live].i_slot];
 }
 
 /* Two shutters, of which one is booked, are at least so far apart: the windows that a job counts before and after its

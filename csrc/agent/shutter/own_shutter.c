@@ -143,10 +143,10 @@ static int was_there(const mc_own_shutter *own, uint64_t owner)
 }
 
 /* Every job that was on the board when the shutter began has a say, and every one that has come since. */
-static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)
+static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t now)
 {
     mc_neighbour present[MC_N_SLOTS];
-    int n = mc_board_live(view->board, now, period_ns, present);
+    int n = mc_board_live(view->board, now, present);
     uint64_t verdict = MC_VERDICT_VALID;
     for (int i = 0; i < own->n_others; i++) {
         uint64_t of_one = MC_VERDICT_SILENT;
@@ -155,7 +155,7 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
         verdict = worse(verdict, of_one);
     }
     for (int i = 0; i < n; i++)
-        if (present[i].owner != view->owner && present[i].t_joined < own->reservation.t1 &&
+        if (&view->board->slots[present[i].i_slot] != view->slot && present[i].t_joined < own->reservation.t1 &&
             !was_there(own, present[i].owner))
             verdict = worse(verdict, MC_VERDICT_SILENT);
     return verdict;
@@ -179,12 +179,12 @@ int mc_own_shutter_acks(const mc_own_shutter *own, const mc_board_view *view, mc
     return n_missing ? 0 : n;
 }
 
-int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now)
+int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t now)
 {
     if (!own->is_open || own->is_judged || now < own->reservation.t1)
         return 0;
     own->record.n_corunners = (uint64_t)own->n_others;
-    own->record.verdict = judge_all(own, view, period_ns, now);
+    own->record.verdict = judge_all(own, view, now);
     own->is_judged = 1;
     return 1;
 }

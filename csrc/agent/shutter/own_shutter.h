@@ -24,7 +24,7 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
    processor: that of the one that waited most, as the others may have waited for it in MPI. */
 void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_end);
 /* Once it is over: judge it from what the co-runners said on the board. 1 if it was judged now. */
-int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t period_ns, uint64_t now);
+int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t now);
 /* What those have acknowledged who were asked to press, at most MC_N_SLOTS; returns their number. 0: nobody was asked, or
    one of them has not, or is not there any more. */
 int mc_own_shutter_acks(const mc_own_shutter *own, const mc_board_view *view, mc_ack *out);

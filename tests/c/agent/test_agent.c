@@ -109,7 +109,7 @@ static void test_killed_agent(void)
     uint64_t rounds = b.segments[0]->counters.n_calls;
     nap_ms(500);
     CHECK(b.segments[0]->counters.n_calls > rounds);
-    test_job c = start_job("c", 1); /* whoever comes reaps */
+    test_job c = start_job("c", 1); /* whoever comes takes a dead job's slot */
     WAIT_FOR(c.node->n_corunners, 5);
     mc_board *board;
     CHECK(mc_board_open(&board) == MC_OK);
@@ -162,7 +162,7 @@ static void test_greedy_neighbour(void)
         mc_slot_reserve(slot, &(mc_reservation){.epoch = t0, .t0 = t0, .t1 = t0 + length_ns});
         nap_ms(20);
     }
-    mc_board_release(slot, owner);
+    mc_board_release(board, slot);
     mc_board_unmap(board);
     end_job(&a);
     print_job(&a);

@@ -33,9 +33,9 @@ static asker join(void)
 
 static void leave(const asker *own)
 {
-    mc_board_release(own->slot, own->owner);
-    mc_board_remove_if_empty(own->board);
+    mc_board_release(own->board, own->slot);
     mc_board_unmap(own->board);
+    mc_board_remove_if_empty();
 }
 
 static void finish(const asker *own, test_job *other)
@@ -68,7 +68,7 @@ static int ask(const asker *own, mc_slot *other, mc_press_request request, uint6
 {
     mc_neighbour live[MC_N_SLOTS];
     uint64_t now = mc_now_ns();
-    int never = 0, n = mc_board_live(own->board, now, PERIOD_NS, live);
+    int never = 0, n = mc_board_live(own->board, now, live);
     uint64_t period_ns = mc_board_period(own->board, live, n, PERIOD_NS), i = now / period_ns, t0;
     while ((t0 = mc_instant_ns(i, period_ns)) < now + 15 * MS)
         i++;
@@ -253,7 +253,6 @@ static void test_an_agent_that_is_killed_leaves_no_bubble(void)
     end_process(asking, SIGKILL);
     nap_ms(100);
     check_that_it_runs(&other);
-    mc_board_reap(own.board);
     finish(&own, &other);
 }
 

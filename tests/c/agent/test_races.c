@@ -87,7 +87,7 @@ static void stay(mc_board *board, mc_slot *slot)
     __atomic_store_n(&slot->n_ranks, 1, __ATOMIC_RELEASE);
     for (uint64_t now = mc_now_ns(); now < end && !over(); now = mc_now_ns()) {
         __atomic_store_n(&slot->heartbeat, now, __ATOMIC_RELEASE);
-        int n = mc_board_live(board, now, 200000000, live);
+        int n = mc_board_live(board, now, live);
         (void)mc_board_period(board, live, n, 200000000);
         for (int i = 0; i < n; i++)
             mc_slot_name(&board->slots[live[i].i_slot], name);
@@ -96,7 +96,6 @@ static void stay(mc_board *board, mc_slot *slot)
         mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, request});
         mc_slot_book(slot, &(mc_booking){now + 900000000u, now + 901000000u, now / 1000 % 2});
         answer(board, slot);
-        mc_board_reap(board);
         nap_ms(1);
     }
     mc_slot_book(slot, &(mc_booking){0, 0, 0});
@@ -114,7 +113,7 @@ static void *be_neighbour(void *data)
     while (!over()) {
         CHECK(mc_board_claim(board, owner, "a neighbour that comes and goes", &slot) == MC_OK);
         stay(board, slot);
-        mc_board_release(slot, owner);
+        mc_board_release(board, slot);
     }
     mc_board_unmap(board);
     return NULL;

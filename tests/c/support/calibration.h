@@ -3,7 +3,7 @@
 #define MC_TEST_CALIBRATION_H
 
 #include "check.h"
-#include "common/board.h"
+#include "common/board/board.h"
 
 #include <stdlib.h>
 

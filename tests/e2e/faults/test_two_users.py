@@ -15,6 +15,7 @@ import once
 import pytest
 
 from mpicoloc import config
+from mpicoloc.job import check
 from mpicoloc.pmpi import contract
 
 pytestmark = [
@@ -129,11 +130,14 @@ def forge(places, tmp_path_factory):
     """An agent of the second user that lies as well as one can."""
     program = places[""] / "forge"
     sources = objects.of_csrc(
-        "common/board.c",
+        "common/board/board.c",
+        "common/board/slots.c",
+        "common/board/socket.c",
         "common/options.c",
         "common/proc.c",
         "common/segment.c",
         "common/table.c",
+        "common/threads.c",
     )
     folder = once.folder(tmp_path_factory) / "objects"
     objects.program(program, [jobs.PROGRAMS / "forge.c", *sources], ("-std=gnu11", "-O1", "-g"), folder)
@@ -206,7 +210,8 @@ def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, sh
     assert done.returncode == 0, done.stderr
     assert as_second('for i in 5 x; do echo not a segment > "$1.$i.seg"; done', stem).returncode == 0
     (node,) = jobs.node_files(shm_dir, 1, Path(stem).name + ".node")
-    jobs.wait_until(lambda: node["meter"] == contract.MC_METER_NONE, "the agent to leave the board")
+    n_shutters = int(node["n_shutters"])
+    jobs.wait_until(lambda: node["n_shutters"] > n_shutters + 1, "shutters on the board that it had")
     began_s = time.monotonic()
     (places[""] / "end").touch()
     assert victim.wait() == 0, victim.log
@@ -214,7 +219,8 @@ def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, sh
     profile = victim.profile()
     assert not profile.partial
     assert len(profile.tables["ranks"]) == 2
-    assert any("the board" in note for note in profile.notes), profile.notes
+    assert not any("the board" in note for note in profile.notes), profile.notes
+    assert b"second" in profile.tables["corunners"]["job_id"].tolist()
     other.wait()
     for verb in ("check", "top"):
         done = subprocess.run(
@@ -223,6 +229,45 @@ def test_pipes_and_files_that_another_user_plants_cost_no_time(start, places, sh
         assert done.returncode in (1, 4)
     left = {path.name for path in shm_dir.iterdir() if path.lstat().st_uid != USERS["second"]}
     assert not left
+
+
+SQUAT = """import contextlib, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0" + sys.argv[1])
+listener.listen()
+print("ready", flush=True)
+kept = []
+while True:
+    kept.append(listener.accept()[0])
+    with contextlib.suppress(BrokenPipeError):
+        kept[-1].send(sys.argv[2].encode())
+"""
+
+
+@pytest.mark.parametrize("says", ["", "garbage"])
+def test_a_squatter_where_jobs_meet_is_named_and_costs_no_co_runner(start, places, shm_dir, says):
+    command = [*jobs.as_user(USERS["second"]), sys.executable, "-c", SQUAT, contract.board_socket(), says]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as squatter:
+        try:
+            assert squatter.stdout.readline() == b"ready\n"
+            finding = check.co_runners()
+            assert finding.state == "note" and f"user {USERS['second']} " in finding.remedy
+            alone = start("first", "preload")
+            wait_running(shm_dir, alone)
+            other = start("second", "preload")
+            nodes = jobs.node_files(shm_dir, 2)
+            jobs.wait_until(
+                lambda: all(node["shared_ns"] > 1e9 for node in nodes), "them to meet by the file"
+            )
+        finally:
+            squatter.kill()
+    (places[""] / "end").touch()
+    for job in (alone, other):
+        assert job.wait() == 0, job.log
+        profile = job.profile()
+        assert any("gives no board" in note for note in profile.notes), profile.notes
+        assert len(profile.tables["corunners"]) == 1
+    assert check.co_runners().state == "ok"
 
 
 PATIENCE_S = 25

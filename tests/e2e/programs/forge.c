@@ -1,6 +1,6 @@
 /* A hostile neighbour: claims all free slots of the node's board and reserves every instant of its grid, and further ones, for
    itself, so that the others stand still as long as they ever would. Ends after argv[1] seconds. */
-#include "common/board.h"
+#include "common/board/board.h"
 #include "common/proc.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static int n_slots;
 static uint64_t period_of(mc_board *board)
 {
     mc_neighbour live[MC_N_SLOTS];
-    int n = mc_board_live(board, mc_now_ns(), 200000000, live);
+    int n = mc_board_live(board, mc_now_ns(), live);
     return mc_board_period(board, live, n, 200000000);
 }
 

@@ -51,7 +51,7 @@ def _run(program: Path, shm: Path, *arguments: str, **extra: str) -> str:
     command = [program, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     if done.returncode == CANNOT:
-        pytest.skip("this machine lets no process trace another")
+        pytest.skip(f"not allowed on this machine: {done.stderr}")
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -75,6 +75,12 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
     shm.mkdir()
     _run(program, shm, scenario)
     assert not list(shm.iterdir())
+
+
+@pytest.mark.parametrize("scenario", ["apart", "squatter", "cut_off", "other_version", "not_read", "flood"])
+def test_jobs_meet_at_a_socket(build: Build, tmp_path: Path, shm_dir: Path, scenario: str) -> None:
+    _run(build("test_board_socket", CORE, tmp_path), shm_dir, scenario)
+    assert not list(shm_dir.iterdir())
 
 
 @pytest.mark.parametrize("trace", ["0", "all"])

@@ -211,6 +211,15 @@ def test_a_job_that_was_watched_for_a_part_only_has_no_slowdown(shared_s):
     assert profile.price.fair_su == profile.price.runtime_su
 
 
+def test_a_job_that_may_have_had_company_out_of_sight_has_no_slowdown():
+    tables = sample.tables(shared_s=0.0)
+    nodes = tables["nodes"].copy()
+    nodes["watched_s"] = np.nan
+    found = interference(sample.job(), {**tables, "nodes": nodes}, rng=rng())
+    assert found.slowdown is None
+    assert found.reason == "co-runners may have been out of sight on n1"
+
+
 def test_a_node_that_nobody_watched_leaves_no_slowdown():
     tables = sample.tables(shared_s=0.0)
     ranks = tables["ranks"].copy()

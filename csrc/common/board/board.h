@@ -26,27 +26,30 @@ typedef struct mc_neighbour {
 
 /* Path of the board of this version. */
 int mc_board_path(char *path, size_t size);
-/* Map the node's board, or make one. MC_E_ABI: the file is not a board of this version. */
+/* Map the node's board, or make one, and hand it on to jobs whose shared-memory folder is another. MC_E_ABI: the file
+   is not a board of this version. MC_E_VERSION: the board at the socket is of another version. */
 int mc_board_open(mc_board **out);
+/* Slots that were not released are free from now on. */
 void mc_board_unmap(mc_board *board);
 
-/* 1 while the mapped board is the file that a newcomer would open. */
+/* 1 while a newcomer would find the mapped board. */
 int mc_board_current(const mc_board *board);
 
+/* Why jobs may be on the node that are not on the board; NULL: all are. */
+const char *mc_board_unseen(const mc_board *board);
+
+/* A number for each process, also of several namespaces of process numbers. */
 uint64_t mc_board_owner(int pid, uint64_t start_ticks);
 
-/* Claim a free slot for a job that joins now; slots of dead jobs are freed first. */
+/* Claim a free slot for a job that joins now. It is this job's until it is released, or the process ends. */
 int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot **out);
-void mc_board_release(mc_slot *slot, uint64_t owner);
+void mc_board_release(mc_board *board, mc_slot *slot);
 
-/* Free the slots of owners that are gone. */
-void mc_board_reap(mc_board *board);
-
-/* Remove the file when no live job is left on it. */
-void mc_board_remove_if_empty(mc_board *board);
+/* Remove the file in the shared-memory folder if no live job is on it. */
+void mc_board_remove_if_empty(void);
 
 /* Jobs that are there now, in slot order; returns their number. */
-int mc_board_live(mc_board *board, uint64_t now, uint64_t period_ns, mc_neighbour *out);
+int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out);
 
 /* The longest wish of all jobs, so that all readers of one board compute the same grid. */
 uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns);

@@ -1,0 +1,79 @@
+/* What a job writes into its slot, and how others read it while it is written. */
+#include "common/board/board.h"
+
+#include "common/words.h"
+
+enum { N_READ_TRIES = 32 };
+
+static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
+
+#define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
+
+/* The fields between the two numbers are stored with release and loaded with acquire: a reader that sees one of them
+   also sees the odd number, even on processors that reorder stores and loads. The last load of the number needs no
+   order of its own, as it follows loads with acquire. Fences would do the same, but TSan does not know them. */
+void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
+{
+    /* It is odd already if the last owner died while writing. */
+    uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
+    __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
+    mc_words_store(&slot->reservation, reservation, sizeof *reservation);
+    STORE(slot->seq, odd + 1);
+}
+
+int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
+{
+    for (int i = 0; i < N_READ_TRIES; i++) {
+        uint64_t before = LOAD(slot->seq);
+        mc_words_load(out, &slot->reservation, sizeof *out);
+        if (!(before & 1) && __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) == before)
+            return MC_OK;
+    }
+    return MC_E_GONE;
+}
+
+void mc_slot_book(mc_slot *slot, const mc_booking *booking)
+{
+    if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
+        /* Without removing the booking first: another job might book in that moment. */
+        STORE(slot->booking.is_firm, booking->is_firm);
+        return;
+    }
+    STORE(slot->booking.t0, 0);
+    STORE(slot->booking.t1, booking->t1);
+    STORE(slot->booking.is_firm, booking->is_firm);
+    __atomic_store_n(&slot->booking.t0, booking->t0, __ATOMIC_SEQ_CST);
+}
+
+int mc_slot_booking(mc_slot *slot, mc_booking *out)
+{
+    out->t0 = __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST);
+    out->t1 = LOAD(slot->booking.t1);
+    out->is_firm = LOAD(slot->booking.is_firm);
+    int is_whole = out->t0 != 0 && __atomic_load_n(&slot->booking.t0, __ATOMIC_SEQ_CST) == out->t0;
+    return is_whole && out->t1 > out->t0 && out->t1 - out->t0 <= LONGEST_SHUTTER_NS ? MC_OK : MC_E_GONE;
+}
+
+void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack)
+{
+    mc_ack unnumbered = *ack;
+    unnumbered.epoch = 0;
+    mc_words_store(&slot->ack, &unnumbered, sizeof unnumbered);
+    STORE(slot->ack.epoch, ack->epoch);
+}
+
+int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
+{
+    mc_words_load(out, &slot->ack, sizeof *out);
+    return out->epoch == epoch && LOAD(slot->ack.epoch) == epoch ? MC_OK : MC_E_GONE;
+}
+
+uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)
+{
+    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbouring numbers land far apart */
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    x ^= x >> 31;
+    return i_instant * period_ns + (x >> 8) % (period_ns * 3 / 10 + 1);
+}
