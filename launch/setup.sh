@@ -55,13 +55,14 @@ if ! is_installed; then
     [ -x $venv/bin/uv ] || by_pip --retries 1 uv 2>/dev/null || true
     by_uv() { $venv/bin/uv pip install --quiet --compile-bytecode --python $venv/bin/python --reinstall-package mpicoloc "$@" >&2; }
     package=(-e .)
-    [ -z "$wheel" ] || package=("$wheel")
+    if [ -n "$wheel" ]; then
+        package=("$wheel")
+        by_pip --no-deps --force-reinstall "$wheel" || # uv would install one for another machine
+            { say "$wheel does not fit this machine: install a C compiler and Python's headers"; exit 4; }
+    fi
     if ! [ -x $venv/bin/uv ] || ! by_uv "${package[@]}[$extras]"; then
         say "installing with pip"
-        by_pip --upgrade-strategy only-if-needed "${package[@]}[$extras]" || {
-            [ -z "$wheel" ] || say "if $wheel does not fit this machine, install a C compiler and Python's headers"
-            exit 4
-        }
+        by_pip --upgrade-strategy only-if-needed "${package[@]}[$extras]"
     fi
     rm -f $venv/mpicoloc-*.stamp
     echo "$stamp" >"$done_file"
