@@ -1,9 +1,9 @@
 """The demo's two programs in mpi4py and NumPy, for machines without a C compiler.
 
-    mpirun -n 2 python in_numpy.py heat2d [points per side] [steps]
-    mpirun -n 2 python in_numpy.py nbody [bodies] [steps]
+    mpirun -n 2 python in_numpy.py heat2d POINTS_PER_SIDE STEPS
+    mpirun -n 2 python in_numpy.py nbody BODIES STEPS
 
-Heat and momentum are conserved: the program checks it and returns 1 if not.
+Each checks that heat or momentum is conserved, and returns 1 if it is not.
 """
 
 import sys

@@ -48,7 +48,11 @@ is_installed() {
     return 1
 }
 if ! is_installed; then
-    say "installing mpicoloc[$extras] into $venv: fetches packages and compiles, a minute or two"
+    if [ -n "$wheel" ]; then
+        say "installing $wheel with [$extras] into $venv, as nothing can be compiled here"
+    else
+        say "installing mpicoloc[$extras] into $venv: fetches packages and compiles, a minute or two"
+    fi
     # Both leave what an earlier call with other extras has installed.
     by_pip() { $venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" >&2; }
     # uv fetches many wheels at a time, and compiles meanwhile; where it cannot be had, or not what it needs, pip does it.

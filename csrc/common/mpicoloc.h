@@ -67,16 +67,17 @@ enum {
 /* Status of every C function of the project: 0 or one of these. */
 enum {
     MC_OK = 0,
-    MC_E_SHM = -1,     /* shared memory cannot be made, opened or mapped */
-    MC_E_ABI = -2,     /* segment or board of another version, or not one of ours */
-    MC_E_FULL = -3,    /* no free slot or lane */
-    MC_E_GONE = -4,    /* the process or file is no longer there */
-    MC_E_MPI = -5,     /* the MPI library refused */
-    MC_E_SIGNAL = -6,  /* the kernel refuses the signal of the gate */
-    MC_E_PERF = -7,    /* no hardware counters */
-    MC_E_ARG = -8,     /* a bad argument or option */
-    MC_E_VERSION = -9, /* jobs of another version of mpicoloc are on the node */
-    MC_E_LIMIT = -10   /* the limit of file sizes (ulimit -f) is too low */
+    MC_E_SHM = -1,      /* shared memory cannot be made, opened or mapped */
+    MC_E_ABI = -2,      /* segment or board of another version, or not one of ours */
+    MC_E_FULL = -3,     /* no free slot or lane */
+    MC_E_GONE = -4,     /* the process or file is no longer there */
+    MC_E_MPI = -5,      /* the MPI library refused */
+    MC_E_SIGNAL = -6,   /* the kernel refuses the signal of the gate */
+    MC_E_PERF = -7,     /* no hardware counters */
+    MC_E_ARG = -8,      /* a bad argument or option */
+    MC_E_VERSION = -9,  /* jobs of another version of mpicoloc are on the node */
+    MC_E_LIMIT = -10,   /* the limit of file sizes (ulimit -f) is too low */
+    MC_E_STRANGER = -11 /* of another user, who is not root */
 };
 
 enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper runs, but hardware counters could kill a rank */

@@ -49,10 +49,11 @@ Cell: TypeAlias = tuple[int, str, float, float, float]
 def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = True) -> None:
     """Raise `DataError` if the slowdowns of a file are degradations or percentages.
 
-    `has_intervals`: files of this kind have columns for the ends of intervals.
+    `has_intervals`: files of this kind have columns for the ends of intervals. Others hold what was measured
+    a few times, so all may be below 1 by noise.
     """
     values = [value for _, _, value, _, _ in cells if not math.isnan(value)]
-    are_degradations = max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
+    are_degradations = has_intervals and max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
     are_percentages = min(values, default=1.0) >= _LEAST_PERCENT and max(values) >= _PLAIN_PERCENT
     are_percentages &= all(math.isnan(low + high) for *_, low, high in cells)
     for i, name, value, low, high in cells:

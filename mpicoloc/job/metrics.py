@@ -32,7 +32,10 @@ METRICS = {
     "overhead_ratio": ("Share of the run time that mpicoloc costs.", "overhead_frac"),
     "mpi_time_ratio": ("Share of the time inside MPI.", "mpi_frac"),
     "run_delay_ratio": ("Share of the time that ranks could run and had no processor.", "run_delay_frac"),
-    "foreign_delay_ratio": ("The same while all co-runners stood still.", "foreign_delay_frac"),
+    "foreign_delay_ratio": (
+        "Share of the time that ranks had no processor while all co-runners stood still.",
+        "foreign_delay_frac",
+    ),
     "node_ranks": ("Ranks on this node.", "n_ranks"),
     "age_seconds": ("Time since the job began.", "age_s"),
 }
@@ -158,7 +161,7 @@ def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
 
 
 def _all_of(pipe: int, until_s: float) -> bytes:
-    """What comes through a pipe until it is closed; nothing if that takes too long or is too much."""
+    """Read a pipe to its end; nothing if that takes too long or is too much."""
     found = b""
     while len(found) < _MOST_BYTES and select.select([pipe], [], [], max(until_s - time.monotonic(), 0))[0]:
         part = os.read(pipe, 1 << 16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,17 +11,18 @@ from mpicoloc.core.units import counted, seconds
 from mpicoloc.measure import processor
 
 MIN_WALL_S = 30.0
-"""A shorter job is mostly start and end, and a repetition differs by more than any advice would gain."""
+"""Short jobs are mostly start-up and shutdown; repeated runs differ by more than any advice would gain."""
 MIN_SHUTTERS = 30
 """An estimate is made from 8 shutters on, but one odd shutter of so few moves the ends of its interval."""
 MIN_COVERAGE_FRAC = 0.8
-"""Of less of the time the slowdown may be that of one phase of the program."""
+"""Below this coverage the slowdown may be that of one phase of the program."""
 LARGE_SLOWDOWN = 1.10
-"""Who loses less is better off with the discount than with idle cores beside the job."""
+"""Below it, repeated runs of a program may differ as much."""
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
 """Runs of one program differ by as much without any co-runner."""
 MIN_MIGRATIONS_PER_S = 100.0
-"""To fill a core's caches of 1 to 2 MiB again takes 0.2 to 0.5 ms, so these cost 2 to 5 % of the time."""
+"""Filling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so these may cost 2 to 5 % of the time."""
+_ONE_THREAD_CPU = 1.1
 MOSTLY_MPI_FRAC = 0.75
 """From here on half of the ranks compute for at most 1.25 times the time, at two thirds of the price."""
 HALF_MPI_FRAC = 0.5
@@ -39,7 +39,7 @@ def advice(profile: Profile) -> tuple[str, ...]:
     Parameters
     ----------
     profile : Profile
-        Of a job that has ended. A partial profile, or one of a job below `MIN_WALL_S`, gets no advice.
+        Profile of a finished job; partial ones and those of jobs shorter than `MIN_WALL_S` get no advice.
 
     Returns
     -------
@@ -57,14 +57,6 @@ def _delayed(profile: Profile) -> str | None:
     if frac is None:
         return None
     lost = f"the ranks had no processor for {frac:.0%} of the time that they were ready to run"
-    crowd = processor.most_crowded(profile)
-    if crowd is not None:
-        n_ranks, n_cpus = crowd
-        return (
-            f"ask for a processor for each rank (Slurm: --ntasks={profile.job.n_ranks}), or start "
-            f"{counted(n_cpus, 'rank')} per node: {n_ranks} ranks share {counted(n_cpus, 'processor')} of "
-            f"their node, and {lost}"
-        )
     still = "no job under mpicoloc was beside it"
     if not _is_alone(found.slowdown):
         # Only their standing still shows that it is not the co-runners who have the processors.
@@ -74,26 +66,45 @@ def _delayed(profile: Profile) -> str | None:
         still = (
             f"none for {foreign:.0%} ({low:.0%} to {high:.0%}) of the time that all co-runners stood still"
         )
+    crowd = processor.most_crowded(profile)
+    if crowd is not None:
+        n_ranks, n_cpus = crowd
+        return (
+            f"give each rank a processor of its own (Slurm: --ntasks={profile.job.n_ranks} and no "
+            f"--overcommit; "
+            f"mpirun: --bind-to core), or start {counted(n_cpus, 'rank')} per node: {n_ranks} ranks share "
+            f"{counted(n_cpus, 'processor')} of their node, and {lost}"
+        )
     return (
-        f"look for processes without mpicoloc on the job's nodes, or give each thread of a rank a processor "
-        f"(Slurm: --cpus-per-task): {lost}, and {still}"
+        "look for processes without mpicoloc on the job's nodes, give each thread of a rank a processor "
+        f"(Slurm: --cpus-per-task), or raise the limit on processor time of its container: {lost}, and "
+        f"{still}"
     )
 
 
 def _unbound(profile: Profile) -> str | None:
     """Ranks move between processors that nobody else wants."""
     found, ranks = profile.interference, profile.tables["ranks"]
-    known = ranks[~np.isnan(ranks["migrations"]) & (ranks["cpu_s"] > 0) & (ranks["n_cores"] > 1)]
+    # A rank of several threads would have them all on one core.
+    has_one_thread = (ranks["cpu_s"] > 0) & (ranks["cpu_s"] <= _ONE_THREAD_CPU * profile.job.wall_s)
+    known = ranks[~np.isnan(ranks["migrations"]) & has_one_thread & (ranks["n_cores"] > 1)]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
-    if not len(known) or delay_frac is None or delay_frac >= processor.NOTABLE_FRAC:
+    if (
+        not len(known)
+        or len(known) < len(ranks)
+        or delay_frac is None
+        or delay_frac >= processor.NOTABLE_FRAC
+    ):
         return None
     per_s = float(known["migrations"].sum() / known["cpu_s"].sum())
     if per_s < MIN_MIGRATIONS_PER_S:
         return None
     return (
-        f"bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they went to another processor "
-        f"{per_s:.0f} times per second of processor time, and lost only {delay_frac:.1%} of their time to "
-        "processes that wanted the same one"
+        f"bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they migrated {per_s:.0f} "
+        f"times per "
+        f"second of processor time, which may cost 2 to 5 %, while others delayed them for only "
+        f"{delay_frac:.1%} "
+        "of the time that they were ready to run"
     )
 
 
@@ -103,8 +114,14 @@ def _slowed(profile: Profile) -> str | None:
     if slowdown is None or slowdown.low <= LARGE_SLOWDOWN:
         return None
     alone_s = profile.job.wall_s / slowdown.value
+    remedy = "if time matters more than the price, ask for whole nodes (Slurm: --exclusive)"
+    if processor.notable_frac(profile) is not None:
+        remedy = (
+            "give each job processors of its own (Slurm: a partition without OverSubscribe; mpirun: "
+            "--bind-to none, or other processors for each job), or ask for whole nodes"
+        )
     return (
-        f"ask for whole nodes (Slurm: --exclusive): beside co-runners the job took {_times(slowdown)}, so it "
+        f"{remedy}: beside co-runners the job took {_times(slowdown)}, so alone it "
         f"would take about {seconds(alone_s)} instead of {seconds(profile.job.wall_s)}"
         f"{_whole_nodes(profile, alone_s)}"
     )
@@ -113,7 +130,9 @@ def _slowed(profile: Profile) -> str | None:
 def _unharmed(profile: Profile) -> str | None:
     """Co-runners certainly cost little."""
     slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
-    if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or shared_s < MIN_WALL_S:
+    # The slowdown is that of the whole run: the time alone must not hide what the shared time cost.
+    is_short = shared_s < max(MIN_WALL_S, MIN_COVERAGE_FRAC * profile.job.wall_s)
+    if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or is_short:
         return None
     return (
         f"share nodes again (Slurm: without --exclusive): in {seconds(shared_s)} beside co-runners the job "
@@ -128,9 +147,11 @@ def _evenly_in_mpi(profile: Profile) -> str | None:
         return None
     longer = 2.0 - frac
     return (
-        f"ask for half of the ranks: {frac:.0%} of the time of all {profile.job.n_ranks} went into MPI, so "
-        f"half of them take at most {longer:.2f} times as long, for {longer / 2:.0%} of the price, unless "
-        "MPI takes longer among fewer"
+        f"ask for half of the ranks: all {profile.job.n_ranks} spent {frac:.0%} of their time in MPI, so "
+        f"half of "
+        f"them would take about {longer:.2f} times as long at {longer / 2:.0%} of the price, if the time "
+        f"in MPI "
+        "stays the same"
     )
 
 
@@ -141,11 +162,11 @@ def _unevenly(profile: Profile) -> str | None:
         return None
     ranks = profile.tables["ranks"]
     longest = ranks[int(np.argmax(ranks["comp_ns"]))]
-    longest_s, n_needed = float(longest["comp_ns"]) * 1e-9, math.ceil(balance * len(ranks))
+    longest_s = float(longest["comp_ns"]) * 1e-9
     return (
-        f"give each rank as much work, or ask for {n_needed} of the {len(ranks)} ranks, which could do it as "
-        f"fast: rank {longest['rank']} computed for {seconds(longest_s)} and the ranks on average for "
-        f"{seconds(balance * longest_s)}, while {frac:.0%} of their time went into MPI"
+        f"give all ranks equal work: rank {longest['rank']} computed for {seconds(longest_s)} and the "
+        f"ranks on "
+        f"average for {seconds(balance * longest_s)}, while {frac:.0%} of their time went into MPI"
     )
 
 
@@ -183,7 +204,8 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
         return ""
     whole_su = price.rate_su * n_cpus * alone_s / 3600
     return (
-        f"; their {counted(int(n_cpus), 'processor')} would cost {whole_su:.4g} SU by run time, the "
+        f"; whole nodes ({counted(int(n_cpus), 'processor')}) would cost {whole_su:.4g} SU at the same "
+        f"rate, the "
         f"job's {counted(profile.job.n_cores, 'core')} cost {price.fair_su:.4g} SU"
     )
 

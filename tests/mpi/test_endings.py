@@ -47,8 +47,8 @@ def test_ranks_that_are_shell_scripts_with_a_job_inside(mpi, way, shm_dir, tmp_p
     inner = mpi.compile("../../e2e/programs/life.c")
     script = inner_job(mpi, inner) + '; echo "rank $?"'
     if way == "wrap":
-        # wrap looks for MPI in what it starts, and takes a shell's word for it
-        script = f": {inner}; {script}"
+        # wrap looks for MPI in what it starts, and for a script that knows that it is a rank
+        script = f": {inner} $PMI_RANK; {script}"
     done = reallab.same(mpi, way, 2, "sh", "-c", script, folder=tmp_path)
     assert done.lines == ["rank 7", "rank 7"]
 

@@ -56,7 +56,7 @@ def cluster_of(lab, place):
     up = [sys.executable, "-m", "mpicoloc", "slurm", "up", "--name", name, "--nodes", "1"]
     assert build_shim.find_plugin()
     try:
-        command = [*jobs._reach(), *up, "--plugstack", words]
+        command = [*jobs.reach(), *up, "--plugstack", words]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         yield {"PATH": os.environ["PATH"], "SLURM_CONF": f"{slurm_cluster.ROOT}/{name}/slurm.conf"}
     finally:

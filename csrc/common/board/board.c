@@ -30,7 +30,9 @@ typedef struct opened {
     int fd;             /* a file description of its own: a lock on a slot's first byte says that its owner lives */
     int stop;           /* of the thread that hands the board on; -1: none */
     uint64_t own_slots; /* a bit for each */
-    int is_refused;     /* the socket is there, and nobody gave the board */
+    int is_refused;     /* the socket is there, and nobody gave the board, */
+    int is_strangers;   /* as it is another user's */
+    uid_t stranger;
 } opened;
 
 static opened all_opened[N_OPENED];
@@ -132,9 +134,14 @@ static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
         uint64_t now = mc_now_ns();
         int made = mc_board_socket_make(listener);
         own->is_refused = made == MC_E_FULL;
+        own->is_strangers = 0;
         if (made != MC_E_FULL || now >= end)
             return MC_E_GONE;
-        if (mc_board_socket_ask(listener, fd, (int)((end - now) / 1000000) + 1) == MC_OK) {
+        int asked = mc_board_socket_ask(listener, fd, (int)((end - now) / 1000000) + 1, &own->stranger);
+        own->is_strangers = asked == MC_E_STRANGER;
+        if (own->is_strangers)
+            return MC_E_GONE;
+        if (asked == MC_OK) {
             int status = open_mapped(own, *fd, out);
             own->is_refused = 0;
             if (status == MC_OK || status == MC_E_VERSION)
@@ -217,6 +224,8 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     const char *at = info->si_addr;
     (void)context;
+    if (info->si_code <= 0) /* sent by a process */
+        return;
     for (int i = 0; i < N_OPENED; i++) {
         const char *begin = (const char *)LOAD(all_opened[i].board);
         if (begin && at >= begin && at < begin + sizeof(mc_board) &&
@@ -261,8 +270,11 @@ int mc_board_current(const mc_board *board)
         return 0;
     /* Who held the socket may have gone. */
     if (mc_board_socket_make(&listener) == MC_OK) {
-        own->stop = mc_board_socket_serve(listener, reopen(own->fd));
-        own->is_refused = 0;
+        int fd = reopen(own->fd);
+        own->is_refused = own->is_strangers = 0;
+        own->stop = fd >= 0 ? mc_board_socket_serve(listener, fd) : -1;
+        if (fd < 0)
+            close(listener);
     }
     return 1;
 }
@@ -425,7 +437,8 @@ uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, 
 int mc_board_read(mc_board *out)
 {
     int listener = -1, fd = -1, status = MC_OK;
-    mc_board_socket_ask(&listener, &fd, MC_SOCKET_WAIT_MS);
+    uid_t stranger;
+    mc_board_socket_ask(&listener, &fd, MC_SOCKET_WAIT_MS, &stranger);
     close(listener);
     if (fd < 0) {
         char path[MC_PATH_LEN];
@@ -470,18 +483,33 @@ static const char *why_unseen(int is_refused)
     return NULL;
 }
 
+/* Another user's job that is on this board, by the file of a folder that both have, is no reason for doubt. */
+static int has_job_of(const mc_board *board, const opened *own, uid_t uid)
+{
+    for (int i = 0; i < MC_N_SLOTS; i++)
+        if (LOAD(board->slots[i].owner) && board->slots[i].uid == uid &&
+            (!own || is_own(own, i) || is_held(own->fd, i, 1)))
+            return 1;
+    return 0;
+}
+
 const char *mc_board_unseen(const mc_board *board)
 {
     const opened *own = find_opened(board);
-    return why_unseen(own && own->is_refused);
+    return why_unseen(own && own->is_refused && !(own->is_strangers && has_job_of(board, own, own->stranger)));
 }
 
 const char *mc_board_would_not_see(void)
 {
-    int listener = -1, fd = -1;
-    int is_refused =
-        mc_board_socket_make(&listener) == MC_E_FULL && mc_board_socket_ask(&listener, &fd, MC_SOCKET_WAIT_MS) != MC_OK;
+    int listener = -1, fd = -1, status = MC_OK;
+    uid_t stranger = 0;
+    mc_board *board = calloc(1, sizeof *board);
+    if (mc_board_socket_make(&listener) == MC_E_FULL)
+        status = mc_board_socket_ask(&listener, &fd, MC_SOCKET_WAIT_MS, &stranger);
     close(listener);
     close(fd);
-    return why_unseen(is_refused);
+    if (status == MC_E_STRANGER && board && mc_board_read(board) == MC_OK && has_job_of(board, NULL, stranger))
+        status = MC_OK;
+    free(board);
+    return why_unseen(status != MC_OK);
 }

@@ -77,6 +77,18 @@ int mc_board_socket_make(int *listener)
     return status;
 }
 
+/* Whether a connection is to this user or root. A descriptor of anybody else may be of a file system of theirs, where even
+   close() waits for them, and who has the listening socket may end it for all. */
+static int is_trusted(int connection, uid_t *uid)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        return 0;
+    *uid = peer.uid;
+    return peer.uid == geteuid() || peer.uid == 0;
+}
+
 /* ---- asking ---- */
 
 static int take_two(int from, int fds[2])
@@ -112,29 +124,30 @@ static int are_as_asked(const int fds[2], const struct sockaddr_un *address, soc
            memcmp(&found, address, length) == 0 && fcntl(fds[0], F_GET_SEALS) >= 0;
 }
 
-static int ask_once(int fds[2], const struct sockaddr_un *address, socklen_t length, int wait_ms)
+static int ask_once(int fds[2], const struct sockaddr_un *address, socklen_t length, int wait_ms, uid_t *stranger)
 {
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), status = MC_E_GONE;
     const struct timeval most = {wait_ms / 1000, wait_ms % 1000 * 1000};
-    int ok = setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 && /* of connect() */
-             setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0 &&
-             connect(fd, (const struct sockaddr *)address, length) == 0 && take_two(fd, fds);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 && /* of connect() */
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0 &&
+        connect(fd, (const struct sockaddr *)address, length) == 0)
+        status = !is_trusted(fd, stranger) ? MC_E_STRANGER : take_two(fd, fds) ? MC_OK : MC_E_GONE;
     close(fd);
-    if (ok && !are_as_asked(fds, address, length)) {
+    if (status == MC_OK && !are_as_asked(fds, address, length)) {
         close(fds[0]);
         close(fds[1]);
-        return 0;
+        return MC_E_GONE;
     }
-    return ok;
+    return status;
 }
 
-int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms)
+int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *stranger)
 {
     struct sockaddr_un address;
     socklen_t length = address_of(&address);
-    int fds[2];
-    if (!length || !ask_once(fds, &address, length, wait_ms))
-        return MC_E_GONE;
+    int fds[2], status = length ? ask_once(fds, &address, length, wait_ms, stranger) : MC_E_GONE;
+    if (status != MC_OK)
+        return status;
     *board_fd = fds[0];
     *listener = fds[1];
     return MC_OK;
@@ -194,9 +207,10 @@ static int give_all(server *own)
 {
     for (int i = 0; i < BACKLOG; i++) {
         int *place = find_place(own), asker = accept4(own->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        uid_t uid;
         if (asker < 0)
-            return errno == EAGAIN;
-        if (!place) {
+            return errno != EBADF && errno != EINVAL && errno != ENOTSOCK;
+        if (!place || !is_trusted(asker, &uid)) {
             close(asker); /* who asks in earnest does so again */
             continue;
         }

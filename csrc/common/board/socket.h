@@ -6,16 +6,19 @@
 
 #include "common/mpicoloc.h"
 
+#include <sys/types.h>
+
 /* The longest wait for an answer. */
 enum { MC_SOCKET_WAIT_MS = 500 };
 
 /* Make the socket: MC_OK. MC_E_FULL: there is one. MC_E_SHM: there can be none. */
 int mc_board_socket_make(int *listener);
 /* Ask for the board within wait_ms. MC_OK: a file in memory and the listening socket; nothing else is known of the
-   file. MC_E_GONE: nobody gives one. */
-int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms);
+   file. MC_E_GONE: nobody gives one. MC_E_STRANGER: the socket is of another user, who is not root. */
+int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *stranger);
 
-/* Give the board to all who ask, in a thread, which closes both descriptors at its end. Returns what ends it, or -1. */
+/* Give the board to all of this user's and root's processes that ask, in a thread, which closes both descriptors at its
+   end. Returns what ends it, or -1. */
 int mc_board_socket_serve(int listener, int board_fd);
 void mc_board_socket_end(int stop);
 

@@ -14,7 +14,7 @@ MAX_UNIX_S = 2.0**33
 
 
 def job_metrics(profile: Profile) -> Mapping[str, float | None]:
-    """Numbers of which each part of a job has the job's, so that portals may average; None: not measured."""
+    """Numbers that hold for the whole job, so portals may average them over its parts; None: not measured."""
     found = profile.interference
     slowdown = {
         f"slowdown{end and '_'}{end}": getattr(found.slowdown, end or "value", None)
@@ -26,12 +26,12 @@ def job_metrics(profile: Profile) -> Mapping[str, float | None]:
         "mpi_frac": profile.mpi.time_frac,
         "run_delay_frac": processor.run_delay_frac(found.cpu_s, found.run_delay_s),
         "foreign_delay_frac": found.foreign_delay_frac,
-        "discount_frac": getattr(profile.price, "discount_frac", None),
+        "discount_frac": None if found.slowdown is None else getattr(profile.price, "discount_frac", None),
     }
     return {name: value if value is None or math.isfinite(value) else None for name, value in values.items()}
 
 
 def end_unix_s(profile: Profile) -> int | None:
-    """When the job ended, in whole seconds since 1970; None: not known."""
+    """End of the job, in whole seconds since 1970; None: not known."""
     end_s = profile.job.start_unix_s + profile.job.wall_s
     return int(end_s) if profile.job.start_unix_s > 0 and end_s < MAX_UNIX_S else None

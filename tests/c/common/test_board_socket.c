@@ -237,6 +237,7 @@ static void test_squatter(void)
         mc_board *board = NULL, *again = NULL;
         mc_slot *slot;
         int listener = -1, fd = -1;
+        uid_t stranger;
         pid_t squatter = start_squatter(answers[i]);
         uint64_t began = mc_now_ns();
         CHECK(mc_board_open(&board) == MC_OK && mc_board_claim(board, 1, "job", &slot) == MC_OK);
@@ -245,7 +246,8 @@ static void test_squatter(void)
         CHECK(mc_board_open(&again) == MC_OK && again->mark == board->mark);
         end_process(squatter, SIGKILL);
         CHECK(mc_board_current(board) && !mc_board_unseen(board));
-        CHECK(mc_board_socket_ask(&listener, &fd, LATE_MS) == MC_OK && close(listener) == 0 && close(fd) == 0);
+        CHECK(mc_board_socket_ask(&listener, &fd, LATE_MS, &stranger) == MC_OK && close(listener) == 0 &&
+              close(fd) == 0);
         mc_board_unmap(again);
         mc_board_unmap(board);
         mc_board_remove_if_empty();
@@ -331,11 +333,13 @@ static void test_flood(void)
     CHECK(mc_board_open(&board) == MC_OK);
     pid_t asker = child();
     if (asker == 0)
-        for (int listener, fd;;)
-            if (mc_board_socket_ask(&listener, &fd, 1) == MC_OK) {
+        for (int listener, fd;;) {
+            uid_t stranger;
+            if (mc_board_socket_ask(&listener, &fd, 1, &stranger) == MC_OK) {
                 close(listener);
                 close(fd);
             }
+        }
     getrusage(RUSAGE_SELF, &before);
     nap_ms(1000);
     getrusage(RUSAGE_SELF, &after);
@@ -349,10 +353,68 @@ static void test_flood(void)
     mc_board_remove_if_empty();
 }
 
+enum { STRANGER = 54321 };
+
+/* What another user's program gives is not taken, not even looked at: where it is a descriptor of a file system of its own,
+   close() would wait for it. Its jobs are no reason for doubt if they are on the board in the folder. */
+static void test_stranger(void)
+{
+    mc_board *board;
+    mc_slot *slot = NULL;
+    int listener = -1, ready[2];
+    char byte;
+    if (geteuid() != 0)
+        exit(CANNOT);
+    CHECK(pipe(ready) == 0);
+    given_fd = board_file(MC_ABI_VERSION, sizeof(mc_board));
+    pid_t pid = child();
+    if (pid == 0) {
+        CHECK(setresuid(STRANGER, STRANGER, STRANGER) == 0 && mc_board_socket_make(&listener) == MC_OK);
+        CHECK(write(ready[1], "", 1) == 1);
+        fcntl(listener, F_SETFL, 0);
+        for (;;)
+            give_it(accept(listener, NULL, NULL), listener);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    uint64_t began = mc_now_ns();
+    CHECK(mc_board_open(&board) == MC_OK && board->mark != 1 && mc_board_claim(board, 1, "job", &slot) == MC_OK);
+    CHECK(mc_now_ns() - began < MC_SOCKET_WAIT_MS * MS / 2);
+    CHECK(mc_board_current(board) && mc_board_unseen(board));
+    slot->uid = STRANGER;
+    CHECK(!mc_board_unseen(board));
+    end_process(pid, SIGKILL);
+    CHECK(mc_board_current(board) && !mc_board_unseen(board));
+    mc_board_unmap(board);
+    mc_board_remove_if_empty();
+}
+
+/* Who is not this user has neither the board nor the socket, and keeps nobody from them. */
+static void test_strangers_ask(void)
+{
+    mc_board *board, *other;
+    CHECK(geteuid() == 0 && mc_board_open(&board) == MC_OK);
+    pid_t pid = child();
+    if (pid == 0) {
+        int listener, fd, n = 0;
+        uid_t stranger;
+        CHECK(setresuid(STRANGER, STRANGER, STRANGER) == 0);
+        for (int i = 0; i < 32; i++)
+            n += mc_board_socket_ask(&listener, &fd, 1, &stranger) == MC_OK;
+        _exit(n);
+    }
+    CHECK(mc_board_open(&other) == MC_OK && other->mark == board->mark && !mc_board_unseen(other));
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    mc_board_unmap(other);
+    mc_board_unmap(board);
+    mc_board_remove_if_empty();
+}
+
 static const named_test tests[] = {
     {"apart", test_apart},       {"squatter", test_squatter},
     {"cut_off", test_cut_off},   {"other_version", test_other_version},
     {"not_read", test_not_read}, {"flood", test_flood},
+    {"stranger", test_stranger}, {"strangers_ask", test_strangers_ask},
 };
 
 int main(int argc, char **argv)

@@ -77,7 +77,10 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
     assert not list(shm.iterdir())
 
 
-@pytest.mark.parametrize("scenario", ["apart", "squatter", "cut_off", "other_version", "not_read", "flood"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["apart", "squatter", "cut_off", "other_version", "not_read", "flood", "stranger", "strangers_ask"],
+)
 def test_jobs_meet_at_a_socket(build: Build, tmp_path: Path, shm_dir: Path, scenario: str) -> None:
     _run(build("test_board_socket", CORE, tmp_path), shm_dir, scenario)
     assert not list(shm_dir.iterdir())

@@ -1,6 +1,7 @@
 """Advice: each rule speaks on strong evidence, with its numbers, and none on weak evidence."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,7 @@ def profile_of(
     n_cpus=8.0,
     wall_s=600.0,
     partial=False,
+    cpus_of_a_rank=0.95,
     **found,
 ):
     """A job of four ranks on half of one node, of which nothing is to be said."""
@@ -41,7 +43,8 @@ def profile_of(
     interference = Interference(**{**values, **found})
     ranks = {
         "rank": range(N_RANKS), "i_node": [0] * N_RANKS, "n_cores": [4] * N_RANKS,
-        "comp_ns": np.array(comp_s) * 1e9, "cpu_s": [575.0] * N_RANKS, "migrations": [migrations] * N_RANKS,
+        "comp_ns": np.array(comp_s) * 1e9, "cpu_s": [cpus_of_a_rank * wall_s] * N_RANKS,
+        "migrations": [migrations] * N_RANKS,
     }  # fmt: skip
     tables = {
         "ranks": table("ranks", ranks),
@@ -60,41 +63,63 @@ LOST = "the ranks had no processor for 50% of the time that they were ready to r
 STRONG = {
     "whole nodes": (
         SLOWED,
-        "ask for whole nodes (Slurm: --exclusive): beside co-runners the job took 1.500 times as long as "
-        "alone (1.400 to 1.600, 95 %, 120 shutters), so it would take about 400 s instead of 600 s; their 8 "
-        "processors would cost 0.8889 SU by run time, the job's 4 cores cost 0.2963 SU",
+        "if time matters more than the price, ask for whole nodes (Slurm: --exclusive): beside co-runners "
+        "the job "
+        "took 1.500 times as long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would take "
+        "about 400 s "
+        "instead of 600 s; whole nodes (8 processors) would cost 0.8889 SU at the same rate, the job's 4 "
+        "cores "
+        "cost 0.2963 SU",
     ),
     "share": (
         UNHARMED,
         "share nodes again (Slurm: without --exclusive): in 500 s beside co-runners the job took 1.010 times "
-        "as long as alone (0.990 to 1.030, 95 %, 120 shutters); their 8 processors would cost 1.32 SU by run "
-        "time, the job's 4 cores cost 0.6535 SU",
+        "as long as alone (0.990 to 1.030, 95 %, 120 shutters); whole nodes (8 processors) would cost "
+        "1.32 SU at "
+        "the same rate, the job's 4 cores cost 0.6535 SU",
     ),
     "crowded": (
         {**DELAYED, "cpus": "0-1"},
-        "ask for a processor for each rank (Slurm: --ntasks=4), or start 2 ranks per node: 4 ranks share 2 "
-        f"processors of their node, and {LOST}",
+        "give each rank a processor of its own (Slurm: --ntasks=4 and no --overcommit; mpirun: --bind-to "
+        "core), or "
+        f"start 2 ranks per node: 4 ranks share 2 processors of their node, and {LOST}",
     ),
     "foreign": (
         DELAYED,
-        "look for processes without mpicoloc on the job's nodes, or give each thread of a rank a processor "
-        f"(Slurm: --cpus-per-task): {LOST}, and no job under mpicoloc was beside it",
+        "look for processes without mpicoloc on the job's nodes, give each thread of a rank a processor "
+        "(Slurm: "
+        "--cpus-per-task), or raise the limit on processor time of its container: "
+        f"{LOST}, and no job under mpicoloc was beside it",
     ),
     "unbound": (
-        {"migrations": 115000.0},
-        "bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they went to another processor "
-        "200 times per second of processor time, and lost only 0.4% of their time to processes that wanted "
-        "the same one",
+        {"migrations": 114000.0},
+        "bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they migrated 200 times per "
+        "second of "
+        "processor time, which may cost 2 to 5 %, while others delayed them for only 0.4% of the time "
+        "that they "
+        "were ready to run",
     ),
     "fewer": (
         {"time_frac": 0.8},
-        "ask for half of the ranks: 80% of the time of all 4 went into MPI, so half of them take at most "
-        "1.20 times as long, for 60% of the price, unless MPI takes longer among fewer",
+        "ask for half of the ranks: all 4 spent 80% of their time in MPI, so half of them would take "
+        "about 1.20 "
+        "times as long at 60% of the price, if the time in MPI stays the same",
     ),
     "uneven": (
         {"time_frac": 0.6, "comp_s": (10.0, 10.0, 400.0, 10.0)},
-        "give each rank as much work, or ask for 2 of the 4 ranks, which could do it as fast: rank 2 "
-        "computed for 400 s and the ranks on average for 107.5 s, while 60% of their time went into MPI",
+        "give all ranks equal work: rank 2 computed for 400 s and the ranks on average for 107.5 s, while "
+        "60% of "
+        "their time went into MPI",
+    ),
+    "turns": (
+        {**SLOWED, **DELAYED},
+        "give each job processors of its own (Slurm: a partition without OverSubscribe; mpirun: --bind-to "
+        "none, "
+        "or other processors for each job), or ask for whole nodes: beside co-runners the job took 1.500 "
+        "times as "
+        "long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would take about 400 s instead "
+        "of 600 s; "
+        "whole nodes (8 processors) would cost 0.8889 SU at the same rate, the job's 4 cores cost 0.2963 SU",
     ),
 }
 
@@ -126,6 +151,9 @@ WEAK = [
     {"slowdown": (1.01, 0.9, 1.1)},
     {**UNHARMED, "n": 29},
     {**UNHARMED, "shared_s": 10.0},
+    {**UNHARMED, "shared_s": 45.0},  # of 600 s: the slowdown of the shared time may be large
+    {"migrations": 115000.0, "cpus_of_a_rank": 4.0},  # ranks of several threads
+    {**DELAYED, "cpus": "0-1", "slowdown": (1.08, 1.05, 1.1)},  # co-runners may have had them
     {**UNHARMED, "shared_s": None},
     {**DELAYED, "slowdown": (1.08, 1.05, 1.1)},  # co-runners may have had the processors
     {**DELAYED, "slowdown": (1.08, 1.05, 1.1), **FOREIGN, "foreign_delay_low_frac": 0.01},
@@ -180,9 +208,9 @@ def test_sharing_is_never_both_good_and_bad_and_never_on_an_interval_that_leaves
 ):
     _, low, high = slowdown
     enough = n >= rules.MIN_SHUTTERS and (coverage is None or coverage >= rules.MIN_COVERAGE_FRAC)
-    said = ["ask for whole nodes"] * (low > rules.LARGE_SLOWDOWN) + ["share nodes again"] * (
-        high < rules.SMALL_SLOWDOWN
-    )
+    said = ["if time matters more than the price, ask for whole nodes"] * (low > rules.LARGE_SLOWDOWN) + [
+        "share nodes again"
+    ] * (high < rules.SMALL_SLOWDOWN)
     found = advice(profile_of(slowdown=slowdown, n=n, coverage_frac=coverage))
     assert [words.split(" (")[0] for words in found] == said * (enough and low < high)
 
@@ -194,6 +222,5 @@ def test_sharing_is_never_both_good_and_bad_and_never_on_an_interval_that_leaves
 )  # fmt: skip
 def test_advice_is_words_of_one_line_whatever_was_measured(**changes):
     found = advice(profile_of(**changes))
-    assert len(found) <= len(rules.RULES)
     assert all(words.isprintable() and any(letter.isdigit() for letter in words) for words in found)
-    assert not any("nan" in words.split() or "inf" in words.split() for words in found)
+    assert not any(re.search(r"\b(nan|inf)", words) for words in found)
