@@ -174,7 +174,7 @@ def co_runners() -> Finding:
     except (ImportError, MpicolocError) as error:
         return Finding(name, "note", f"not tried: {error}")
     if not reason:
-        beyond = ", also those with a /dev/shm of their own" if socket_name else ""
+        beyond = ", also those of this user with a /dev/shm of their own" if socket_name else ""
         return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
     text = f"{reason}: without co-runners in sight no slowdown is given"
     if (uid := _socket_owner(socket_name)) is not None:

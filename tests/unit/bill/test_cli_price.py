@@ -92,12 +92,12 @@ def test_advice_has_the_prices_of_this_call(files, capsys):
     hdf5.write(replace(profile, tables={**profile.tables, "nodes": nodes}), "half.h5")
     assert main(["price", "half.h5", "--rate-su", "10"]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "advice: ask for whole nodes (Slurm: --exclusive)" in words
+    assert "advice: if time matters more than the price, ask for whole nodes" in words
     whole_su = 10 * 8 / 3600 * profile.job.wall_s / profile.interference.slowdown.value
-    assert f"their 8 processors would cost {whole_su:.4g} SU by run time" in words
+    assert f"whole nodes (8 processors) would cost {whole_su:.4g} SU at the same rate" in words
     assert words.endswith(f"the job's 2 cores cost {10 * profile.price.fair_su:.4g} SU")
     assert main(["price", "solo.h5", "half.h5"]) == 0
-    assert "advice for job 42: ask for whole nodes" in " ".join(capsys.readouterr().out.split())
+    assert "advice for job 42: if time matters more" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_was_not_measured_is_null(prices):

@@ -41,7 +41,9 @@ def test_json_has_exactly_the_promised_keys(show):
     data = json.loads(show(sample.profile(), "--json"))
     assert set(data) == {"schema_version", "partial", "bubbles", "advice", *KEYS}
     assert data["bubbles"] is None
-    assert [words.split(" (")[0] for words in data["advice"]] == ["ask for whole nodes"]
+    assert [words.split(" (")[0] for words in data["advice"]] == [
+        "if time matters more than the price, ask for whole nodes"
+    ]
     for name, keys in KEYS.items():
         assert set(data[name]) == keys
     assert set(data["interference"]["slowdown"]) == {"value", "low", "high", "n", "method"}
@@ -104,7 +106,7 @@ def test_why_there_is_no_slowdown_and_what_helps_stand_beside_it(show, tables, r
 def test_advice_is_the_last_word(show):
     text = show(replace(sample.profile(), notes=("[a note]",)))
     *_, last = re.split(r"^(?=\w+: )", text, flags=re.M)
-    assert last.startswith("advice: ask for whole nodes (Slurm: --exclusive): beside co-runners")
+    assert last.startswith("advice: if time matters more than the price, ask for whole nodes")
     assert "advice" not in show(sample.profile(partial=True))
 
 
