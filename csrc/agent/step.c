@@ -58,13 +58,20 @@ static void widen_affinity(const mc_segment *segment)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+/* Whether all jobs of the node are in sight, and no other job is there. */
+static int is_surely_alone(const mc_agent *agent)
+{
+    const mc_board *board = agent->view.board;
+    return board && agent->view.n_others == 0 && !mc_board_unseen(board);
+}
+
 static void find_ranks(mc_agent *agent, uint64_t now)
 {
     for (int i = mc_job_ranks_find(&agent->ranks); i < agent->ranks.n; i++) {
         mc_segment *segment = agent->ranks.rows[i].segment;
         widen_affinity(segment);
         if (agent->t_refreshed) /* the board was read before, so the new rank can be told at once */
-            __atomic_store_n(&segment->sampling.alone, !agent->was_shared && agent->view.board, __ATOMIC_RELAXED);
+            __atomic_store_n(&segment->sampling.alone, !agent->was_shared && is_surely_alone(agent), __ATOMIC_RELAXED);
     }
     mc_job_ranks_check(&agent->ranks, now);
 }
@@ -115,7 +122,7 @@ static void read_board(mc_agent *agent, uint64_t now)
 
 static void tell_alone(mc_agent *agent)
 {
-    uint64_t alone = agent->view.board && agent->view.n_others == 0 && !is_shared_elsewhere(agent);
+    uint64_t alone = is_surely_alone(agent) && !is_shared_elsewhere(agent);
     for (int i = 0; i < agent->ranks.n; i++)
         __atomic_store_n(&agent->ranks.rows[i].segment->sampling.alone, alone, __ATOMIC_RELAXED);
 }

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
         bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
         bills.append((file, profile.job, bill))
-        advised += [(profile.job.id, words) for words in repricing.advice_again(profile, bill)]
+        if not args.json:
+            advised += [(profile.job.id, words) for words in repricing.advice_again(profile, bill)]
     if args.json:
         print(json.dumps(repricing.as_json(bills), indent=2, allow_nan=False))
     else:

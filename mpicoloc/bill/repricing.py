@@ -197,7 +197,9 @@ def priced_again(
 
 
 def advice_again(profile: Profile, bill: Bill) -> tuple[str, ...]:
-    """Advice by the prices of this bill."""
+    """Advice by the prices of this bill; none if the true slowdown is known, as it uses the measured one."""
+    if bill.true_slowdown is not None:
+        return ()
     chosen, slowdown = bill.tariff, profile.interference.slowdown
     again = price(
         slowdown, n_cores=bill.n_cores, wall_s=bill.wall_s, rate_su=chosen.rate_su, pricing=chosen.pricing

@@ -178,7 +178,10 @@ def co_runners() -> Finding:
         return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
     text = f"{reason}: without co-runners in sight no slowdown is given"
     if (uid := _socket_owner(socket_name)) is not None:
-        action = f"user {uid} or root ends that program: ss -xlp src '@{socket_name}'"
+        action = (
+            f"user {uid} has it (ss -xlp src '@{socket_name}'): if that is a job, let all jobs share one "
+            "/dev/shm; if not, that user or root ends it"
+        )
     else:
         action = (
             "run jobs in the node's network, or bind its /dev/shm into them and set MPICOLOC_SHM_DIR=/dev/shm"

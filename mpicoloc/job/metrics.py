@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import HTTPServer
 from typing import Any
 
@@ -41,8 +42,8 @@ METRICS = {
 }
 """Names without their prefix ``mpicoloc_job_``; meanings; keys in a row of ``mpicoloc top --json``."""
 _NOBODY = 65534
-_CHILDREN_S = 5.0
-"""Time for the processes of all users together."""
+_N_CHILDREN, _CHILDREN_S = 16, 5.0
+"""Processes at a time, and time for those of all users together."""
 _MOST_BYTES = 1 << 22
 
 
@@ -119,7 +120,11 @@ def _rows() -> list[dict[str, Any]]:
         return []
     others = {uid for row in rows if (uid := _uid_of(row)) is not None} if os.geteuid() == 0 else set()
     until_s = time.monotonic() + _CHILDREN_S
-    known = {(uid, pid): row for uid in others for pid, row in _rows_of(uid, until_s).items()}
+    with ThreadPoolExecutor(
+        _N_CHILDREN
+    ) as pool:  # a user's process that hangs takes no time from the others'
+        found = zip(others, pool.map(lambda uid: _rows_of(uid, until_s), others), strict=True)
+        known = {(uid, pid): row for uid, own in found for pid, row in own.items()}
     board = ("id", "uid", "pid", "n_ranks", "age_s")
     return [known.get((row["uid"], row["pid"]), row) | {name: row[name] for name in board} for row in rows]
 

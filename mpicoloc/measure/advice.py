@@ -60,7 +60,7 @@ def _delayed(profile: Profile) -> str | None:
     still = "no job under mpicoloc was beside it"
     if not _is_alone(found.slowdown):
         # Only their standing still shows that it is not the co-runners who have the processors.
-        foreign, low, high = (getattr(found, f"foreign_delay_{end}frac") for end in ("", "low_", "high_"))
+        foreign, low, high = processor.foreign_ends(found)
         if foreign is None or low is None or high is None or low < processor.NOTABLE_FRAC:
             return None
         still = (

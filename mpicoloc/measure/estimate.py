@@ -112,7 +112,7 @@ def unwatched_reason(nodes: Table, ranks: Table) -> str:
         wall_s = float(ends_s.max()) if len(ends_s) else 0.0
         watched_s, period_s = float(node["watched_s"]), float(node["shutter_period_s"])
         if np.isnan(watched_s):
-            return f"co-runners may have been out of sight on {text(node['hostname'])}"
+            return f"co-runners may have been out of sight on {text(node['hostname'])}; {SEE_CHECK}"
         if wall_s - watched_s > max(UNWATCHED_FRAC * wall_s, UNWATCHED_S + 2 * period_s):
             seen = f"{watched_s:.1f} of {wall_s:.1f} s on {text(node['hostname'])}"
             return f"the node agent watched {seen}; do not kill mpicoloc-keeper while the job runs"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mpicoloc.core.number_lists import parse_cpus
-from mpicoloc.core.profile import Estimate, Profile, Table, text, valid_shutters
+from mpicoloc.core.profile import Estimate, Interference, Profile, Table, text, valid_shutters
 from mpicoloc.core.units import counted, ends
 
 ALONE = "alone"
@@ -44,19 +46,23 @@ def processor_use(ranks: Table) -> dict[str, Any]:
     return sums | {"involuntary_switches": None if switches is None else int(switches)}
 
 
+_FOREIGN = ("foreign_delay_frac", "foreign_delay_low_frac", "foreign_delay_high_frac")
+foreign_ends: Callable[[Interference], tuple[float | None, ...]] = operator.attrgetter(*_FOREIGN)
+"""`foreign_delay_frac` of an `Interference`, and the ends of its interval."""
+
+
 def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor then waits for some other
     process. Ranks that happen to share a processor when a shutter begins wait in few shutters.
     """
-    names = [f"foreign_delay_{end}frac" for end in ("", "low_", "high_")]
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
     if len(waited) < MIN_SHUTTERS:
-        return dict.fromkeys(names)
+        return dict.fromkeys(_FOREIGN)
     mean, half = float(waited.mean()), 2 * float(waited.std(ddof=1)) / len(waited) ** 0.5
-    return dict(zip(names, (mean, max(0.0, mean - half), min(1.0, mean + half)), strict=True))
+    return dict(zip(_FOREIGN, (mean, max(0.0, mean - half), min(1.0, mean + half)), strict=True))
 
 
 def _sum(column: np.ndarray) -> float | None:
@@ -118,7 +124,7 @@ def delay_note(profile: Profile) -> str | None:
     )
     still, cost = "", "what that cost the job is not measured"
     if found.slowdown is None or found.slowdown.method != ALONE:
-        foreign, low, high = (getattr(found, f"foreign_delay_{end}frac") for end in ("", "low_", "high_"))
+        foreign, low, high = foreign_ends(found)
         if foreign is None:
             why = f"co-runners took an unknown part of it; for the rest, {why}"
         else:

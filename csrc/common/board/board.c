@@ -26,6 +26,7 @@ static const uint64_t LONGEST_PERIOD_NS = (uint64_t)(MC_LONGEST_PERIOD_S * 1e9);
 /* A board that this process has mapped. */
 typedef struct opened {
     int is_taken;
+    int is_lost; /* its file was shortened, and an empty map stands in its place */
     mc_board *board;
     int fd;             /* a file description of its own: a lock on a slot's first byte says that its owner lives */
     int stop;           /* of the thread that hands the board on; -1: none */
@@ -112,7 +113,7 @@ static int open_file(int *out)
     return status == MC_OK ? MC_E_SHM : status;
 }
 
-/* Of the board that `fd` is. */
+/* Map the board behind `fd`, and open a file description of this process's own. */
 static int open_mapped(opened *own, int fd, mc_board **out)
 {
     int status = map_board(out, fd);
@@ -126,7 +127,7 @@ static int open_mapped(opened *own, int fd, mc_board **out)
     return MC_E_SHM;
 }
 
-/* The board of who is at the socket; MC_E_GONE: this process is the first there, or nobody is to be had. */
+/* Get the board from the process at the socket. MC_E_GONE: this process has made the socket, or nobody gives a board. */
 static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
 {
     uint64_t end = mc_now_ns() + MC_SOCKET_WAIT_MS * 1000000ull;
@@ -183,6 +184,7 @@ int mc_board_open(mc_board **out)
     if (!own)
         return MC_E_FULL;
     own->own_slots = 0;
+    own->is_lost = 0;
     own->stop = -1;
     int status = open_handed(own, &listener, &fd, out);
     if (status == MC_E_GONE) {
@@ -230,8 +232,10 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
         const char *begin = (const char *)LOAD(all_opened[i].board);
         if (begin && at >= begin && at < begin + sizeof(mc_board) &&
             mmap((void *)(uintptr_t)begin, sizeof(mc_board), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
+            STORE(all_opened[i].is_lost, 1);
             return;
+        }
     }
     struct sigaction fatal = {.sa_handler = SIG_DFL};
     sigaction(signal, &fatal, NULL);
@@ -262,13 +266,13 @@ int mc_board_current(const mc_board *board)
     struct stat status;
     int listener;
     opened *own = find_opened(board);
-    if (!own || fstat(own->fd, &status) != 0 || status.st_size != (off_t)sizeof *board)
+    if (!own || LOAD(own->is_lost) || fstat(own->fd, &status) != 0 || status.st_size != (off_t)sizeof *board)
         return 0;
     if (own->stop >= 0)
         return 1;
     if (!is_at_path(board, path, sizeof path))
         return 0;
-    /* Who held the socket may have gone. */
+    /* The process that held the socket may have gone. */
     if (mc_board_socket_make(&listener) == MC_OK) {
         int fd = reopen(own->fd);
         own->is_refused = own->is_strangers = 0;
@@ -477,7 +481,7 @@ static const char *why_unseen(int is_refused)
     char name[MC_NAME_LEN];
     if (is_refused)
         return "the socket where jobs meet is held by a program that gives no board";
-    /* Who names the folder says that all jobs of the node have it. */
+    /* Naming the folder declares that all jobs of the node have it. */
     if (!getenv("MPICOLOC_SHM_DIR") && has_own_mounts() && has_own_network() && mc_board_socket_name(name, sizeof name))
         return "neither /dev/shm nor the network is the node's";
     return NULL;

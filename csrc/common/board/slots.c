@@ -1,4 +1,4 @@
-/* What a job writes into its slot, and how others read it while it is written. */
+/* Writing a job's own slot, and reading those of others while they are written. */
 #include "common/board/board.h"
 
 #include "common/words.h"

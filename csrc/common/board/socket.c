@@ -21,7 +21,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Who asks again and again costs the job little, as its thread rests after so many answers. */
+/* The thread rests after a backlog, which limits the processor time that a flood of requests can cost. */
 enum { STACK_BYTES = 64 * 1024, BACKLOG = 64, REST_MS = 50 };
 
 /* Everything that the two descriptors take, with room for no third. */
@@ -155,8 +155,7 @@ int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *strang
 
 /* ---- answering ---- */
 
-/* What was sent and not read yet counts against the user's limit of descriptors, which others of the user's programs
-   need as well: so there is little of it. */
+/* Descriptors that are sent and not read yet count against the user's limit, which the user's other programs need, too. */
 enum { N_UNREAD = 8 };
 
 typedef struct server {

@@ -410,11 +410,28 @@ static void test_strangers_ask(void)
     mc_board_remove_if_empty();
 }
 
+/* A map that was lost is another board, although its file has its size again. */
+static void test_lost_map(void)
+{
+    mc_board *board;
+    mc_neighbour live[MC_N_SLOTS];
+    mc_board_outlive();
+    given_fd = board_file(MC_ABI_VERSION, sizeof(mc_board));
+    pid_t squatter = start_squatter(give_it);
+    CHECK(mc_board_open(&board) == MC_OK && mc_board_current(board));
+    CHECK(ftruncate(given_fd, 0) == 0 && mc_board_live(board, mc_now_ns(), live) == 0);
+    CHECK(ftruncate(given_fd, sizeof(mc_board)) == 0 && !mc_board_current(board));
+    mc_board_unmap(board);
+    close(given_fd);
+    end_process(squatter, SIGKILL);
+}
+
 static const named_test tests[] = {
     {"apart", test_apart},       {"squatter", test_squatter},
     {"cut_off", test_cut_off},   {"other_version", test_other_version},
     {"not_read", test_not_read}, {"flood", test_flood},
     {"stranger", test_stranger}, {"strangers_ask", test_strangers_ask},
+    {"lost_map", test_lost_map},
 };
 
 int main(int argc, char **argv)

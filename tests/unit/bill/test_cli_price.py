@@ -96,6 +96,8 @@ def test_advice_has_the_prices_of_this_call(files, capsys):
     whole_su = 10 * 8 / 3600 * profile.job.wall_s / profile.interference.slowdown.value
     assert f"whole nodes (8 processors) would cost {whole_su:.4g} SU at the same rate" in words
     assert words.endswith(f"the job's 2 cores cost {10 * profile.price.fair_su:.4g} SU")
+    assert main(["price", "half.h5", "--solo", "59"]) == 0
+    assert "advice" not in capsys.readouterr().out, "the true slowdown is another"
     assert main(["price", "solo.h5", "half.h5"]) == 0
     assert "advice for job 42: if time matters more" in " ".join(capsys.readouterr().out.split())
 

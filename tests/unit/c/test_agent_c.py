@@ -79,7 +79,17 @@ def test_a_board_that_is_not_as_agents_left_it(build: Build, tmp_path: Path, sce
 
 @pytest.mark.parametrize(
     "scenario",
-    ["apart", "squatter", "cut_off", "other_version", "not_read", "flood", "stranger", "strangers_ask"],
+    [
+        "apart",
+        "squatter",
+        "cut_off",
+        "other_version",
+        "not_read",
+        "flood",
+        "stranger",
+        "strangers_ask",
+        "lost_map",
+    ],
 )
 def test_jobs_meet_at_a_socket(build: Build, tmp_path: Path, shm_dir: Path, scenario: str) -> None:
     _run(build("test_board_socket", CORE, tmp_path), shm_dir, scenario)

@@ -65,6 +65,20 @@ def test_a_users_process_may_do_anything(monkeypatch, text, known):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
+def test_a_user_whose_process_hangs_takes_no_time_from_others(monkeypatch):
+    rows = [{"pid": i, "uid": 54321 + i, "id": f"{i}", "n_ranks": 1, "age_s": 1.0} for i in range(3)]
+    text = (
+        '[ $(id -u) = 54321 ] && sleep 600; echo "[{\\"pid\\": $(($(id -u) - 54321)), \\"mpi_frac\\": 0.5}]"'
+    )
+    monkeypatch.setattr(metrics, "python_module", lambda name: ["/bin/sh", "-c", f"{text}; :"])
+    monkeypatch.setattr(metrics, "_CHILDREN_S", 2.0)
+    monkeypatch.setattr(metrics, "_uid_of", lambda row: row["uid"])
+    monkeypatch.setattr(metrics.live, "jobs", list)
+    monkeypatch.setattr(metrics.live, "as_json", lambda jobs, before: rows)
+    assert [row.get("mpi_frac") for row in metrics._rows()] == [None, 0.5, 0.5]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")
 def test_a_users_process_has_nothing_of_root(monkeypatch):
     monkeypatch.setenv("SECRET", "1")
     tell = "import os, json; print(json.dumps([{'pid': 1, 'ids': [*os.getresuid(), *os.getresgid()], " \

@@ -217,7 +217,8 @@ def test_a_job_that_may_have_had_company_out_of_sight_has_no_slowdown():
     nodes["watched_s"] = np.nan
     found = interference(sample.job(), {**tables, "nodes": nodes}, rng=rng())
     assert found.slowdown is None
-    assert found.reason == "co-runners may have been out of sight on n1"
+    why = "; run `mpicoloc check` on that node to see why"
+    assert found.reason == f"co-runners may have been out of sight on n1{why}"
 
 
 def test_a_node_that_nobody_watched_leaves_no_slowdown():
