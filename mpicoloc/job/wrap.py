@@ -11,6 +11,7 @@ from __future__ import annotations
 import _signal  # `signal` takes milliseconds, for its enumerations
 import os
 import sys
+import time
 
 from mpicoloc import config
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError, print_to_stderr
@@ -32,6 +33,9 @@ _LOCAL = (
     ("Hydra", "mpich", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 """Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
+
+_SILENT_S = 3.0
+"""For so long a rank that cannot start waits for the first of its node to say why."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 
@@ -172,9 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print_to_stderr(line)
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
-        # The ranks of a node fail alike: one of them says it.
+        # The ranks of a node fail alike: one of them says it, before the launcher ends it because of another.
         if place.local_rank == 0:
             print_to_stderr(str(error))
+        else:
+            time.sleep(_SILENT_S)
         return error.exit_code
 
 

@@ -84,8 +84,17 @@ class Cluster:
             facts.update(self.facts(job))
             return facts["JobState"] in over
 
-        jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
+        try:
+            jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
+        except AssertionError as error:
+            error.add_note(f"{facts}\n{self.output(job)}\n{self.log('n1')[-2000:]}")
+            raise
         return facts
+
+    def output(self, job):
+        """What the batch job has printed so far."""
+        log = self.work / f"{job}.log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def until_measured(self, job):
         """Wait until a job of `LONG` is measured."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import objects
 import pytest
@@ -292,12 +293,11 @@ def wrapped(argv, env=None, capture_output=True, **kwargs):
     ],
 )
 def test_a_failure_before_the_application_is_one_line(argv, words):
-    for rank, lines in (("0", 1), ("1", 0), ("2", 0)):
-        result = wrapped(argv, {**HYDRA, "MPI_LOCALRANKID": rank})
-        assert result.returncode == 2
-        assert result.stdout == ""
-        assert len(result.stderr.splitlines()) == lines
-        assert words in result.stderr or not lines
+    with ThreadPoolExecutor() as pool:
+        results = list(pool.map(lambda rank: wrapped(argv, {**HYDRA, "MPI_LOCALRANKID": rank}), "012"))
+    assert [(result.returncode, result.stdout) for result in results] == [(2, "")] * 3
+    assert [len(result.stderr.splitlines()) for result in results] == [1, 0, 0]
+    assert words in results[0].stderr
 
 
 def test_a_relative_application_is_the_one_of_the_working_directory(tmp_path):
