@@ -15,7 +15,7 @@ from mpicoloc.job.processes import DAEMONS, stat
 from mpicoloc.pmpi import contract
 
 PAST = "past"
-"""The job's file that says that a rank has a second MPI, opened by dlmopen; empty (`mc_announce_past`)."""
+"""The job's file that says that a rank has a second MPI, opened by dlmopen; empty (`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
 """A rank that has loaded MPI by itself for so long is in MPI_Init, and no tool that a script runs before."""
 FOREIGN_PATIENCE_S = 15.0
@@ -100,18 +100,18 @@ class Lookout:
         if self._lasts("past", os.path.exists(self._past), PATIENCE_S):
             raise EnvironmentFault(
                 "a rank opens MPI by dlmopen, where mpicoloc cannot give it a world without the coordinator: "
-                f"{_ENDED}"
+                f"{ENDED}"
             )
         if self._lasts("blind", blind is not None and not is_begun, PATIENCE_S):
             raise EnvironmentFault(
                 f"{_name(blind)} (process {blind}) starts MPI unseen by mpicoloc's library: it is "
                 "linked statically, uses OpenSHMEM, or LD_PRELOAD was set anew or removed before it: "
-                f"{_ENDED}"
+                f"{ENDED}"
             )
         is_foreign = FOREIGN in leaves and not leaves & {READY, WITH_LIBRARY}
         if self._lasts("foreign", is_foreign, FOREIGN_PATIENCE_S):
             raise EnvironmentFault(
-                f"this node's ranks run as another user, without mpicoloc's library: {_ENDED}"
+                f"this node's ranks run as another user, without mpicoloc's library: {ENDED}"
             )
 
     def _lasts(self, what: str, is_so: bool, patience_s: float) -> bool:
@@ -121,7 +121,7 @@ class Lookout:
         return self._clock() - self._since_s.setdefault(what, self._clock()) >= patience_s
 
 
-_ENDED = (
+ENDED = (
     "the job is ended; start it with its own mpirun, and set LD_PRELOAD=$(mpicoloc preload APP) just "
     "before APP"
 )

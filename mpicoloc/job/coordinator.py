@@ -131,8 +131,12 @@ def _let_go(kept: int) -> None:
 
 
 POLL_MS = 20
-FORKED = "forked"
-"""The job's file that says that a child of a rank has called MPI_Finalize, empty (`mc_announce_forked`)."""
+TROUBLES = {
+    "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
+    "partitioned": "a rank uses partitioned communication, for which Open MPI waits for all ranks, the "
+    f"coordinator too: {blind_ranks.ENDED}",
+}
+"""Empty files of the job (`mc_announce_trouble`), and why it is ended when one is there."""
 TAG = "mpicoloc"
 """Tag of the communicator that the shim's own session makes."""
 
@@ -172,14 +176,13 @@ class Membership:
     def look(self) -> None:
         """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init.
 
-        End the job if a rank's child is in MPI_Finalize: it waits for this process, and its parent for it.
+        End the job if a rank does what would wait for this process.
         """
-        if os.path.exists(self.announcement.removesuffix("init") + FORKED):
-            print_to_stderr(
-                "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended"
-            )
-            blind_ranks.end_all()
-            raise _Stopped(EnvironmentFault.exit_code)
+        for what, why in TROUBLES.items():
+            if os.path.exists(self.announcement.removesuffix("init") + what):
+                print_to_stderr(why)
+                blind_ranks.end_all()
+                raise _Stopped(EnvironmentFault.exit_code)
         if self.may_grow and self._is_announced("init"):
             self._join_world()
 
@@ -366,7 +369,7 @@ def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWrite
 
 def _remove_marks(key: str) -> None:
     """Remove the job's files that have no segment, where no keeper does."""
-    for what in ("init", init_barrier.OFF, blind_ranks.PAST, FORKED):
+    for what in ("init", init_barrier.OFF, blind_ranks.PAST, *TROUBLES):
         with contextlib.suppress(OSError):
             os.unlink(contract.shm_path(key, what))
 
@@ -399,8 +402,9 @@ def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> Non
             member.sleep_through()
             _leave(member)
     except _Stopped as stopped:
-        with contextlib.suppress(OSError):
-            os.unlink(announcement.removesuffix("init") + FORKED)
+        for what in TROUBLES:
+            with contextlib.suppress(OSError):
+                os.unlink(contract.shm_path(key, what))
         sys.stderr.flush()
         os._exit(*stopped.args)  # the launcher kills everybody: the keeper writes what there is
 

@@ -27,7 +27,7 @@ from mpicoloc import config, messages
 from mpicoloc.cli import arguments
 from mpicoloc.core.progress import stage
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
-from mpicoloc.job import flags, launcher, target, wrap
+from mpicoloc.job import flags, launcher, preload, target, wrap
 from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
@@ -247,23 +247,40 @@ def run(args: argparse.Namespace) -> int:
         file = elf.resolve_application(program.app[0])
         target.refuse_launcher(file, program.app, env)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
-    found, *_ = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
+    targets = [target.find(program.app, env, chosen.family if chosen else None) for program in programs]
+    found = targets[0]
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
     if not args.show_command and (remedy := launcher.root_remedy(chosen, args.mpirun_arg)):
         raise EnvironmentFault(f"{chosen.path} refuses to run as root: run {remedy}")
-    n_cores = len(os.sched_getaffinity(0))
+    unshared = next((f"{one.file} uses {one.unshared}" for one in targets if one.unshared), "")
+    n_more = 0 if unshared else args.nodes
     if args.show_command:
         wrapped = [*wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--"]
-        print(shlex.join(_command(chosen, programs, args, n_cores, wrapped)))
+        shown = _preloaded(found, options) if unshared else wrapped
+        print(shlex.join(_command(chosen, programs, args, n_more, shown)))
         return 0
-    command = _command(chosen, programs, args, n_cores, [*wrap.quick_module("mpicoloc.wrap"), "--"])
-    env = job_environment(env)
+    command = _command(chosen, programs, args, n_more, [*wrap.quick_module("mpicoloc.wrap"), "--"])
+    return _run_job(command, job_environment(env), args.nodes, unshared)
+
+
+def _preloaded(found: target.Target, options: Mapping[str, str]) -> list[str]:
+    """Words before a program that has no coordinator beside it."""
+    own = found._replace(shim=preload.with_sidecar(found.shim))
+    return ["env", f"LD_PRELOAD={target.preload(own)}", *(f"{name}={text}" for name, text in options.items())]
+
+
+def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int, unshared: str) -> int:
+    """Run a command with an environment of `job_environment`; `unshared`: why no coordinator is started."""
+    if unshared:
+        env[config.COORDINATOR_ENV] = "0"
+        words = f"{unshared} of Open MPI, which waits for all ranks: the job has no coordinator"
+        messages.note(f"{words}, so on several nodes no slowdown") if n_nodes > 1 else messages.detail(words)
     profile = profile_path(env)
     check_writable(profile)
     messages.detail(shlex.join(command))
     before = stamp(profile)
     with reason_mark(env) as has_reason:
-        code = execute(command, env, args.nodes)
+        code = execute(command, env, n_nodes)
         with stage("waiting for the profile"):
             await_profile(env)
         _summary(profile, env["MPICOLOC_JOB_ID"], before, has_reason())
@@ -334,13 +351,14 @@ def _command(
     chosen: launcher.Launcher,
     programs: Sequence[_Program],
     args: argparse.Namespace,
-    n_cores: int,
+    n_more: int,
     wrapped: Sequence[str],
 ) -> list[str]:
-    """Command line of the job: the last program has one rank more on each node, the coordinator."""
+    """Command line of the job: the last program has so many ranks more, the coordinators."""
     n_ranks = sum(program.n_ranks for program in programs)
     numbers_of_ranks = [program.n_ranks for program in programs]
-    numbers_of_ranks[-1] += args.nodes
+    numbers_of_ranks[-1] += n_more
+    n_cores = len(os.sched_getaffinity(0))
     options = launcher.options(chosen, n_ranks, args.mpirun_arg, n_cores, args.nodes)
     command = [chosen.path, "-n", str(numbers_of_ranks[0]), *options, *wrapped, *programs[0].app]
     for n, program in zip(numbers_of_ranks[1:], programs[1:], strict=True):

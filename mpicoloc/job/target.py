@@ -74,7 +74,8 @@ NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI
 class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
-    `first` are the sanitizers that it links, which must come before any preloaded library.
+    `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` is what
+    it does in its world that no rank more may be in; empty: nothing.
     """
 
     file: str
@@ -82,6 +83,7 @@ class Target(NamedTuple):
     libmpi: str | None
     shim: str
     first: tuple[str, ...] = ()
+    unshared: str = ""
 
 
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
@@ -103,7 +105,26 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
         linked = _of_interpreter(program, env, family)
     _check_launcher(file, linked, family)
     shim = pmpi_paths.listed(shim_for(file, linked))
-    return Target(file, linked.abi, linked.path, shim, elf.linked_files(program, _is_sanitizer))
+    first = elf.linked_files(program, _is_sanitizer)
+    return Target(file, linked.abi, linked.path, shim, first, _unshared(linked, shim))
+
+
+_UNSHARED = {
+    "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
+    "sessions": (b"mpi_session_init",),
+}
+"""Done by Open MPI 5 and 6 over a copy of the real world; the functions, also of Fortran, that begin it."""
+
+
+def _unshared(linked: elf.Linked, shim: str) -> str:
+    """What a program does that waits for the coordinator, which does not do it; empty: nothing."""
+    library = elf.names(linked.path) if linked.path else b""
+    if b"ompi_mpi_comm_world" not in library:
+        return ""
+    if b"\0MPI_Send_c\0" in library and b"\0MPI_Send_c\0" not in elf.names(shim):
+        return "large counts, which the preloaded library does not know,"
+    own = elf.names(linked.user).lower() if linked.user else b""
+    return next((what for what, names in _UNSHARED.items() if any(name in own for name in names)), "")
 
 
 def _is_sanitizer(soname: str) -> bool:

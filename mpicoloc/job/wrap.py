@@ -231,7 +231,13 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     found = target.find(app, merged, place.family)
     if place.launcher is not None and config.KEY_ENV not in merged:  # `mpicoloc run` has looked
         target.refuse_launcher(found.file, app, merged)
-    has_coordinator = place.local_size > 1
+    is_alone = merged.pop(config.COORDINATOR_ENV, "") == "0"  # jobs that the ranks start are not
+    if found.unshared and place.local_size > 1 and not is_alone:
+        raise UsageError(
+            f"{app[0]} uses {found.unshared} of Open MPI, which waits for all ranks, the coordinator too: "
+            "start it without mpicoloc.wrap and its rank more, with LD_PRELOAD=$(mpicoloc preload APP)"
+        )
+    has_coordinator = place.local_size > 1 and not is_alone
     child = {**merged, config.PYTHON_ENV: sys.executable}
     if place.launcher is not None:
         child[config.KEY_ENV] = key(merged)
@@ -246,7 +252,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
         restore_yield(child, place)
         hide_coordinator(child, place, app)
     child["LD_PRELOAD"] = target.preload(found, merged.get("LD_PRELOAD", ""))
-    return Plan(found.file, list(app), child, note(place))
+    return Plan(found.file, list(app), child, None if is_alone else note(place))
 
 
 def note(place: Place) -> str | None:

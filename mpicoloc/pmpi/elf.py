@@ -37,7 +37,7 @@ _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "lib
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
-_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+_DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 15, 29
 
 
 _SYSTEM = {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
@@ -58,12 +58,15 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found."""
+    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found.
+
+    `user` is the program or the library of it that links the MPI; empty if nothing links it.
+    """
 
     abi: str
     soname: str
     path: str | None
-    through: str = ""
+    user: str = ""
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -142,43 +145,11 @@ def _headers(image: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:
 def _parse(path: str, image: mmap.mmap) -> Elf:
     wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
     machine = struct.unpack_from(order + "H", image, 18)[0]
-    loads, dynamic = [], None
-    for kind, address, start, length in _headers(image):
-        if kind == _PT_LOAD:
-            loads.append((address, start, length))
-        elif kind == _PT_DYNAMIC:
-            dynamic = (start, length)
     bits = 64 if wide else 32
-    if dynamic is None:
+    tags = _dynamic_tags(image)
+    if tags is None:
         return Elf(path, bits, machine, dynamic=False)
-    tags = _dynamic_tags(image, order + ("qQ" if wide else "iI"), *dynamic)
-    return _from_tags(path, bits, machine, image, tags, loads)
-
-
-def _dynamic_tags(image: mmap.mmap, layout: str, start: int, length: int) -> list[tuple[int, int]]:
-    step = struct.calcsize(layout)
-    tags = []
-    for at in range(start, start + length, step):
-        tag, value = struct.unpack_from(layout, image, at)
-        if tag == 0:
-            break
-        tags.append((tag, value))
-    return tags
-
-
-def _from_tags(
-    path: str,
-    bits: int,
-    machine: int,
-    image: mmap.mmap,
-    tags: list[tuple[int, int]],
-    loads: list[tuple[int, int, int]],
-) -> Elf:
-    table = dict(tags).get(_DT_STRTAB, 0)
-    base = next(
-        (start + table - address for address, start, length in loads if address <= table < address + length),
-        0,
-    )
+    base = _string_table(image, tags)
 
     def text(at: int) -> str:
         end = image.find(b"\0", base + at)
@@ -191,6 +162,46 @@ def _from_tags(
 
     needed = tuple(text(value) for kind, value in tags if kind == _DT_NEEDED)
     return Elf(path, bits, machine, True, needed, paths(_DT_RUNPATH), paths(_DT_RPATH))
+
+
+def _dynamic_tags(image: mmap.mmap) -> list[tuple[int, int]] | None:
+    """Kinds and values of the dynamic section, in its order; None: linked statically."""
+    layout = ("<" if image[5] == 1 else ">") + ("qQ" if image[4] == 2 else "iI")
+    dynamic = next(((start, n) for kind, _, start, n in _headers(image) if kind == _PT_DYNAMIC), None)
+    if dynamic is None:
+        return None
+    start, length = dynamic
+    tags = []
+    for at in range(start, start + length, struct.calcsize(layout)):
+        tag, value = struct.unpack_from(layout, image, at)
+        if tag == 0:
+            break
+        tags.append((tag, value))
+    return tags
+
+
+def _string_table(image: mmap.mmap, tags: list[tuple[int, int]]) -> int:
+    """Where in the file the names begin."""
+    table = dict(tags).get(_DT_STRTAB, 0)
+    loads = (place for kind, *place in _headers(image) if kind == _PT_LOAD)
+    return next(
+        (start + table - address for address, start, length in loads if address <= table < address + length),
+        0,
+    )
+
+
+def names(path: str) -> bytes:
+    """What a program or library calls its functions and those that it takes, a zero byte behind each.
+
+    Raises `UsageError` if it is cut short or damaged.
+    """
+    return _look_into(path, _names) or b""
+
+
+def _names(_path: str, image: mmap.mmap) -> bytes:
+    tags = _dynamic_tags(image) or []
+    base = _string_table(image, tags)
+    return image[base : base + dict(tags).get(_DT_STRSZ, 0)]
 
 
 def _expand(entry: str, origin: str) -> str:
@@ -320,7 +331,7 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             found = _locate(soname, user, inherited, library_path)
             abi = family(found or soname)
             if abi is not None:
-                return Linked(abi, soname, found, os.path.basename(user.path))
+                return Linked(abi, soname, found, user.path)
             child = read(found) if found and soname.split(".so")[0] not in _SYSTEM else None
             if child is not None:
                 queue.append((child, below))

@@ -96,12 +96,18 @@ def _call(command: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def linked(folder, soname):
-    """A program that links a library of this name and nothing else of MPI."""
+def linked(folder, soname, given=(), taken=()):
+    """A program that links a library of this name and nothing else of MPI.
+
+    The library has the names `given` and `taken` besides MPI_Init; the program uses those that are `taken`.
+    """
     folder.mkdir()
     program, library = folder / "app", folder / soname
-    (folder / "m.c").write_text("int MPI_Init(void) { return 0; }")
-    (folder / "a.c").write_text("int MPI_Init(void); int main(void) { return MPI_Init(); }")
+    of_library = "".join(f"int {name};" for name in {*given, *taken})
+    of_program = "".join(f"extern int {name};" for name in taken)
+    (folder / "m.c").write_text(f"int MPI_Init(void) {{ return 0; }} {of_library}")
+    main = f"int main(void) {{ return {' + '.join(['MPI_Init()', *taken])}; }}"
+    (folder / "a.c").write_text(f"int MPI_Init(void); {of_program} {main}")
     made = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", "-o", library, folder / "m.c"]
     subprocess.run(made, check=True, timeout=60)
     made = ["cc", "-o", program, folder / "a.c", library, f"-Wl,-rpath,{folder}"]

@@ -68,6 +68,7 @@ void mc_volume_send(mc_volume *v, long long count, MPI_Datatype type, int dest, 
 
 void mc_volume_psend(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int dest, MPI_Comm comm)
 {
+    mc_begin_partitioned();
     mc_volume_send(v, n_parts * count, type, dest, comm);
 }
 
@@ -90,6 +91,7 @@ static void receive_whole(mc_volume *v, int source)
 
 void mc_volume_precv(mc_volume *v, long long n_parts, long long count, MPI_Datatype type, int source, MPI_Comm comm)
 {
+    mc_begin_partitioned();
     mc_volume_irecv(v, n_parts * count, type, source, comm);
     receive_whole(v, source);
 }

@@ -9,6 +9,8 @@ extern int mc_is_swapped;
 extern int mc_has_begun; /* MPI_Init or MPI_Session_init was called */
 extern MPI_Comm mc_app_world;
 
+void mc_begin_partitioned(void);
+
 #ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */
 extern MPI_Fint mc_f_world, mc_f_app_world;

@@ -166,7 +166,7 @@ static void *from_handle(void *handle, const char *name)
         return NULL;
     if (is_in_own_namespace(handle)) {
         if (is_of_mpi(found) || is_of_mpi(real_dlsym(handle, "MPI_Init")))
-            mc_announce_past();
+            mc_announce_trouble("past");
         return found;
     }
     if (__atomic_exchange_n(&is_deep, 0, __ATOMIC_ACQ_REL))

@@ -184,16 +184,10 @@ void mc_announce_off(void)
     make_job_file("off");
 }
 
-void mc_announce_past(void)
+void mc_announce_trouble(const char *what)
 {
     if (mc_has_coordinator())
-        make_job_file("past");
-}
-
-void mc_announce_forked(void)
-{
-    if (mc_has_coordinator())
-        make_job_file("forked");
+        make_job_file(what);
 }
 
 static int read_record(int fd, int i, char *record)

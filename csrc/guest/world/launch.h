@@ -23,9 +23,10 @@ const char *mc_given_key(void);
    <key>.init what this rank begins, "init" or "session", and in which round. MPI may begin again after it has ended. */
 void mc_announce(const char *how);
 void mc_next_round(void);
-void mc_announce_off(void);    /* file <key>.off: a rank of this node has switched off */
-void mc_announce_past(void);   /* file <key>.past: a rank has a second MPI, which this library cannot see */
-void mc_announce_forked(void); /* file <key>.forked: a child of a rank is in MPI_Finalize, without the coordinator */
+void mc_announce_off(void); /* file <key>.off: a rank of this node has switched off */
+/* File <key>.<what>, at which the coordinator ends the job: "past", a rank has a second MPI, which this library cannot
+   see; "forked", a child of a rank is in MPI_Finalize; "partitioned", a rank waits for the coordinator. */
+void mc_announce_trouble(const char *what);
 int mc_is_announced(const char *how); /* by a process of this node, for this round */
 
 /* Before MPI begins again: wait, within a limit, until every process of this node has ended the round before. */

@@ -623,7 +623,7 @@ void mc_after_init(void)
 void mc_before_finalize(void)
 {
     if (is_forked()) {
-        mc_announce_forked();
+        mc_announce_trouble("forked");
         return;
     }
     if (!end() && mc_is_swapped)
@@ -631,6 +631,15 @@ void mc_before_finalize(void)
     close_own_session();
     is_world_open = 0;
     /* The application's world lives on: attribute functions inside MPI_Finalize may use it. */
+}
+
+/* Open MPI begins with copies of the real world, in which the coordinator would have to take part. */
+void mc_begin_partitioned(void)
+{
+#ifdef OPEN_MPI
+    if (mc_is_swapped)
+        mc_announce_trouble("partitioned");
+#endif
 }
 
 void mc_before_abort(void)

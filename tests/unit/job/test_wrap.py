@@ -173,6 +173,36 @@ def test_the_wrong_launcher_is_named(tmp_path, monkeypatch):
         target.find([str(program)], {}, "openmpi")
 
 
+OPEN_MPI, OTHER_MPI = "ompi_mpi_comm_world", "MPIR_Process"
+
+
+@pytest.mark.parametrize(
+    ("library", "taken", "unshared"),
+    [
+        ([OPEN_MPI], "MPI_Psend_init", "partitioned communication"),
+        ([OPEN_MPI], "mpi_precv_init_f08_", "partitioned communication"),
+        ([OPEN_MPI], "PMPI_Session_init", "sessions"),
+        ([OPEN_MPI, "MPI_Send_c"], "MPI_Send", "large counts, which the preloaded library does not know,"),
+        ([OPEN_MPI], "MPI_Send", ""),
+        ([OTHER_MPI, "MPI_Send_c"], "MPI_Psend_init", ""),
+    ],
+)
+def test_what_a_program_does_that_waits_for_the_coordinator(tmp_path, library, taken, unshared):
+    program = objects.linked(tmp_path / "of", "libmpi.so.40", library, [taken])
+    assert target.find([str(program)], {}, "openmpi").unshared == unshared
+
+
+def test_such_a_program_is_refused_unless_all_ranks_are_its_own(app, monkeypatch):
+    found = target.find(app, {}, "openmpi")._replace(unshared="sessions")
+    monkeypatch.setattr(target, "find", lambda *_: found)
+    with pytest.raises(UsageError, match=r"uses sessions of Open MPI.*LD_PRELOAD=\$\(mpicoloc preload APP\)"):
+        plan_of(app, OPEN_MPI_5, 0)
+    for rank in range(3):
+        plan = plan_of(app, OPEN_MPI_5, rank, MPICOLOC_COORDINATOR="0")
+        assert plan.file == "/opt/app" and plan.note is None
+        assert plan.env[config.WRAPPED_ENV] == "1" and config.COORDINATOR_ENV not in plan.env
+
+
 SCRIPT = """#!/bin/sh
 # not other/app
 test -d results && $FOLDER/app 3
