@@ -65,16 +65,23 @@ class Plan:
         return [f"n{k}" for k in range(1, self.n_nodes + 1)]
 
 
-def texts(plan: Plan) -> dict[str, str]:
-    """Files of the cluster: name in its folder -> text.
+def slurm_release() -> tuple[int, ...]:
+    """Slurm's release, (24, 11) for instance; empty if slurmd does not tell."""
+    done = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=False, timeout=READY_S)
+    return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))
+
+
+def texts(plan: Plan, release: tuple[int, ...] = ()) -> dict[str, str]:
+    """Files of the cluster for a release of Slurm: name in its folder -> text.
 
     Result: ``slurm.conf`` and what it names.
     """
+    # Control groups are systemd's or of version 1, which few systems have; older releases need a plugin.
+    groups = "disabled" if release >= (24, 5) else "cgroup/v1"
     return {
         "slurm.conf": _slurm_conf(plan),
         "topology.conf": _topology_conf(plan.n_nodes),
-        # Any other plugin wants systemd, or control groups of its own.
-        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        "cgroup.conf": f"CgroupPlugin={groups}\n",
         # /tmp is one for all nodes, /dev/shm is each node's own.
         "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
         "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
@@ -224,7 +231,7 @@ def prepare(plan: Plan) -> None:
     shutil.rmtree(plan.folder, ignore_errors=True)
     for folder in ("state", "log", "munge", *(f"spool/{node}" for node in plan.nodes)):
         os.makedirs(f"{plan.folder}/{folder}", mode=0o755)
-    for name, text in texts(plan).items():
+    for name, text in texts(plan, slurm_release()).items():
         with open(f"{plan.folder}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     os.chmod(f"{plan.folder}/task_prolog", 0o755)

@@ -29,6 +29,7 @@ _AWAY_MESSAGES = (
     "Socket timed out",
     "Zero Bytes",
     "standby",
+    "Resource temporarily unavailable",  # 24.11, now and then, of a change
 )
 
 

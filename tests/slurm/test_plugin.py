@@ -40,7 +40,7 @@ def test_jobs_that_share_cores_name_each_other(cluster):
 cat >task.$SLURM_JOB_ID <<'END'
 touch here.$SLURM_JOB_ID.$SLURM_PROCID
 while [ $(ls here.* | wc -l) -lt 4 ]; do sleep 0.05; done
-exec ./heat2d.openmpi 100 4000
+exec ./heat2d.openmpi 100 40000
 END
 srun -n2 --mpicoloc sh task.$SLURM_JOB_ID
 """

@@ -75,7 +75,7 @@ def test_the_core_is_small_and_the_table_is_what_the_extras_install():
 
 def test_the_package_for_spack_asks_for_the_same_versions():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    text = (ROOT / "packaging" / "spack" / "packages" / "py-mpicoloc" / "package.py").read_text()
+    text = (ROOT / "packaging/spack/spack_repo/mpicoloc/packages/py_mpicoloc/package.py").read_text()
     compile(text, "package.py", "exec")
     theirs = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', text))
     optional = project["optional-dependencies"]

@@ -1,6 +1,7 @@
-"""Spack package: `spack repo add packaging/spack && spack dev-build py-mpicoloc@main`, from a checkout."""
+"""Recipe for Spack 1.0 and newer; packaging/README.md has the commands."""
 
 from spack.package import *
+from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyMpicoloc(PythonPackage):
