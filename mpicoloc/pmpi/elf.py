@@ -60,7 +60,7 @@ class Elf(NamedTuple):
 class Linked(NamedTuple):
     """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found.
 
-    `user` is the program or the library of it that links the MPI; empty if nothing links it.
+    `user` is the program, or the library of its own that links the MPI; empty if nothing links it.
     """
 
     abi: str
@@ -331,7 +331,8 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             found = _locate(soname, user, inherited, library_path)
             abi = family(found or soname)
             if abi is not None:
-                return Linked(abi, soname, found, user.path)
+                is_own = not os.path.basename(user.path).startswith(_COMPANIONS)
+                return Linked(abi, soname, found, user.path if is_own else path)
             child = read(found) if found and soname.split(".so")[0] not in _SYSTEM else None
             if child is not None:
                 queue.append((child, below))

@@ -1,7 +1,9 @@
 """Runs programs with the installed mpicoloc, as users do: preloaded, or wrapped with a real coordinator."""
 
+import functools
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -35,6 +37,18 @@ class Mpi:
     mpirun: tuple[str, ...]
     folder: Path
     """For what all tests of a run share."""
+
+    @functools.cached_property
+    def version(self):
+        """Major and minor number, by its header."""
+        header = next(
+            path
+            for folder in build_shim.include_dirs_of(self.mpicc)
+            if (path := Path(folder, "mpi.h")).exists()
+        )
+        numbers = r"#define (?:OMPI_M\w+OR_VERSION|MPICH_VERSION)\s+(\S+)"
+        words = " ".join(re.findall(numbers, header.read_text(errors="replace")))
+        return tuple(map(int, re.findall(r"\d+", words)[:2]))
 
     def compile(self, source, *flags):
         """The program, compiled once in a run, or None if this MPI lacks what it uses."""

@@ -224,8 +224,9 @@ def launch(family, n_ranks, *words, preload=None, **env):
 def launch_wrapped(family, n_ranks, *words):
     """The same with one more real rank, which plays the coordinator, as `mpicoloc.wrap` arranges it."""
     inner = ["env", f"LD_PRELOAD={family.shim}", *(f"{name}={text}" for name, text in WRAPPED.items())]
-    coordinator = family.compile("coordinator.c")
-    return run([*family.mpirun, "-n", n_ranks, *inner, *words, ":", "-n", 1, coordinator])
+    choice = 'test "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = "$0" && exec "$1"; shift; exec "$@"'
+    ranks = ["sh", "-c", choice, n_ranks, family.compile("coordinator.c")]
+    return run([*family.mpirun, "-n", n_ranks + 1, *ranks, *inner, *words])
 
 
 def segments(shm_dir):

@@ -16,8 +16,12 @@ def same_as_bare(mpi, way, style, n_ranks, folder, source="session_ways.c"):
     program = mpi.compile(source)
     if program is None:
         pytest.skip("this MPI has no sessions")
+    if way == "wrap" and mpi.abi == "openmpi":
+        pytest.skip("such a program has no coordinator with Open MPI")
+    if (way, style) == ("wrap", "session-outside") and mpi.abi == "mpich" and mpi.version == (4, 2):
+        pytest.skip("MPICH 4.2 crashes unless all ranks call the same function last")
     bare = reallab.bare(mpi, n_ranks, program, style, folder=folder, limit_s=HUNG_S)
-    if bare.code != 0:
+    if bare.code != 0 or not bare.lines:
         pytest.skip("this MPI library cannot do it, with and without mpicoloc")
     done = reallab.launch(mpi, way, n_ranks, program, style, folder=folder)
     assert (done.lines, done.code) == (bare.lines, bare.code), done.stderr
