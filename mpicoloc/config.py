@@ -169,7 +169,7 @@ REASON_ENV = "MPICOLOC_REASON_MARK"
 """File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
 """A rank that was started anew for the sake of its MPI library (coordinator/mpi_pool.py)."""
-SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE"})
+SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE", "MPICOLOC_SITE_SHM_DIR"})
 """Marks of the Slurm plugin (csrc/spank/environment.c): it set the option of the same name without SITE."""
 
 _PREFIX = "MPICOLOC_"

@@ -63,6 +63,7 @@ void mt_forget(spank_t spank)
     char preload[N_PRELOAD] = "";
     forget(spank, "OUT");
     forget(spank, "TRACE");
+    forget(spank, "SHM_DIR");
     if (spank_getenv(spank, "LD_PRELOAD", preload, sizeof preload) != ESPANK_SUCCESS || !strip_preload(preload))
         return;
     if (preload[0])

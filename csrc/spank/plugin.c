@@ -42,6 +42,7 @@ struct site_settings {
     char key_file[PATH_MAX];
     char spool[PATH_MAX];  /* for signed profiles */
     char levels[PATH_MAX]; /* variables of jobs, by user and name: of their service levels */
+    char shm[PATH_MAX];    /* of the node, in memory, where jobs with a /dev/shm of their own meet */
     char python[PATH_MAX];
 };
 
@@ -138,7 +139,7 @@ static const char *take_word(struct site_settings *site, const char *word)
         char *to;
     } paths[] = {
         {"library=", site->library}, {"key_file=", site->key_file}, {"spool=", site->spool},
-        {"levels=", site->levels},   {"python=", site->python},
+        {"levels=", site->levels},   {"python=", site->python},     {"shm=", site->shm},
     };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
         if (strncmp(word, paths[i].name, strlen(paths[i].name)) == 0)
@@ -151,7 +152,7 @@ static const char *take_word(struct site_settings *site, const char *word)
         return take_default(site, word + 8);
     if (strncmp(word, "record=", 7) == 0)
         return take_record(site, word + 7);
-    return "is none of default=, partition=, record=, library=, out=, key_file=, spool=, levels=, python=";
+    return "is none of default=, partition=, record=, library=, out=, key_file=, spool=, levels=, python=, shm=";
 }
 
 static int is_count(const char *text)
@@ -420,6 +421,15 @@ static void read_site(int n_words, char *words[], int is_quiet)
         find_python();
 }
 
+/* Any user's job may make files in it, and remove its own only, as in /dev/shm. */
+static void make_shm(void)
+{
+    mode_t before = umask(0);
+    if (mkdir(site.shm, 01777) != 0 && errno != EEXIST)
+        slurm_error("mpicoloc: plugstack.conf: shm=%s cannot be made: %s", site.shm, strerror(errno));
+    umask(before);
+}
+
 int slurm_spank_init(spank_t spank, int n_words, char *words[])
 {
     spank_context_t context = spank_context();
@@ -427,6 +437,8 @@ int slurm_spank_init(spank_t spank, int n_words, char *words[])
     read_site(n_words, words, is_users);
     if (is_users || context == S_CTX_REMOTE)
         spank_option_register(spank, &option);
+    if (context == S_CTX_REMOTE && site.shm[0])
+        make_shm();
     return ESPANK_SUCCESS;
 }
 
@@ -486,6 +498,8 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
         mt_forget(spank), ml_forget(spank);
     if (site.levels[0])
         ml_set(spank, site.levels);
+    if (site.shm[0])
+        mt_set(spank, "SHM_DIR", site.shm);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
     /* If the library cannot be loaded, the loader complains in every program of the job. */
@@ -511,6 +525,8 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
                            "slurm",     (char *)verb, job_text, "--uid",    uid_text};
     if (!site.python[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid))
         return;
+    if (site.shm[0])
+        setenv("MPICOLOC_SHM_DIR", site.shm, 1);
     snprintf(job_text, sizeof job_text, "%u", job);
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
     for (size_t i = 0; i < n_rest; i++)
@@ -621,7 +637,7 @@ static int has_files(uid_t uid)
 {
     struct stat status;
     int found = 0;
-    DIR *folder = opendir(SHARED_MEMORY);
+    DIR *folder = opendir(site.shm[0] ? site.shm : SHARED_MEMORY);
     for (struct dirent *entry; !found && folder && (entry = readdir(folder));)
         found = strncmp(entry->d_name, "mpicoloc.", 9) == 0 && !is_board(entry->d_name) &&
                 fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_uid == uid;

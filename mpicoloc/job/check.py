@@ -180,7 +180,7 @@ def co_runners() -> Finding:
     if (uid := _socket_owner(socket_name)) is not None:
         action = (
             f"user {uid} has it (ss -xlp src '@{socket_name}'): if that is a job, let all jobs share one "
-            "/dev/shm; if not, that user or root ends it"
+            "folder in memory (shm= of the Slurm plugin); if not, that user or root ends it"
         )
     else:
         action = (

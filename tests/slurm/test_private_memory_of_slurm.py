@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -29,16 +30,21 @@ def renew(cluster, name):
 
 
 @pytest.fixture
-def cluster():
-    """A cluster of one node whose slurmd has read that each job gets its own."""
+def cluster(request):
+    """A cluster of one node whose slurmd has read that each job gets its own; its plugin has these words."""
     if not is_possible():
         pytest.skip("no Slurm here, or not root")
     if any(Path(path).is_relative_to("/tmp") for path in (sys.executable, mpicoloc.__file__)):
         pytest.skip("jobs get a /tmp of their own, too, and mpicoloc lies there")
-    plan = slurm_cluster.start(f"test-apart-{os.getpid()}", 1)
+    plan = slurm_cluster.Plan(f"test-apart-{os.getpid()}", 1, 4, 0)
+    words = getattr(request, "param", "default=off").format(folder=plan.folder)
+    up = [sys.executable, "-m", "mpicoloc", "slurm", "up", "--name", plan.name, "--nodes", "1"]
     try:
+        command = [*jobs.reach(), *up, "--plugstack", words]
+        subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
         work = Path(plan.folder, "work")
         work.mkdir()
+        work.chmod(0o1777)
         found = Cluster(plan, None, work)
         conf = Path(plan.folder, "slurm.conf")
         text = conf.read_text().replace("proctrack/linuxproc", "proctrack/pgid")
@@ -52,19 +58,44 @@ def cluster():
         slurm_cluster.stop(plan.name)
 
 
+def memory_of(cluster, job):
+    """The device of the /dev/shm that a job has; None while it does not run.
+
+    Slurm 22.05 mounts its base folder anew for each job, and of jobs that start beside others some fail.
+    """
+    if cluster.facts(job)["Reason"] == "launch_failed_requeued_held":
+        cluster.run("scontrol", "release", job)
+    return next((line for line in cluster.output(job).splitlines() if line.isdecimal()), None)
+
+
+def profiles_of_two(cluster, script, *words):
+    """Profiles `job.<number>.h5` of two jobs at a time, the second one submitted with these words more."""
+    both, devices = [], {str(os.stat("/dev/shm").st_dev)}
+    for more in ((), words):
+        both.append(job := cluster.submit(script, "-p", "shared", "-n", "2", *more))
+        devices.add(jobs.wait_until(lambda job=job: memory_of(cluster, job), f"job {job} to run", LIMIT_S))
+    assert len(devices) == 3, "each has its own"
+    states = [cluster.wait(job)["JobState"] for job in both]
+    assert states == ["COMPLETED", "COMPLETED"], [cluster.output(job) for job in both]
+    return [hdf5.read(cluster.work / f"job.{job}.h5") for job in both]
+
+
 def test_jobs_of_one_node_measure_each_other(cluster):
     mpich = jobs.need_mpi("mpich", cluster.work)
-    script = SCRIPT.format(python=sys.executable, mpich=mpich)
-    both = [cluster.submit(script, "-p", "shared", "-n", "2")]
-    # Slurm 22.05 mounts its base folder anew for each job, and of two that start at once one fails.
-    jobs.wait_until(lambda: cluster.output(both[0]), "the first job to run", LIMIT_S)
-    both += [cluster.submit(script, "-p", "shared", "-n", "2")]
-    states = [cluster.wait(job)["JobState"] for job in both]
-    logs = [Path(cluster.work, f"{job}.log").read_text() for job in both]
-    assert states == ["COMPLETED", "COMPLETED"], logs
-    devices = {log.split()[0] for log in logs}
-    assert len({*devices, str(os.stat("/dev/shm").st_dev)}) == 3, "each has its own"
-    for job in both:
-        profile = hdf5.read(cluster.work / f"job.{job}.h5")
+    for profile in profiles_of_two(cluster, SCRIPT.format(python=sys.executable, mpich=mpich)):
         assert len(profile.tables["corunners"]) == 1
         assert profile.interference.n_used > 0, profile.notes
+
+
+@pytest.mark.parametrize(
+    "cluster", ["default=on out={folder}/work/job.%j.h5 shm={folder}/shm"], indirect=True
+)
+def test_jobs_of_two_users_meet_in_the_folder_of_the_site(cluster):
+    mpich = jobs.need_mpi("mpich", cluster.work)
+    script = f"stat -c %d /dev/shm\nexec srun --mpi=pmi2 {mpich.program} finalize 20 2000\n"
+    profiles = profiles_of_two(cluster, script, "--uid=daemon")
+    assert [profile.job.user for profile in profiles] == ["root", "daemon"]
+    for profile in profiles:
+        assert len(profile.tables["corunners"]) == 1
+        assert profile.interference.n_used > 0, profile.notes
+    assert list(Path(cluster.plan.folder, "shm").glob("*.seg")) == []
