@@ -101,10 +101,10 @@ static void remove_segment(void *unused, int world_rank, const char *path)
 void mc_files_remove(mc_keeper *k, int is_end)
 {
     char path[MC_PATH_LEN];
-    /* The last two are for ranks that are still there: they may begin MPI again and announce that to the
+    /* From init on they are for ranks that are still there: they may begin MPI again and announce that to the
        coordinator. */
-    static const char *const whats[] = {"node", "log", "checkpoint", "init", "off"};
-    for (size_t i = 0; i < (is_end ? 5 : 3); i++)
+    static const char *const whats[] = {"node", "log", "checkpoint", "init", "off", "past", "forked", "partitioned"};
+    for (size_t i = 0; i < (is_end ? sizeof whats / sizeof *whats : 3); i++)
         if (mc_shm_path(path, sizeof path, k->key, whats[i]) == MC_OK)
             unlink(path);
     mc_rank_files_scan(k->key, remove_segment, NULL);

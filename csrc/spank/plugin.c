@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
@@ -50,6 +51,9 @@ struct user_settings {
     enum wish wish;
     char trace[N_TRACE]; /* number of events, or all */
 };
+
+static struct site_settings site;
+static struct user_settings user;
 
 static const char *copy(char *to, size_t size, const char *value)
 {
@@ -320,17 +324,21 @@ static int run_command(char *const arguments[])
     /* NumPy's threads, one for each processor, would count against the limits of the process that opens a profile. */
     static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
                                         "OPENBLAS_NUM_THREADS=1", NULL};
-    char conf[PATH_MAX + 16];
+    char conf[PATH_MAX + 16], shm[PATH_MAX + 32];
     const char *told = getenv("SLURM_CONF");
-    char *with_conf[] = {environment[0], environment[1], environment[2], conf, NULL};
+    char *with_more[] = {environment[0], environment[1], environment[2], NULL, NULL, NULL};
+    char **more = with_more + 3;
     struct said said = {.n = 0};
     int ends[2], code = -1;
     pid_t pid;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
     said.pipe = ends[0];
-    int is_told = told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf;
-    int failed = spawn(&pid, arguments, is_told ? with_conf : environment, ends[1]);
+    if (told && snprintf(conf, sizeof conf, "SLURM_CONF=%s", told) < (int)sizeof conf)
+        *more++ = conf;
+    if (site.shm[0] && snprintf(shm, sizeof shm, "MPICOLOC_SHM_DIR=%s", site.shm) < (int)sizeof shm)
+        *more++ = shm;
+    int failed = spawn(&pid, arguments, with_more, ends[1]);
     close(ends[1]);
     if (!failed)
         code = wait_for(pid, &said);
@@ -346,8 +354,6 @@ SPANK_PLUGIN(mpicoloc, 1)
 
 static const char SHARED_MEMORY[] = "/dev/shm";
 
-static struct site_settings site;
-static struct user_settings user;
 /* Note of the step in this process, if this node closes it. */
 static struct mn_note note;
 
@@ -421,13 +427,34 @@ static void read_site(int n_words, char *words[], int is_quiet)
         find_python();
 }
 
-/* Any user's job may make files in it, and remove its own only, as in /dev/shm. */
+/* NULL, or what is wrong with a folder in which any user may make files, and remove only their own. */
+static const char *look_at_shm(int fd, int is_new)
+{
+    struct stat status;
+    if (is_new && fchmod(fd, 01777) != 0)
+        return strerror(errno);
+    if (fstat(fd, &status) != 0)
+        return strerror(errno);
+    if (status.st_uid != 0)
+        return "it is not root's";
+    return (status.st_mode & 01007) == 01007 ? NULL : "its mode is not 1777";
+}
+
+/* Whoever may write in the folder above could put another one into its place. */
 static void make_shm(void)
 {
-    mode_t before = umask(0);
-    if (mkdir(site.shm, 01777) != 0 && errno != EEXIST)
-        slurm_error("mpicoloc: plugstack.conf: shm=%s cannot be made: %s", site.shm, strerror(errno));
-    umask(before);
+    int is_new = mkdir(site.shm, 0700) == 0;
+    int fd = open(site.shm, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const char *wrong = fd < 0 ? strerror(errno) : look_at_shm(fd, is_new);
+    struct stat above;
+    if (!wrong && (fstatat(fd, "..", &above, 0) != 0 || above.st_uid != 0 || (above.st_mode & 0022)))
+        wrong = "others than root may write in the folder above";
+    if (fd >= 0)
+        close(fd);
+    if (!wrong)
+        return;
+    slurm_error("mpicoloc: plugstack.conf: shm=%s: %s: left out", site.shm, wrong);
+    site.shm[0] = '\0';
 }
 
 int slurm_spank_init(spank_t spank, int n_words, char *words[])
@@ -525,8 +552,6 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
                            "slurm",     (char *)verb, job_text, "--uid",    uid_text};
     if (!site.python[0] || spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_UID, &uid))
         return;
-    if (site.shm[0])
-        setenv("MPICOLOC_SHM_DIR", site.shm, 1);
     snprintf(job_text, sizeof job_text, "%u", job);
     snprintf(uid_text, sizeof uid_text, "%u", (unsigned)uid);
     for (size_t i = 0; i < n_rest; i++)

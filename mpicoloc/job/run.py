@@ -252,29 +252,38 @@ def run(args: argparse.Namespace) -> int:
     chosen = chosen or launcher.find(found.abi, found.libmpi, found.file)
     if not args.show_command and (remedy := launcher.root_remedy(chosen, args.mpirun_arg)):
         raise EnvironmentFault(f"{chosen.path} refuses to run as root: run {remedy}")
-    unshared = next((f"{one.file} uses {one.unshared}" for one in targets if one.unshared), "")
+    unshared = next((f"{one.file} {one.unshared}" for one in targets if one.unshared), "")
     n_more = 0 if unshared else args.nodes
     if args.show_command:
         wrapped = [*wrap.python_module("mpicoloc.wrap"), *_option_words(args), "--"]
         shown = _preloaded(found, options) if unshared else wrapped
         print(shlex.join(_command(chosen, programs, args, n_more, shown)))
         return 0
-    command = _command(chosen, programs, args, n_more, [*wrap.quick_module("mpicoloc.wrap"), "--"])
-    return _run_job(command, job_environment(env), args.nodes, unshared)
+    env = job_environment(env)
+    wrapped = [*wrap.quick_module("mpicoloc.wrap"), "--"]
+    if unshared:
+        _note_alone(unshared, args.nodes)
+        names = (config.KEY_ENV, "MPICOLOC_JOB_ID", "MPICOLOC_OUT")  # other nodes do not get the environment
+        wrapped = _preloaded(found, {**options, **{name: env[name] for name in names}})
+    return _run_job(_command(chosen, programs, args, n_more, wrapped), env, args.nodes)
 
 
-def _preloaded(found: target.Target, options: Mapping[str, str]) -> list[str]:
+def _note_alone(unshared: str, n_nodes: int) -> None:
+    if n_nodes > 1:
+        messages.note(f"{unshared}: the job has no coordinator, so on several nodes no slowdown")
+    else:
+        messages.detail(f"{unshared}: the job has no coordinator")
+
+
+def _preloaded(found: target.Target, variables: Mapping[str, str]) -> list[str]:
     """Words before a program that has no coordinator beside it."""
     own = found._replace(shim=preload.with_sidecar(found.shim))
-    return ["env", f"LD_PRELOAD={target.preload(own)}", *(f"{name}={text}" for name, text in options.items())]
+    shims = target.preload(own, os.environ.get("LD_PRELOAD", ""))
+    return ["env", f"LD_PRELOAD={shims}", *(f"{name}={text}" for name, text in variables.items())]
 
 
-def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int, unshared: str) -> int:
-    """Run a command with an environment of `job_environment`; `unshared`: why no coordinator is started."""
-    if unshared:
-        env[config.COORDINATOR_ENV] = "0"
-        words = f"{unshared} of Open MPI, which waits for all ranks: the job has no coordinator"
-        messages.note(f"{words}, so on several nodes no slowdown") if n_nodes > 1 else messages.detail(words)
+def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
+    """Run a command with an environment of `job_environment`."""
     profile = profile_path(env)
     check_writable(profile)
     messages.detail(shlex.join(command))
@@ -354,7 +363,7 @@ def _command(
     n_more: int,
     wrapped: Sequence[str],
 ) -> list[str]:
-    """Command line of the job: the last program has so many ranks more, the coordinators."""
+    """Command line of the job: the last program gets `n_more` extra ranks, the coordinators."""
     n_ranks = sum(program.n_ranks for program in programs)
     numbers_of_ranks = [program.n_ranks for program in programs]
     numbers_of_ranks[-1] += n_more

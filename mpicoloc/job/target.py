@@ -74,8 +74,8 @@ NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI
 class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
-    `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` is what
-    it does in its world that no rank more may be in; empty: nothing.
+    `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` is why
+    no coordinator may be in its world; empty: one may.
     """
 
     file: str
@@ -94,7 +94,8 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     """
     file = elf.resolve_application(app[0], env.get("PATH"))
     program = script_interpreter(file) or file
-    linked = elf.linked_mpi(program, env.get("LD_LIBRARY_PATH", ""))
+    library_path = env.get("LD_LIBRARY_PATH", "")
+    linked = elf.linked_mpi(program, library_path)
     if linked is None and base_name(program) in _PREFIXES:
         linked = _linked_by_words(app[1:], env) or _linked_by_texts(app[1:], env, family)
     if linked is None and base_name(program) in SHELLS:
@@ -106,7 +107,7 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     _check_launcher(file, linked, family)
     shim = pmpi_paths.listed(shim_for(file, linked))
     first = elf.linked_files(program, _is_sanitizer)
-    return Target(file, linked.abi, linked.path, shim, first, _unshared(linked, shim))
+    return Target(file, linked.abi, linked.path, shim, first, _unshared(linked, shim, library_path))
 
 
 _UNSHARED = {
@@ -116,15 +117,27 @@ _UNSHARED = {
 """Done by Open MPI 5 and 6 over a copy of the real world; the functions, also of Fortran, that begin it."""
 
 
-def _unshared(linked: elf.Linked, shim: str) -> str:
-    """What a program does that waits for the coordinator, which does not do it; empty: nothing."""
+def _unshared(linked: elf.Linked, shim: str, library_path: str) -> str:
+    """Why no coordinator may be in the world of a program; empty: it may."""
     library = elf.names(linked.path) if linked.path else b""
     if b"ompi_mpi_comm_world" not in library:
         return ""
-    if b"\0MPI_Send_c\0" in library and b"\0MPI_Send_c\0" not in elf.names(shim):
-        return "large counts, which the preloaded library does not know,"
-    own = elf.names(linked.user).lower() if linked.user else b""
-    return next((what for what, names in _UNSHARED.items() if any(name in own for name in names)), "")
+    if b"MPI_Send_c\0" in library and b"MPI_Send_c\0" not in elf.names(shim):
+        return (
+            "loads an Open MPI with large counts (MPI_Send_c), without which mpicoloc's library was built "
+            "(`mpicoloc build --mpicc CC` builds one with them)"
+        )
+    own = (linked.user, *elf.linked_files(linked.user, _is_of_program, library_path)) if linked.user else ()
+    names = b"".join(map(elf.names, own)).lower()
+    for what, functions in _UNSHARED.items():
+        if any(function in names for function in functions):
+            return f"uses {what}, for which Open MPI waits for all ranks, a coordinator too"
+    return ""
+
+
+def _is_of_program(soname: str) -> bool:
+    """Whether a library may call MPI for its program."""
+    return not (elf.is_system(soname) or soname.startswith(("libmpi", "libopen-", "liboshmem")))
 
 
 def _is_sanitizer(soname: str) -> bool:
@@ -328,7 +341,7 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):
-        return linked
+        return linked._replace(user="")  # it links every function, whatever the program calls
     asked = env.get("MPI4PY_LIBMPI")
     for path in _candidates(program, asked, family):
         abi = elf.family(path)

@@ -35,7 +35,7 @@ _LOCAL = (
 """Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
 
 _SILENT_S = 3.0
-"""For so long a rank that cannot start waits for the first of its node to say why."""
+"""How long a rank that cannot start waits, so that the first rank of its node can say why."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 
@@ -231,13 +231,12 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     found = target.find(app, merged, place.family)
     if place.launcher is not None and config.KEY_ENV not in merged:  # `mpicoloc run` has looked
         target.refuse_launcher(found.file, app, merged)
-    is_alone = merged.pop(config.COORDINATOR_ENV, "") == "0"  # jobs that the ranks start are not
-    if found.unshared and place.local_size > 1 and not is_alone:
+    has_coordinator = place.local_size > 1
+    if has_coordinator and found.unshared:
         raise UsageError(
-            f"{app[0]} uses {found.unshared} of Open MPI, which waits for all ranks, the coordinator too: "
-            "start it without mpicoloc.wrap and its rank more, with LD_PRELOAD=$(mpicoloc preload APP)"
+            f"{app[0]} {found.unshared}: start it without mpicoloc.wrap and without the extra rank, with "
+            "LD_PRELOAD=$(mpicoloc preload APP)"
         )
-    has_coordinator = place.local_size > 1 and not is_alone
     child = {**merged, config.PYTHON_ENV: sys.executable}
     if place.launcher is not None:
         child[config.KEY_ENV] = key(merged)
@@ -252,7 +251,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
         restore_yield(child, place)
         hide_coordinator(child, place, app)
     child["LD_PRELOAD"] = target.preload(found, merged.get("LD_PRELOAD", ""))
-    return Plan(found.file, list(app), child, None if is_alone else note(place))
+    return Plan(found.file, list(app), child, note(place))
 
 
 def note(place: Place) -> str | None:

@@ -76,7 +76,7 @@ def texts(plan: Plan, release: tuple[int, ...] = ()) -> dict[str, str]:
 
     Result: ``slurm.conf`` and what it names.
     """
-    # Control groups are systemd's or of version 1, which few systems have; older releases need a plugin.
+    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount; older releases must have one.
     groups = "disabled" if release >= (24, 5) else "cgroup/v1"
     return {
         "slurm.conf": _slurm_conf(plan),

@@ -191,7 +191,7 @@ def _string_table(image: mmap.mmap, tags: list[tuple[int, int]]) -> int:
 
 
 def names(path: str) -> bytes:
-    """What a program or library calls its functions and those that it takes, a zero byte behind each.
+    """The dynamic string table: names of exported and imported symbols, a zero byte behind each.
 
     Raises `UsageError` if it is cut short or damaged.
     """
@@ -333,17 +333,23 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
             if abi is not None:
                 is_own = not os.path.basename(user.path).startswith(_COMPANIONS)
                 return Linked(abi, soname, found, user.path if is_own else path)
-            child = read(found) if found and soname.split(".so")[0] not in _SYSTEM else None
+            child = read(found) if found and not is_system(soname) else None
             if child is not None:
                 queue.append((child, below))
     return None
 
 
-def linked_files(path: str, is_wanted: Callable[[str], bool]) -> tuple[str, ...]:
+def linked_files(path: str, is_wanted: Callable[[str], bool], library_path: str = "") -> tuple[str, ...]:
     """Files of the libraries that a program itself links and whose names are wanted."""
     program = read(path)
     wanted = [soname for soname in program.needed if is_wanted(soname)] if program else []
-    return tuple(found for soname in wanted if program and (found := _locate(soname, program, (), ())))
+    folders = tuple(filter(None, library_path.split(":")))
+    return tuple(found for soname in wanted if program and (found := _locate(soname, program, (), folders)))
+
+
+def is_system(soname: str) -> bool:
+    """Whether a library is one of the C system's."""
+    return soname.split(".so")[0] in _SYSTEM
 
 
 def which(name: str, path: str | None = None) -> str | None:

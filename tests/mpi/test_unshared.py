@@ -1,4 +1,4 @@
-"""What a program does with Open MPI 5 that no rank more may be in its world for."""
+"""Features of Open MPI 5 that rule out a coordinator in the program's world."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ def test_wrap_says_what_to_use(openmpi5, tmp_path):
     wrap = [sys.executable, "-m", "mpicoloc.wrap"]
     done = call(tmp_path, *openmpi5.mpirun, "-n", 3, *wrap, openmpi5.compile("partitioned.c"))
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.count("with LD_PRELOAD=$(mpicoloc preload APP)") == 1
+    assert done.stderr.count("LD_PRELOAD=$(mpicoloc preload APP)") == 1
 
 
 def test_a_job_whose_program_cannot_be_read_is_ended(openmpi5, tmp_path):

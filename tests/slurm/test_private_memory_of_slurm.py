@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jobs
+import processes
 import pytest
 from slurm_jobs import LIMIT_S, Cluster, daemon, is_possible
 
@@ -64,6 +66,7 @@ def memory_of(cluster, job):
     Slurm 22.05 mounts its base folder anew for each job, and of jobs that start beside others some fail.
     """
     if cluster.facts(job)["Reason"] == "launch_failed_requeued_held":
+        cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")
         cluster.run("scontrol", "release", job)
     return next((line for line in cluster.output(job).splitlines() if line.isdecimal()), None)
 
@@ -87,9 +90,10 @@ def test_jobs_of_one_node_measure_each_other(cluster):
         assert profile.interference.n_used > 0, profile.notes
 
 
-@pytest.mark.parametrize(
-    "cluster", ["default=on out={folder}/work/job.%j.h5 shm={folder}/shm"], indirect=True
-)
+SHARED = ["default=on out={folder}/work/job.%j.h5 shm={folder}/shm"]
+
+
+@pytest.mark.parametrize("cluster", SHARED, indirect=True)
 def test_jobs_of_two_users_meet_in_the_folder_of_the_site(cluster):
     mpich = jobs.need_mpi("mpich", cluster.work)
     script = f"stat -c %d /dev/shm\nexec srun --mpi=pmi2 {mpich.program} finalize 20 2000\n"
@@ -98,4 +102,30 @@ def test_jobs_of_two_users_meet_in_the_folder_of_the_site(cluster):
     for profile in profiles:
         assert len(profile.tables["corunners"]) == 1
         assert profile.interference.n_used > 0, profile.notes
-    assert list(Path(cluster.plan.folder, "shm").glob("*.seg")) == []
+    shm = Path(cluster.plan.folder, "shm")
+    assert (shm.stat().st_uid, shm.stat().st_mode & 0o7777) == (0, 0o1777)
+    assert {path.suffix for path in shm.iterdir()} <= {".board"}
+
+
+@pytest.mark.parametrize("cluster", SHARED, indirect=True)
+def test_files_of_a_killed_job_are_removed_from_that_folder(cluster):
+    mpich = jobs.need_mpi("mpich", cluster.work)
+    shm = Path(cluster.plan.folder, "shm")
+    job = cluster.submit(
+        f"exec srun --mpi=pmi2 {mpich.program} finalize 100 2000\n", "-p", "shared", "-n", "2"
+    )
+    jobs.wait_until(lambda: len(list(shm.glob("*.seg"))) == 2, "the ranks")
+    time.sleep(1)
+    for pid in processes.matching(lambda one: processes.comm(one).startswith(("mpicoloc-keeper", "life"))):
+        if cluster.owns(Path(f"/proc/{pid}")):
+            os.kill(pid, signal.SIGKILL)
+    cluster.wait(job)
+    jobs.wait_until(lambda: {path.suffix for path in shm.iterdir()} <= {".board"}, "the epilog to clean")
+
+
+@pytest.mark.parametrize("cluster", ["default=on shm={folder}/work/shm"], indirect=True)
+def test_a_folder_that_others_could_replace_is_left_out(cluster):
+    job = cluster.submit("srun sh -c 'echo shm ${MPICOLOC_SHM_DIR:-none}'\n")
+    cluster.wait(job)
+    assert "shm none" in cluster.output(job)
+    assert "others than root may write in the folder above: left out" in cluster.log("n1")

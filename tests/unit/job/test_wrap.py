@@ -179,28 +179,45 @@ OPEN_MPI, OTHER_MPI = "ompi_mpi_comm_world", "MPIR_Process"
 @pytest.mark.parametrize(
     ("library", "taken", "unshared"),
     [
-        ([OPEN_MPI], "MPI_Psend_init", "partitioned communication"),
-        ([OPEN_MPI], "mpi_precv_init_f08_", "partitioned communication"),
-        ([OPEN_MPI], "PMPI_Session_init", "sessions"),
-        ([OPEN_MPI, "MPI_Send_c"], "MPI_Send", "large counts, which the preloaded library does not know,"),
+        ([OPEN_MPI], "MPI_Psend_init", "uses partitioned communication"),
+        ([OPEN_MPI], "mpi_precv_init_f08_", "uses partitioned communication"),
+        ([OPEN_MPI], "PMPI_Session_init", "uses sessions"),
+        ([OPEN_MPI, "PMPI_Send_c", "MPI_Send_c"], "MPI_Send", "loads an Open MPI with large counts"),
         ([OPEN_MPI], "MPI_Send", ""),
         ([OTHER_MPI, "MPI_Send_c"], "MPI_Psend_init", ""),
     ],
 )
-def test_what_a_program_does_that_waits_for_the_coordinator(tmp_path, library, taken, unshared):
+def test_why_no_coordinator_may_be_in_a_programs_world(tmp_path, library, taken, unshared):
     program = objects.linked(tmp_path / "of", "libmpi.so.40", library, [taken])
-    assert target.find([str(program)], {}, "openmpi").unshared == unshared
+    found = target.find([str(program)], {}, "openmpi").unshared
+    assert found.startswith(unshared) and bool(found) == bool(unshared)
 
 
-def test_such_a_program_is_refused_unless_all_ranks_are_its_own(app, monkeypatch):
-    found = target.find(app, {}, "openmpi")._replace(unshared="sessions")
+def test_a_library_of_the_program_counts_and_the_extension_of_mpi4py_does_not(tmp_path):
+    made = objects.linked(tmp_path / "of", "libmpi.so.40", [OPEN_MPI], ["MPI_Session_init"])
+    (tmp_path / "m.c").write_text("extern int MPI_Session_init; int m(void) { return MPI_Session_init; }")
+    library, program = tmp_path / "libsolver.so", tmp_path / "solve"
+    mpi = [made.parent / "libmpi.so.40", f"-Wl,-rpath,{made.parent}:{tmp_path}"]
+    (tmp_path / "p.c").write_text("int m(void), MPI_Init(void); int main(void) { return m() + MPI_Init(); }")
+    for words in (["-shared", "-fPIC", "m.c", "-o", library], ["p.c", library, "-o", program]):
+        subprocess.run(["cc", *words, *mpi], cwd=tmp_path, check=True, timeout=60)
+    assert target.find([str(program)], {}, "openmpi").unshared.startswith("uses sessions")
+
+    python = tmp_path / "bin/python3"
+    packages = tmp_path / "lib/python3.11/site-packages/mpi4py"
+    for folder in (python.parent, packages):
+        folder.mkdir(parents=True)
+    python.symlink_to("/bin/true")
+    library.rename(packages / "MPI.cpython-311.so")
+    assert target.find([str(python)], {}, "openmpi")[1:3] == ("openmpi", str(made.parent / "libmpi.so.40"))
+    assert target.find([str(python)], {}, "openmpi").unshared == ""
+
+
+def test_such_a_program_is_refused_with_what_works(app, monkeypatch):
+    found = target.find(app, {}, "openmpi")._replace(unshared="uses sessions")
     monkeypatch.setattr(target, "find", lambda *_: found)
-    with pytest.raises(UsageError, match=r"uses sessions of Open MPI.*LD_PRELOAD=\$\(mpicoloc preload APP\)"):
+    with pytest.raises(UsageError, match=r"app uses sessions: .*LD_PRELOAD=\$\(mpicoloc preload APP\)"):
         plan_of(app, OPEN_MPI_5, 0)
-    for rank in range(3):
-        plan = plan_of(app, OPEN_MPI_5, rank, MPICOLOC_COORDINATOR="0")
-        assert plan.file == "/opt/app" and plan.note is None
-        assert plan.env[config.WRAPPED_ENV] == "1" and config.COORDINATOR_ENV not in plan.env
 
 
 SCRIPT = """#!/bin/sh

@@ -1,4 +1,5 @@
-/* A barrier on each of many communicators of some ranks, in any order, the first always rank 0, which prints them. */
+/* A barrier on each of many communicators of some ranks, in any order, the first always rank 0, which alone prints
+   them: a line of another rank could break one of its. */
 #include "../ranks.h"
 
 static unsigned state = 1;
@@ -33,7 +34,6 @@ int main(int argc, char **argv)
         for (int j = 0; rank == 0 && j < n; j++)
             printf(j == 0 ? "rank 0" : j < n - 1 ? " %d" : " %d\n", order[j]);
     }
-    printf("rank %d done\n", rank);
     MPI_Finalize();
     return 0;
 }
