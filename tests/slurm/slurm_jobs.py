@@ -84,12 +84,16 @@ class Cluster:
             facts.update(self.facts(job))
             return facts["JobState"] in over
 
-        try:
-            jobs.wait_until(is_over, f"job {job} to end", LIMIT_S)
-        except AssertionError as error:
-            error.add_note(f"{facts}\n{self.output(job)}\n{self.log('n1')[-2000:]}")
-            raise
+        self.until(job, is_over, "to end")
         return facts
+
+    def until(self, job, condition, what):
+        """What `condition()` gives once that is true; else all that is known of a job is told."""
+        try:
+            return jobs.wait_until(condition, f"job {job} {what}", LIMIT_S)
+        except AssertionError as error:
+            error.add_note(f"{self.facts(job)}\n{self.output(job)}\n{self.log('n1')[-2000:]}")
+            raise
 
     def output(self, job):
         """What the batch job has printed so far."""
