@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 SCRIPT = """
 stat -c %d /dev/shm
 out=job.$SLURM_JOB_ID.h5
-exec {python} -m mpicoloc run --mpirun {mpich.mpirun} -n 2 --out $out -- {mpich.program} finalize 20 2000
+exec {python} -m mpicoloc run --mpirun {mpich.mpirun} -n 2 --out $out -- {mpich.program} finalize 200 2000 end
 """
 
 
@@ -62,6 +62,7 @@ def cluster(request):
 
 OVER = ("COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED")
 N_TRIES = 5
+TOGETHER_S = 18
 
 
 def begun(cluster, script, *words, is_there=lambda: True):
@@ -89,6 +90,8 @@ def profiles_of_two(cluster, script, *words):
     """Profiles that two jobs at a time leave, the second one submitted with these words more."""
     (both, devices) = zip(begun(cluster, script), begun(cluster, script, *words), strict=True)
     assert len({*devices, str(os.stat("/dev/shm").st_dev)}) == 3, "each has its own"
+    time.sleep(TOGETHER_S)
+    (cluster.work / "end").touch()
     states = [cluster.wait(job)["JobState"] for job in both]
     assert states == ["COMPLETED", "COMPLETED"], [cluster.output(job) for job in both]
     paths = [cluster.work / f"job.{job}.h5" for job in both]
@@ -110,7 +113,7 @@ SHARED = ["default=on out={folder}/work/job.%j.h5 shm={folder}/shm"]
 @pytest.mark.parametrize("cluster", SHARED, indirect=True)
 def test_jobs_of_two_users_meet_in_the_folder_of_the_site(cluster):
     mpich = jobs.need_mpi("mpich", cluster.work)
-    script = f"stat -c %d /dev/shm\nexec srun --mpi=pmi2 {mpich.program} finalize 20 2000\n"
+    script = f"stat -c %d /dev/shm\nexec srun --mpi=pmi2 {mpich.program} finalize 200 2000 end\n"
     profiles = profiles_of_two(cluster, script, "--uid=daemon")
     # where others may not read this Python, their jobs have no profile
     assert [profile.job.user for profile in profiles] == ["root", "daemon"][: 1 if jobs.reach() else 2]
