@@ -322,12 +322,9 @@ static int wait_for_command(pid_t pid)
 static int run_command(char *const arguments[])
 {
     /* NumPy's threads, one for each processor, would count against the limits of the process that opens a profile. */
-    static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
-                                        "OPENBLAS_NUM_THREADS=1", NULL};
-    char conf[PATH_MAX + 16], shm[PATH_MAX + 32];
+    char *environment[6] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "OPENBLAS_NUM_THREADS=1"};
+    char **more = environment + 3, conf[PATH_MAX + 16], shm[PATH_MAX + 32];
     const char *told = getenv("SLURM_CONF");
-    char *with_more[] = {environment[0], environment[1], environment[2], NULL, NULL, NULL};
-    char **more = with_more + 3;
     struct said said = {.n = 0};
     int ends[2], code = -1;
     pid_t pid;
@@ -338,7 +335,7 @@ static int run_command(char *const arguments[])
         *more++ = conf;
     if (site.shm[0] && snprintf(shm, sizeof shm, "MPICOLOC_SHM_DIR=%s", site.shm) < (int)sizeof shm)
         *more++ = shm;
-    int failed = spawn(&pid, arguments, with_more, ends[1]);
+    int failed = spawn(&pid, arguments, environment, ends[1]);
     close(ends[1]);
     if (!failed)
         code = wait_for(pid, &said);

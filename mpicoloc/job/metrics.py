@@ -120,9 +120,8 @@ def _rows() -> list[dict[str, Any]]:
         return []
     others = {uid for row in rows if (uid := _uid_of(row)) is not None} if os.geteuid() == 0 else set()
     until_s = time.monotonic() + _CHILDREN_S
-    with ThreadPoolExecutor(
-        _N_CHILDREN
-    ) as pool:  # a user's process that hangs takes no time from the others'
+    # A user's process that hangs takes no time from the others'.
+    with ThreadPoolExecutor(_N_CHILDREN) as pool:
         found = zip(others, pool.map(lambda uid: _rows_of(uid, until_s), others), strict=True)
         known = {(uid, pid): row for uid, own in found for pid, row in own.items()}
     board = ("id", "uid", "pid", "n_ranks", "age_s")

@@ -269,10 +269,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    if n_nodes > 1:
-        messages.note(f"{unshared}: the job has no coordinator, so on several nodes no slowdown")
-    else:
-        messages.detail(f"{unshared}: the job has no coordinator")
+    """Say why a job has no coordinator; it loses its slowdown by that only on several nodes."""
+    say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
+    say(f"{unshared}: the job has no coordinator{loss}")
 
 
 def _preloaded(found: target.Target, variables: Mapping[str, str]) -> list[str]:

@@ -35,7 +35,7 @@ _LOCAL = (
 """Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
 
 _SILENT_S = 3.0
-"""How long a rank that cannot start waits, so that the first rank of its node can say why."""
+"""A rank that cannot start waits so long, s, for the first rank of its node to say why."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 

@@ -71,7 +71,7 @@ def slurm_release() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))
 
 
-def texts(plan: Plan, release: tuple[int, ...] = ()) -> dict[str, str]:
+def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
     """Files of the cluster for a release of Slurm: name in its folder -> text.
 
     Result: ``slurm.conf`` and what it names.

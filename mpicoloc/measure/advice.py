@@ -23,6 +23,7 @@ SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
 MIN_MIGRATIONS_PER_S = 100.0
 """Filling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so these may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
+"""Processor time over wall time up to which a rank has one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
 """From here on half of the ranks compute for at most 1.25 times the time, at two thirds of the price."""
 HALF_MPI_FRAC = 0.5
@@ -71,14 +72,13 @@ def _delayed(profile: Profile) -> str | None:
         n_ranks, n_cpus = crowd
         return (
             f"give each rank a processor of its own (Slurm: --ntasks={profile.job.n_ranks} and no "
-            f"--overcommit; "
-            f"mpirun: --bind-to core), or start {counted(n_cpus, 'rank')} per node: {n_ranks} ranks share "
-            f"{counted(n_cpus, 'processor')} of their node, and {lost}"
+            f"--overcommit; mpirun: --bind-to core), or start {counted(n_cpus, 'rank')} per node: {n_ranks} "
+            f"ranks share {counted(n_cpus, 'processor')} of their node, and {lost}"
         )
     return (
         "look for processes without mpicoloc on the job's nodes, give each thread of a rank a processor "
-        f"(Slurm: --cpus-per-task), or raise the limit on processor time of its container: {lost}, and "
-        f"{still}"
+        "(Slurm: --cpus-per-task), or raise the limit on processor time of its container: "
+        f"{lost}, and {still}"
     )
 
 
@@ -89,22 +89,16 @@ def _unbound(profile: Profile) -> str | None:
     has_one_thread = (ranks["cpu_s"] > 0) & (ranks["cpu_s"] <= _ONE_THREAD_CPU * profile.job.wall_s)
     known = ranks[~np.isnan(ranks["migrations"]) & has_one_thread & (ranks["n_cores"] > 1)]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
-    if (
-        not len(known)
-        or len(known) < len(ranks)
-        or delay_frac is None
-        or delay_frac >= processor.NOTABLE_FRAC
-    ):
+    is_known = 0 < len(known) == len(ranks)
+    if not is_known or delay_frac is None or delay_frac >= processor.NOTABLE_FRAC:
         return None
     per_s = float(known["migrations"].sum() / known["cpu_s"].sum())
     if per_s < MIN_MIGRATIONS_PER_S:
         return None
     return (
-        f"bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they migrated {per_s:.0f} "
-        f"times per "
-        f"second of processor time, which may cost 2 to 5 %, while others delayed them for only "
-        f"{delay_frac:.1%} "
-        "of the time that they were ready to run"
+        f"bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they migrated {per_s:.0f} times "
+        "per second of processor time, which may cost 2 to 5 %, while others delayed them for only "
+        f"{delay_frac:.1%} of the time that they were ready to run"
     )
 
 
@@ -148,10 +142,8 @@ def _evenly_in_mpi(profile: Profile) -> str | None:
     longer = 2.0 - frac
     return (
         f"ask for half of the ranks: all {profile.job.n_ranks} spent {frac:.0%} of their time in MPI, so "
-        f"half of "
-        f"them would take about {longer:.2f} times as long at {longer / 2:.0%} of the price, if the time "
-        f"in MPI "
-        "stays the same"
+        f"half of them would take about {longer:.2f} times as long at {longer / 2:.0%} of the price, if the "
+        "time in MPI stays the same"
     )
 
 
@@ -164,9 +156,8 @@ def _unevenly(profile: Profile) -> str | None:
     longest = ranks[int(np.argmax(ranks["comp_ns"]))]
     longest_s = float(longest["comp_ns"]) * 1e-9
     return (
-        f"give all ranks equal work: rank {longest['rank']} computed for {seconds(longest_s)} and the "
-        f"ranks on "
-        f"average for {seconds(balance * longest_s)}, while {frac:.0%} of their time went into MPI"
+        f"give all ranks equal work: rank {longest['rank']} computed for {seconds(longest_s)} and the ranks "
+        f"on average for {seconds(balance * longest_s)}, while {frac:.0%} of their time went into MPI"
     )
 
 
@@ -204,9 +195,8 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
         return ""
     whole_su = price.rate_su * n_cpus * alone_s / 3600
     return (
-        f"; whole nodes ({counted(int(n_cpus), 'processor')}) would cost {whole_su:.4g} SU at the same "
-        f"rate, the "
-        f"job's {counted(profile.job.n_cores, 'core')} cost {price.fair_su:.4g} SU"
+        f"; whole nodes ({counted(int(n_cpus), 'processor')}) would cost {whole_su:.4g} SU at the same rate, "
+        f"the job's {counted(profile.job.n_cores, 'core')} cost {price.fair_su:.4g} SU"
     )
 
 

@@ -14,6 +14,7 @@ from slurm_jobs import LIMIT_S, Cluster, daemon, is_possible
 
 import mpicoloc
 from mpicoloc.lab import slurm_cluster
+from mpicoloc.pmpi import build_shim, paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -39,12 +40,13 @@ def cluster(request):
         pytest.skip("no Slurm here, or not root")
     if any(Path(path).is_relative_to("/tmp") for path in (sys.executable, mpicoloc.__file__)):
         pytest.skip("jobs get a /tmp of their own, too, and mpicoloc lies there")
+    build_shim.build_plugin(paths.lib_dir(), sys.executable)
     plan = slurm_cluster.Plan(f"test-apart-{os.getpid()}", 1, 4, 0)
     words = getattr(request, "param", "default=off").format(folder=plan.folder)
     up = [sys.executable, "-m", "mpicoloc", "slurm", "up", "--name", plan.name, "--nodes", "1"]
     try:
         subprocess.run([*up, "--plugstack", words], check=True, capture_output=True, timeout=LIMIT_S)
-        work = Path(plan.folder, "work")
+        work = Path(plan.folder, "jobs")
         work.mkdir()
         work.chmod(0o1777)
         found = Cluster(plan, None, work)
@@ -88,7 +90,7 @@ def begun(cluster, script, *words, is_there=lambda: True):
 
 def profiles_of_two(cluster, script, *words):
     """Profiles that two jobs at a time leave, the second one submitted with these words more."""
-    (both, devices) = zip(begun(cluster, script), begun(cluster, script, *words), strict=True)
+    both, devices = zip(begun(cluster, script), begun(cluster, script, *words), strict=True)
     assert len({*devices, str(os.stat("/dev/shm").st_dev)}) == 3, "each has its own"
     time.sleep(TOGETHER_S)
     (cluster.work / "end").touch()
@@ -107,7 +109,7 @@ def test_jobs_of_one_node_measure_each_other(cluster):
         assert profile.interference.n_used > 0, profile.notes
 
 
-SHARED = ["default=on out={folder}/work/job.%j.h5 shm={folder}/shm"]
+SHARED = ["default=on out={folder}/jobs/job.%j.h5 shm={folder}/shm"]
 
 
 @pytest.mark.parametrize("cluster", SHARED, indirect=True)
@@ -139,7 +141,7 @@ def test_files_of_a_killed_job_are_removed_from_that_folder(cluster):
     jobs.wait_until(lambda: {path.suffix for path in shm.iterdir()} <= {".board"}, "the epilog to clean")
 
 
-@pytest.mark.parametrize("cluster", ["default=on shm={folder}/work/shm"], indirect=True)
+@pytest.mark.parametrize("cluster", ["default=on shm={folder}/jobs/shm"], indirect=True)
 def test_a_folder_that_others_could_replace_is_left_out(cluster):
     job, _ = begun(cluster, "stat -c %d /dev/shm\nsrun -n1 sh -c 'echo shm ${MPICOLOC_SHM_DIR:-none}'\n")
     cluster.wait(job)

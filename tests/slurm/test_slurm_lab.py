@@ -73,7 +73,7 @@ def test_without_the_programs_one_line_names_the_packages(monkeypatch, tmp_path)
 
 def test_switches_have_every_node_once():
     for n_nodes in range(1, slurm_cluster.MAX_NODES + 1):
-        text = slurm_cluster.texts(slurm_cluster.Plan("x", n_nodes, 4, 1))["topology.conf"]
+        text = slurm_cluster.texts(slurm_cluster.Plan("x", n_nodes, 4, 1), ())["topology.conf"]
         ranges = [
             line.split("Nodes=n[")[1].rstrip("]").split("-") for line in text.splitlines() if "Nodes=" in line
         ]
@@ -85,7 +85,7 @@ def test_switches_have_every_node_once():
 def test_users_are_kept_out_of_the_shared_partition_where_that_was_asked_for():
     is_named = [
         'SHARED = "shared"'
-        in slurm_cluster.texts(slurm_cluster.Plan("x", 1, 4, 1, is_guarded=is_guarded))["job_submit.lua"]
+        in slurm_cluster.texts(slurm_cluster.Plan("x", 1, 4, 1, is_guarded=is_guarded), ())["job_submit.lua"]
         for is_guarded in (False, True)
     ]
     assert is_named == [False, True]

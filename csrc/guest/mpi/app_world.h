@@ -9,7 +9,7 @@ extern int mc_is_swapped;
 extern int mc_has_begun; /* MPI_Init or MPI_Session_init was called */
 extern MPI_Comm mc_app_world;
 
-void mc_begin_partitioned(void);
+void mc_begin_partitioned(void); /* with Open MPI the coordinator ends the job, as the ranks would wait for it */
 
 #ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */

@@ -87,6 +87,18 @@ def test_the_package_for_spack_asks_for_the_same_versions():
     assert set(theirs) - set(lean) == {"setuptools", "pycparser"}
 
 
+def test_the_recipe_for_easybuild_has_what_the_core_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (path,) = (ROOT / "packaging/easybuild").glob("*.eb")
+    recipe = {"SOURCE_TAR_GZ": ""}
+    exec(path.read_text(), recipe)
+    assert path.name == f"mpicoloc-{recipe['version']}-{'-'.join(recipe['toolchain'].values())}.eb"
+    listed = {name for name, *_ in recipe["dependencies"] + recipe["exts_list"]}
+    bundles = {"numpy": "SciPy-bundle", "rich": "Python-bundle-PyPI"}
+    needed = {line.partition(">=")[0] for line in project["dependencies"]}
+    assert {bundles.get(name, name) for name in needed} <= listed
+
+
 COMMANDS = "show job.h5,show --json job.h5,price job.h5,check,top --once,run --help,recover --help"
 
 

@@ -64,62 +64,50 @@ STRONG = {
     "whole nodes": (
         SLOWED,
         "if time matters more than the price, ask for whole nodes (Slurm: --exclusive): beside co-runners "
-        "the job "
-        "took 1.500 times as long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would take "
-        "about 400 s "
-        "instead of 600 s; whole nodes (8 processors) would cost 0.8889 SU at the same rate, the job's 4 "
-        "cores "
-        "cost 0.2963 SU",
+        "the job took 1.500 times as long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would"
+        " take about 400 s instead of 600 s; whole nodes (8 processors) would cost 0.8889 SU at the same "
+        "rate, the job's 4 cores cost 0.2963 SU",
     ),
     "share": (
         UNHARMED,
-        "share nodes again (Slurm: without --exclusive): in 500 s beside co-runners the job took 1.010 times "
-        "as long as alone (0.990 to 1.030, 95 %, 120 shutters); whole nodes (8 processors) would cost "
-        "1.32 SU at "
-        "the same rate, the job's 4 cores cost 0.6535 SU",
+        "share nodes again (Slurm: without --exclusive): in 500 s beside co-runners the job took 1.010 "
+        "times as long as alone (0.990 to 1.030, 95 %, 120 shutters); whole nodes (8 processors) would "
+        "cost 1.32 SU at the same rate, the job's 4 cores cost 0.6535 SU",
     ),
     "crowded": (
         {**DELAYED, "cpus": "0-1"},
         "give each rank a processor of its own (Slurm: --ntasks=4 and no --overcommit; mpirun: --bind-to "
-        "core), or "
-        f"start 2 ranks per node: 4 ranks share 2 processors of their node, and {LOST}",
+        f"core), or start 2 ranks per node: 4 ranks share 2 processors of their node, and {LOST}",
     ),
     "foreign": (
         DELAYED,
         "look for processes without mpicoloc on the job's nodes, give each thread of a rank a processor "
-        "(Slurm: "
-        "--cpus-per-task), or raise the limit on processor time of its container: "
-        f"{LOST}, and no job under mpicoloc was beside it",
+        f"(Slurm: --cpus-per-task), or raise the limit on processor time of its container: {LOST}, and no "
+        "job under mpicoloc was beside it",
     ),
     "unbound": (
         {"migrations": 114000.0},
         "bind the ranks (mpirun: --bind-to core; Slurm: --cpu-bind=cores): they migrated 200 times per "
-        "second of "
-        "processor time, which may cost 2 to 5 %, while others delayed them for only 0.4% of the time "
-        "that they "
-        "were ready to run",
+        "second of processor time, which may cost 2 to 5 %, while others delayed them for only 0.4% of the"
+        " time that they were ready to run",
     ),
     "fewer": (
         {"time_frac": 0.8},
-        "ask for half of the ranks: all 4 spent 80% of their time in MPI, so half of them would take "
-        "about 1.20 "
-        "times as long at 60% of the price, if the time in MPI stays the same",
+        "ask for half of the ranks: all 4 spent 80% of their time in MPI, so half of them would take about"
+        " 1.20 times as long at 60% of the price, if the time in MPI stays the same",
     ),
     "uneven": (
         {"time_frac": 0.6, "comp_s": (10.0, 10.0, 400.0, 10.0)},
         "give all ranks equal work: rank 2 computed for 400 s and the ranks on average for 107.5 s, while "
-        "60% of "
-        "their time went into MPI",
+        "60% of their time went into MPI",
     ),
     "turns": (
         {**SLOWED, **DELAYED},
         "give each job processors of its own (Slurm: a partition without OverSubscribe; mpirun: --bind-to "
-        "none, "
-        "or other processors for each job), or ask for whole nodes: beside co-runners the job took 1.500 "
-        "times as "
-        "long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would take about 400 s instead "
-        "of 600 s; "
-        "whole nodes (8 processors) would cost 0.8889 SU at the same rate, the job's 4 cores cost 0.2963 SU",
+        "none, or other processors for each job), or ask for whole nodes: beside co-runners the job took "
+        "1.500 times as long as alone (1.400 to 1.600, 95 %, 120 shutters), so alone it would take about "
+        "400 s instead of 600 s; whole nodes (8 processors) would cost 0.8889 SU at the same rate, the "
+        "job's 4 cores cost 0.2963 SU",
     ),
 }
 
