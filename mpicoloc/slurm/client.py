@@ -29,8 +29,11 @@ _AWAY_MESSAGES = (
     "Socket timed out",
     "Zero Bytes",
     "standby",
-    "Resource temporarily unavailable",  # 24.11, now and then, of a change
 )
+BUSY_MESSAGE = "Resource temporarily unavailable"
+"""slurmctld 24.11 refuses a change of a job so, now and then for a second or two."""
+_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses between attempts to change such a job, s."""
 
 
 class ControllerAway(EnvironmentFault):
@@ -183,13 +186,20 @@ def parsed(
 def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
     """Change a job, as ``scontrol update`` does.
 
-    Raises `slurm_command.ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if
-    Slurm refuses: the job has ended or begun, or the caller is no operator.
+    Raises `ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if Slurm refuses:
+    the job has ended or begun, or the caller is no operator.
     """
-    run_program(
-        ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())],
-        pauses_s,
-    )
+    command = ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
+    for pause_s in _BUSY_PAUSES_S:
+        try:
+            run_program(command, pauses_s)
+        except EnvironmentFault as error:
+            if BUSY_MESSAGE not in str(error):
+                raise
+        else:
+            return
+        time.sleep(pause_s)
+    run_program(command, pauses_s)
 
 
 def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:

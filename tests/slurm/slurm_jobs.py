@@ -12,6 +12,7 @@ import jobs
 import processes
 
 from mpicoloc.lab import slurm_cluster
+from mpicoloc.slurm import client
 
 LIMIT_S = 150
 LONG = """
@@ -46,16 +47,20 @@ class Cluster:
         return {**os.environ, "SLURM_CONF": f"{self.plan.folder}/slurm.conf"}
 
     def run(self, *words, code=0):
-        """A command of Slurm's; returns what it said."""
-        done = subprocess.run(
-            [*map(str, words)],
-            env=self.env,
-            cwd=self.work,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            stdin=subprocess.DEVNULL,
-        )
+        """Output of a Slurm command."""
+        for _ in range(10):
+            done = subprocess.run(
+                [*map(str, words)],
+                env=self.env,
+                cwd=self.work,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                stdin=subprocess.DEVNULL,
+            )
+            if client.BUSY_MESSAGE not in done.stderr:
+                break
+            time.sleep(0.5)
         assert done.returncode == code, done.stdout + done.stderr + self.log("n1")
         return done.stdout
 

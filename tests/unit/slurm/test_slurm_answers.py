@@ -1,5 +1,6 @@
 """What Slurm's commands say: recorded answers of Slurm 22.05."""
 
+import contextlib
 import copy
 import json
 import math
@@ -7,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from slurm_programs import stand_in
+from slurm_programs import UPDATE, answering, stand_in
 
 from mpicoloc.core.batch_system import BatchQueue
 from mpicoloc.errors import DataError, EnvironmentFault
@@ -198,3 +199,18 @@ def test_a_refusal_is_told_at_once():
     code = "import sys; sys.exit('slurm_update error: Access/permission denied')"
     with pytest.raises(EnvironmentFault, match="permission denied"):
         client.run_program([sys.executable, "-c", code], (9.0,), pytest.fail)
+
+
+@pytest.mark.parametrize("n_refusals", [2, 9])
+def test_a_job_that_slurm_is_busy_with_is_changed_a_little_later(tmp_path, monkeypatch, n_refusals):
+    busy = "slurm_update error: Resource temporarily unavailable for job 7"
+    refuse = f'[ $(wc -l < {{0}}/said) -gt {n_refusals} ] || {{{{ echo "{busy}" >&2; exit 1; }}}}'
+    answering(tmp_path, monkeypatch, f"{UPDATE}; {refuse}")
+    monkeypatch.setattr(client, "_BUSY_PAUSES_S", (0.0, 0.0))
+    expected = (
+        pytest.raises(EnvironmentFault, match="temporarily") if n_refusals > 2 else contextlib.nullcontext()
+    )
+    with expected:
+        client.update(7, {"Partition": "shared"})
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said == ["update JobId=7 Partition=shared"] * 3
