@@ -220,6 +220,9 @@ PREFIX = "mpicoloc-slurm/"
 """Of the abstract socket that tells who process 1 of a Slurm lab is."""
 READY_S = 30.0
 _AGAIN_S = 1.0
+_CONTROLLER = """hostname localhost; mount --bind "$0/hosts" /etc/hosts
+exec slurmctld -D -f "$0/slurm.conf"
+"""
 _NODE = """hostname "$0"; mount -t tmpfs -o mode=1777 none /dev/shm; : > /dev/shm/.mpicoloc-whole-node
 mount --bind "$1/hosts" /etc/hosts
 exec slurmd -D -N "$0" -f "$1/slurm.conf"
@@ -242,12 +245,14 @@ def prepare(plan: Plan) -> None:
 
 def commands(plan: Plan) -> dict[str, list[str]]:
     """The daemons, in the order in which they start: name -> command."""
-    munge, conf = f"{plan.folder}/munge", f"{plan.folder}/slurm.conf"
+    munge = f"{plan.folder}/munge"
     kinds = [f"--{what}={munge}/{name}" for what, name in _MUNGE.items()]
+    # From 24.11 on slurmctld tries for 10 s to find the address of a node where a srun runs.
+    controller = ["unshare", "--mount", "--uts", "sh", "-ec", _CONTROLLER, plan.folder]
     space = ["unshare", "--mount", "--uts", "--ipc", "sh", "-ec", _NODE]
     return {
         "munged": ["munged", "--foreground", "--num-threads=2", *kinds],
-        "slurmctld": ["slurmctld", "-D", "-f", conf],
+        "slurmctld": controller,
         **{node: [*space, node, plan.folder] for node in plan.nodes},
     }
 
