@@ -22,6 +22,16 @@ srun --mpicoloc ./heat2d.openmpi 100 100000000
 """A script of a job that has to be ended."""
 
 
+def ask(words, **how):
+    """Run a Slurm command, again while slurmctld is too busy to change a job."""
+    for _ in range(10):
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, **how)
+        if client.BUSY_MESSAGE not in done.stderr:
+            break
+        time.sleep(0.5)
+    return done
+
+
 class Cluster:
     """A lab that is up, with a folder for the files of its jobs."""
 
@@ -48,19 +58,7 @@ class Cluster:
 
     def run(self, *words, code=0):
         """Output of a Slurm command."""
-        for _ in range(10):
-            done = subprocess.run(
-                [*map(str, words)],
-                env=self.env,
-                cwd=self.work,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                stdin=subprocess.DEVNULL,
-            )
-            if client.BUSY_MESSAGE not in done.stderr:
-                break
-            time.sleep(0.5)
+        done = ask(words, env=self.env, cwd=self.work, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
         assert done.returncode == code, done.stdout + done.stderr + self.log("n1")
         return done.stdout
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from slurm_jobs import LIMIT_S, daemon
+from slurm_jobs import LIMIT_S, ask, daemon
 
 from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.sharing_plan import Commit, Release
@@ -251,10 +251,8 @@ def rewrite(file, text):
 
 
 def as_nobody(cluster, *words):
-    command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *words]
-    return subprocess.run(
-        command, env=cluster.env, cwd="/", capture_output=True, text=True, timeout=jobs.LIMIT_S
-    )
+    rights = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    return ask([*rights, *words], env=cluster.env, cwd="/", timeout=jobs.LIMIT_S)
 
 
 class service:

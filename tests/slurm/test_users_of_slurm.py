@@ -71,9 +71,15 @@ def as_user(user, command, env, place):
 
 
 def told_of(env):
-    """What slurmctld tells of each job, by number."""
-    found = subprocess.run(["squeue", "--json"], env=env, capture_output=True, timeout=LIMIT_S, check=True)
-    return {str(job["job_id"]): job for job in json.loads(found.stdout)["jobs"]}
+    """What slurmctld tells of each job, by number; numbers that newer releases wrap are plain."""
+    command = ["squeue", "--json", "--states=all"]
+    found = subprocess.run(command, env=env, capture_output=True, timeout=LIMIT_S, check=True)
+
+    def plain(value):
+        return value.get("number", value) if isinstance(value, dict) else value
+
+    jobs = json.loads(found.stdout)["jobs"]
+    return {str(job["job_id"]): {name: plain(value) for name, value in job.items()} for job in jobs}
 
 
 def each_pays_for_what_slurm_gave(lab, place, told):
