@@ -14,7 +14,7 @@ command -v "$python" >/dev/null || { say "no $python: install Python 3.11 or new
 # Where nothing can be compiled, a wheel of packaging/build-wheel serves.
 wheel=
 or_wheel() {
-    wheel=$(ls -t dist/mpicoloc-*.whl 2>/dev/null | head -1) || { say "$1, or put a wheel into dist (packaging/README.md)"; exit 4; }
+    wheel=$(ls -t dist/mpicoloc-*"$(uname -m)".whl 2>/dev/null | head -1) || { say "$1, or put a wheel into dist (packaging/README.md)"; exit 4; }
 }
 command -v "${CC:-cc}" >/dev/null || or_wheel "no C compiler: install gcc or clang, name one with CC="
 "$python" -c 'import os, sys, sysconfig

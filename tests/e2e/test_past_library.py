@@ -66,6 +66,30 @@ def test_a_library_that_is_opened_has_the_world_of_the_ranks(mpi, tmp_path, shm_
     jobs.assert_nothing_left(shm_dir)
 
 
+LOOKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    const char *const names[] = {"MPI_Send", "MPI_Send_c", "MPI_Session_init", "MPI_Address", "MPI_Nothing"};
+    MPI_Init(&argc, &argv);
+    for (int i = 0; i < 5; i++)
+        printf("%s %d\\n", names[i], dlsym(RTLD_DEFAULT, names[i]) != NULL);
+    return MPI_Finalize();
+}
+"""
+
+
+def test_a_program_finds_the_functions_that_its_mpi_has(mpi, tmp_path):
+    (tmp_path / "looks.c").write_text(LOOKS)
+    mpicc, _ = jobs.commands(mpi.name)
+    subprocess.run([mpicc, "looks.c", "-o", "looks", "-ldl"], cwd=tmp_path, check=True, timeout=jobs.LIMIT_S)
+    done, lines = run(mpi, tmp_path, "./looks", flags=("-n", "1"))
+    assert (done.returncode, lines) == (0, sorted(call(tmp_path, "./looks").stdout.splitlines()))
+
+
 def test_a_second_mpi_ends_the_job_with_one_line(mpi, tmp_path, shm_dir):
     if (
         call(tmp_path, mpi.mpirun, *mpi.flags, "-n", "2", "./opener", "space", "./libworld.so").returncode

@@ -48,9 +48,10 @@ static const char *library_of(const void *address)
     return address && dladdr(address, &found) && found.dli_fname ? found.dli_fname : "";
 }
 
-static int is_mpi_name(const char *name)
+MC_UNCHECKED static int is_mpi_name(const char *name)
 {
-    return strncmp(name, "MPI_", 4) == 0 || strncmp(name, "mpi_", 4) == 0;
+    int is_upper = name[0] == 'M' && name[1] == 'P' && name[2] == 'I' && name[3] == '_';
+    return is_upper || (name[0] == 'm' && name[1] == 'p' && name[2] == 'i' && name[3] == '_');
 }
 
 /* 1: in a library of MPI itself, not of a tool. */
@@ -177,11 +178,21 @@ static void *from_handle(void *handle, const char *name)
     return own ? own : found;
 }
 
+/* A wrapper of a function that this MPI does not have, as large counts before Open MPI 6. */
+MC_UNCHECKED static int is_missing(const char *name)
+{
+    Dl_info found, own;
+    void *address = is_mpi_name(name) && !real_dlsym(RTLD_NEXT, name) ? real_dlsym(RTLD_DEFAULT, name) : NULL;
+    return address && dladdr(address, &found) && dladdr((void *)mc_call_name, &own) && found.dli_fbase == own.dli_fbase;
+}
+
 MC_JUMPS MC_UNCHECKED MC_EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
     if (!real_dlsym)
         find_real();
     if (!real_dlsym)
+        return NULL;
+    if (handle == RTLD_DEFAULT && is_missing(name))
         return NULL;
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         MC_JUMP_TO real_dlsym(handle, name);

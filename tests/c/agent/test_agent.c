@@ -56,7 +56,7 @@ static void test_sharing(void)
 static void test_turns(void)
 {
     enum { PER_TURN = 3, PERIOD_NS = 200000000, N_TURNS = 64 };
-    int n_shutters[2][N_TURNS] = {0}, n_whole[2] = {0};
+    int n_shutters[2][N_TURNS] = {0}, n_valid[2][N_TURNS] = {0}, n_whole[2] = {0};
     setenv("MPICOLOC_SHUTTER_ADAPT", "0", 1);
     setenv("MPICOLOC_SHUTTER_PER_TURN", "3", 1);
     test_job jobs[2] = {start_job("a", 1)};
@@ -66,12 +66,17 @@ static void test_turns(void)
     for (int i = 0; i < 2; i++) {
         end_job(&jobs[i]);
         print_job(&jobs[i]);
-        for (uint64_t j = 0; j < jobs[i].node->n_shutters; j++)
-            n_shutters[i][jobs[i].node->shutters[j].epoch / PERIOD_NS / PER_TURN % N_TURNS]++;
+        for (uint64_t j = 0; j < jobs[i].node->n_shutters; j++) {
+            const mc_shutter *shutter = &jobs[i].node->shutters[j];
+            uint64_t turn = shutter->epoch / PERIOD_NS / PER_TURN % N_TURNS;
+            n_shutters[i][turn]++;
+            n_valid[i][turn] += shutter->verdict == MC_VERDICT_VALID;
+        }
         forget_job(&jobs[i]);
     }
     for (int turn = 0; turn < N_TURNS; turn++) {
-        CHECK(!n_shutters[0][turn] || !n_shutters[1][turn]);
+        /* An agent that got no processor for long may not know of the other job's wish. */
+        CHECK(!n_valid[0][turn] || !n_valid[1][turn]);
         for (int i = 0; i < 2; i++)
             n_whole[i] += n_shutters[i][turn] == PER_TURN;
     }
