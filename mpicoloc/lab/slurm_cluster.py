@@ -9,6 +9,7 @@ started again a second later, as systemd would do it.
 from __future__ import annotations
 
 import contextlib
+import glob
 import dataclasses
 import json
 import os
@@ -69,6 +70,12 @@ def slurm_release() -> tuple[int, ...]:
     """Slurm's release, (24, 11) for instance; empty if slurmd does not tell."""
     done = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=False, timeout=READY_S)
     return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))
+
+
+def has_pmix() -> bool:
+    """Whether Slurm here can start Open MPI; Debian's 26.05 has no plugin for it."""
+    prefix = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("slurmd") or "/usr/sbin/slurmd")))
+    return any(glob.glob(f"{prefix}/{folder}/mpi_pmix.so") for folder in ("lib*/slurm*", "lib/*/slurm*"))
 
 
 def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
@@ -158,7 +165,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
 CredType=cred/munge
 JobSubmitPlugins=lua
-MpiDefault=pmix
+MpiDefault={mpi}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 TaskProlog={folder}/task_prolog
@@ -201,6 +208,7 @@ def _slurm_conf(plan: Plan) -> str:
         last=last,
         size=f"CPUs={plan.n_cpus} RealMemory={plan.memory_mib or 1000}",
         select=select,
+        mpi="pmix" if has_pmix() else "pmi2",
         partitions="".join(
             f"PartitionName={name} Nodes=ALL {words} DefaultTime=10 MaxTime=60 State=UP\n"
             for name, words in PARTITIONS.items()

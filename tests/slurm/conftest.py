@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def lab():
-    """The cluster, with heat2d of both MPI families in its folder."""
+    """The cluster, with heat2d of both MPI families in its folder, and `heat2d`, which srun starts."""
     if not is_possible():
         pytest.skip("no Slurm here, or not root")
     plugin, _ = build_shim.build_plugin(paths.lib_dir(), sys.executable)
@@ -46,6 +46,7 @@ def lab():
                 mpicc, _ = jobs.commands(family)
                 command = [mpicc, "-O1", EXAMPLES / "heat2d.c", "-o", f"{folder}/heat2d.{family}", "-lm"]
                 subprocess.run(command, check=True, timeout=jobs.LIMIT_S)
+            Path(folder, "heat2d").symlink_to(f"heat2d.{'openmpi' if slurm_cluster.has_pmix() else 'mpich'}")
             yield Cluster(plan, plugin, Path(folder))
         finally:
             slurm_cluster.stop(name)

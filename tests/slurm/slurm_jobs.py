@@ -17,7 +17,7 @@ from mpicoloc.slurm import client
 LIMIT_S = 150
 LONG = """
 (until ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done; sleep 0.5; touch up.$SLURM_JOB_ID) &
-srun --mpicoloc ./heat2d.openmpi 100 100000000
+srun --mpicoloc ./heat2d 100 100000000
 """
 """A script of a job that has to be ended."""
 

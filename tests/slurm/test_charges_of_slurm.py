@@ -11,7 +11,7 @@ from mpicoloc.slurm import records
 
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(200)]
 SCRIPT = """
-srun --mpicoloc ./heat2d.openmpi 60 2000
+srun --mpicoloc ./heat2d 60 2000
 mpirun.openmpi -n 2 ./heat2d.openmpi 60 2000
 """
 OVERLAP = """
@@ -19,7 +19,7 @@ cat >meet.$SLURM_JOB_ID <<'end'
 touch here.$SLURM_JOB_ID.$SLURM_STEP_ID
 for i in $(seq 300); do test -e here.$SLURM_JOB_ID.$((1 - SLURM_STEP_ID)) && break; sleep 0.1; done
 sleep 2
-exec ./heat2d.openmpi 60 2000
+exec ./heat2d 60 2000
 end
 for i in 1 2; do srun --overlap --mpicoloc sh meet.$SLURM_JOB_ID & done
 wait

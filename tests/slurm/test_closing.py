@@ -25,7 +25,7 @@ def test_a_requeued_job_has_profiles_of_each_start(cluster):
     script = f"""
 if [ -z "$SLURM_RESTART_COUNT" ]; then {LONG} fi
 srun -n1 --mpicoloc true # finds the profile of the start before
-srun -n2 --mpicoloc ./heat2d.openmpi 100 100
+srun -n2 --mpicoloc ./heat2d 100 100
 """
     job = cluster.submit(script, "-N1", "-n2", "-w", "n2", "--requeue")
     cluster.until_measured(job)
@@ -41,7 +41,7 @@ srun -n2 --mpicoloc ./heat2d.openmpi 100 100
 
 def test_the_price_of_a_task_is_its_own_in_an_array(cluster):
     script = """
-srun --mpicoloc ./heat2d.openmpi 60 $((200 * SLURM_ARRAY_TASK_ID))
+srun --mpicoloc ./heat2d 60 $((200 * SLURM_ARRAY_TASK_ID))
 touch done.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID
 while ! [ -e done.$SLURM_ARRAY_JOB_ID.1 -a -e done.$SLURM_ARRAY_JOB_ID.2 ]; do sleep 0.1; done
 """

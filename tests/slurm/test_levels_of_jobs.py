@@ -33,7 +33,7 @@ def levels(cluster, capsys):
     """A folder of two jobs' levels by profiles of the two, and the policy as JSON."""
     before = set(cluster.spool.glob("*.h5"))
     for name, side in SIDES.items():
-        cluster.run("srun", "-N1", "-n2", "-J", name, "--mpicoloc", "./heat2d.openmpi", side, 200)
+        cluster.run("srun", "-N1", "-n2", "-J", name, "--mpicoloc", "./heat2d", side, 200)
     found = jobs.wait_until(lambda: profiles_of(cluster, before), "the profiles of both jobs", 120)
     files = [found[name] for name in SIDES]
     folder = cluster.work / "levels"

@@ -171,10 +171,10 @@ def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluste
     full("n1", "n2", "n3", "n4")
     try:
         rewrite(rule, slurm_cluster.JOB_SUBMIT)
-        told = as_nobody(cluster, "sbatch", "-p", "shared", "-n1", "--wrap", "true")
+        told = as_user(cluster, "sbatch", "-p", "shared", "-n1", "--wrap", "true")
         assert "jobs come into partition shared by mpicoloc only" in told.stderr
-        alone = int(as_nobody(cluster, "sbatch", "--parsable", "--exclusive", "--wrap", "true").stdout)
-        moved = as_nobody(cluster, "scontrol", "update", f"JobId={alone}", "Partition=shared")
+        alone = int(as_user(cluster, "sbatch", "--parsable", "--exclusive", "--wrap", "true").stdout)
+        moved = as_user(cluster, "scontrol", "update", f"JobId={alone}", "Partition=shared")
         assert moved.returncode != 0
         assert queue()[alone].partition == "whole"
         assert queue()[alone].admin_comment == "exclusive"
@@ -184,12 +184,12 @@ def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluste
         its_user_does_not_move_it(cluster, queue)
     finally:
         rewrite(rule, before)
-        cluster.run("scancel", "--full", "-u", "nobody")
+        cluster.run("scancel", "--full", "-u", "games")
 
 
 def its_user_does_not_move_it(cluster, queue):
     """A leader begins where it was sent, or goes back to where users' jobs wait."""
-    job = int(as_nobody(cluster, "sbatch", "--parsable", "-N1", "-n4", "--wrap", "true").stdout)
+    job = int(as_user(cluster, "sbatch", "--parsable", "-N1", "-n4", "--wrap", "true").stdout)
     busy = next(each.id for each in queue().values() if each.state == "RUNNING")
     placed = ("Partition=shared", "ReqNodeList=n1", f"Dependency=afterany:{busy}")
     cluster.run("scontrol", "update", f"JobId={job}", *placed)
@@ -200,11 +200,11 @@ def its_user_does_not_move_it(cluster, queue):
 
     before = place()
     for change in ("ReqNodeList=n2", "Dependency=", "NumNodes=2", "NumTasks=1", "Dependency= Partition="):
-        told = as_nobody(cluster, "scontrol", "update", f"JobId={job}", *change.split())
+        told = as_user(cluster, "scontrol", "update", f"JobId={job}", *change.split())
         assert told.returncode != 0, change
     assert place() == before
     for change in ("TimeLimit=5", "Partition=whole ReqNodeList= Dependency="):
-        assert as_nobody(cluster, "scontrol", "update", f"JobId={job}", *change.split()).returncode == 0
+        assert as_user(cluster, "scontrol", "update", f"JobId={job}", *change.split()).returncode == 0
     assert queue()[job].partition == "whole"
 
 
@@ -250,8 +250,8 @@ def rewrite(file, text):
     os.utime(file, (youngest_s, youngest_s))
 
 
-def as_nobody(cluster, *words):
-    rights = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+def as_user(cluster, *words):
+    rights = ["setpriv", "--reuid=games", "--regid=nogroup", "--clear-groups"]
     return ask([*rights, *words], env=cluster.env, cwd="/", timeout=jobs.LIMIT_S)
 
 

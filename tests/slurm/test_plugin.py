@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 def test_a_step_that_asks_leaves_a_signed_profile_and_its_price(cluster, capsys):
     before = set(cluster.spool.glob("*.h5"))
-    cluster.run("srun", "-N1", "-n2", "-J", "asks", "--mpicoloc", "./heat2d.openmpi", "100", "1000")
+    cluster.run("srun", "-N1", "-n2", "-J", "asks", "--mpicoloc", "./heat2d", "100", "1000")
     (path,) = set(cluster.spool.glob("*.h5")) - before
     profile = hdf5.read(path)
     assert profile.job.n_ranks == 2 and not profile.partial
@@ -40,7 +40,7 @@ def test_jobs_that_share_cores_name_each_other(cluster):
 cat >task.$SLURM_JOB_ID <<'END'
 touch here.$SLURM_JOB_ID.$SLURM_PROCID
 while [ $(ls here.* | wc -l) -lt 4 ]; do sleep 0.05; done
-exec ./heat2d.openmpi 100 40000
+exec ./heat2d 100 40000
 END
 srun -n2 --mpicoloc sh task.$SLURM_JOB_ID
 """
@@ -114,7 +114,7 @@ def test_each_user_may_have_a_folder_and_needs_it_for_a_profile(cluster):
     words = (f"out={cluster.work}/%u/%j.%s.h5", f"key_file={cluster.key}", f"spool={cluster.spool}")
     cluster.plugstack("default=on", *words)
     before, before_log = set(cluster.spool.glob("*.h5")), len(cluster.log("n1"))
-    run = ("srun", "-N1", "-n2", "-w", "n1", "./heat2d.openmpi", "60", "50")
+    run = ("srun", "-N1", "-n2", "-w", "n1", "./heat2d", "60", "50")
     assert "conserved" in cluster.run(*run)
     assert cluster.log("n1")[before_log:].count(f"no folder {folder}, so step") == 1
     assert set(cluster.spool.glob("*.h5")) == before
@@ -152,7 +152,7 @@ def test_exit_codes_are_the_jobs_own(cluster):
 )
 def test_a_broken_plugin_harms_no_job(cluster, words):
     cluster.site(*words)
-    said = cluster.run("srun", "-N1", "-n2", "./heat2d.openmpi", "60", "50")
+    said = cluster.run("srun", "-N1", "-n2", "./heat2d", "60", "50")
     assert "conserved" in said
 
 
@@ -169,10 +169,10 @@ def test_the_epilog_removes_what_a_dead_job_left(cluster):
                 if name.startswith("mpicoloc.")]  # fmt: skip
 
     script = """
-srun --mpicoloc ./heat2d.openmpi 100 100000000 &
+srun --mpicoloc ./heat2d 100 100000000 &
 while ! ls /dev/shm/mpicoloc.*.seg; do sleep 0.1; done
 sleep 0.5
-pkill -9 -f 'mpicoloc-keepe[r]'; pkill -9 -f 'heat2d.openmpi 100 10000000[0]'
+pkill -9 -f 'mpicoloc-keepe[r]'; pkill -9 -f 'heat2d 100 10000000[0]'
 wait
 echo ended; ls /dev/shm
 """
@@ -183,7 +183,7 @@ echo ended; ls /dev/shm
 
 
 def test_a_restart_of_slurmctld_loses_neither_job_nor_price(cluster):
-    script = "srun -n2 --mpicoloc ./heat2d.openmpi 100 100; sleep 2\n"
+    script = "srun -n2 --mpicoloc ./heat2d 100 100; sleep 2\n"
     job = cluster.submit(script, "-n2")
     jobs.wait_until(lambda: cluster.signed(job), "the profile")
     jobs.wait_until(lambda: "AdminComment" in cluster.facts(job), "its price")

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WAITS = """
 touch begun.$SLURM_JOB_ID
 while ! [ -e go.$SLURM_JOB_ID ]; do sleep 0.05; done
-./heat2d.openmpi 60 100
+./heat2d 60 100
 touch ended.$SLURM_JOB_ID
 """
 
@@ -85,7 +85,7 @@ def test_a_step_that_ends_while_slurmctld_is_away_has_its_record_and_signature(c
 
 def test_a_step_without_a_profile_has_a_record(cluster):
     script = """
-srun --exact -n1 sh -c './heat2d.openmpi 60 100; rm -f $MPICOLOC_OUT'
+srun --exact -n1 sh -c './heat2d 60 100; rm -f $MPICOLOC_OUT'
 srun -n1 sleep 2
 """
     job = cluster.submit(script, "-N1", "-n2", "-p", "shared", "--mpicoloc")

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not is_possible(), reason="no Slurm here, or not root"),
 ]
-USERS = ("daemon", "nobody")
+USERS = ("daemon", "games")
 """Slurm asks for an account; these are everywhere."""
 
 
@@ -111,7 +111,7 @@ def openmpi_program(lab):
     with tempfile.TemporaryDirectory(prefix="mpicoloc-users-") as folder:
         os.chmod(folder, 0o755)
         program = Path(folder, "heat2d")
-        program.write_bytes((lab.work / "heat2d.openmpi").read_bytes())
+        program.write_bytes((lab.work / "heat2d").read_bytes())
         program.chmod(0o755)
         Path(folder, "out").mkdir()
         Path(folder, "spool").mkdir()
