@@ -9,8 +9,8 @@ started again a second later, as systemd would do it.
 from __future__ import annotations
 
 import contextlib
-import glob
 import dataclasses
+import glob
 import json
 import os
 import re

@@ -31,8 +31,8 @@ _AWAY_MESSAGES = (
     "standby",
 )
 BUSY_MESSAGE = "Resource temporarily unavailable"
-"""slurmctld 24.11 refuses a change of a job so, now and then for a second or two."""
-_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""From 24.11 on slurmctld refuses so to move a job that it has not tried to start yet, for some seconds."""
+_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Pauses between attempts to change such a job, s."""
 
 

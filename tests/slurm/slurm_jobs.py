@@ -24,7 +24,7 @@ srun --mpicoloc ./heat2d 100 100000000
 
 def ask(words, **how):
     """Run a Slurm command, again while slurmctld is too busy to change a job."""
-    for _ in range(10):
+    for _ in range(20):
         done = subprocess.run([*map(str, words)], capture_output=True, text=True, **how)
         if client.BUSY_MESSAGE not in done.stderr:
             break
