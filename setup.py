@@ -95,8 +95,8 @@ def system_openmpi_include():
 def build_shims(lib, kept):
     """One preloaded library for each ABI whose headers are found, all at once; `kept`: see `build_shim`."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(3) as at_once:
+        found = [at_once.submit(build_openmpi, folder, lib, kept)]
         mpich = mpich_include()
-        found = [at_once.submit(build_openmpi, folder, lib, kept, mpich)]
         if mpich is None:
             warn(
                 "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
@@ -109,8 +109,8 @@ def build_shims(lib, kept):
             each.result()
 
 
-def build_openmpi(folder, lib, kept, mpich):
-    """Fetch the headers while others compile, then the library, with large counts as MPICH declares them."""
+def build_openmpi(folder, lib, kept):
+    """Fetch the headers while others compile, then the library."""
     openmpi = openmpi_include(folder)
     if openmpi is None:
         warn(
@@ -118,7 +118,7 @@ def build_openmpi(folder, lib, kept, mpich):
             "`mpicoloc build --mpicc CC`"
         )
     else:
-        build_shim.build("openmpi", openmpi, lib, kept, mpich)
+        build_shim.build("openmpi", openmpi, lib, kept)
 
 
 def stamp():

@@ -92,11 +92,8 @@ def build_shim(
     csrc: str | Path | None = None,
     cflags: Sequence[str] = (),
     kept: str | Path | None = None,
-    large_counts: str | Path | None = None,
 ) -> Path:
     """Generate the wrappers for one MPI and compile its library.
-
-    Large counts that its header lacks are taken from the ``mpi.h`` in the folder `large_counts`.
 
     Result: the library. Raises `EnvironmentFault` if the header cannot be read or the compiler fails.
     """
@@ -105,7 +102,7 @@ def build_shim(
     library = Path(out_dir) / paths.shim_name(abi)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
-        names = _generate(cc, include_dirs, abi, sources, generated, large_counts)
+        names = _generate(cc, include_dirs, abi, sources, generated)
         flags = [*_CFLAGS, "-shared", *cflags]
         flags += [f"-I{path}" for path in (generated, sources, *include_dirs)]
         # The standard ABI has no Fortran.
@@ -117,15 +114,9 @@ def build_shim(
     return library
 
 
-def build(
-    abi: str,
-    include_dir: str | Path,
-    out_dir: str | Path,
-    kept: str | Path,
-    large_counts: str | Path | None = None,
-) -> Path:
+def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
     """`build_shim` with the compiler of the environment (``CC``, else cc)."""
-    return build_shim(_default_cc(), [include_dir], abi, out_dir, kept=kept, large_counts=large_counts)
+    return build_shim(_default_cc(), [include_dir], abi, out_dir, kept=kept)
 
 
 def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
@@ -219,35 +210,21 @@ def _write_options(folder: Path) -> None:
     (folder / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
 
 
-def _prototypes(
-    cc: Sequence[str], include_dirs: Sequence[str | Path], header: str
-) -> list[generate.Prototype]:
-    try:
-        text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
-    except (RuntimeError, OSError) as error:
-        raise EnvironmentFault(str(error)) from None
-    return generate.parse_prototypes(text)
-
-
 def _generate(
-    cc: Sequence[str],
-    include_dirs: Sequence[str | Path],
-    abi: str,
-    csrc: Path,
-    folder: Path,
-    large_counts: str | Path | None,
+    cc: Sequence[str], include_dirs: Sequence[str | Path], abi: str, csrc: Path, folder: Path
 ) -> list[str]:
     """Write the generated C files into ``folder``; returns the names of the calls in their order."""
     header = "mpi_abi.h" if abi == "abi" else "mpi.h"
     calls = generate.load_calls(csrc / CALLS)
-    declared = _prototypes(cc, include_dirs, header)
+    try:
+        text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
+    except (RuntimeError, OSError) as error:
+        raise EnvironmentFault(str(error)) from None
+    declared = generate.parse_prototypes(text)
     if "MPI_Send" not in {p.name for p in declared}:
         raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
     prototypes = generate.wrapped(declared, calls)
     prototypes += generate.removed_prototypes(calls, abi, declared)
-    if large_counts is not None:
-        lent = generate.wrapped(_prototypes(cc, [large_counts], "mpi.h"), calls)
-        prototypes += generate.large_counts(lent, declared)
     helper_list = generate.helpers(declared, abi)
     (folder / "calls_gen.h").write_text(
         generate.emit_header(prototypes, helper_list, calls, header, abi != "abi"), encoding="utf-8"

@@ -178,7 +178,7 @@ static void *from_handle(void *handle, const char *name)
     return own ? own : found;
 }
 
-/* A wrapper of a function that this MPI does not have, as large counts before Open MPI 6. */
+/* A wrapper of a function that this MPI does not have, as sessions before Open MPI 5. */
 MC_UNCHECKED static int is_missing(const char *name)
 {
     Dl_info found, own;

@@ -182,7 +182,8 @@ OPEN_MPI, OTHER_MPI = "ompi_mpi_comm_world", "MPIR_Process"
         ([OPEN_MPI], "MPI_Psend_init", "uses partitioned communication"),
         ([OPEN_MPI], "mpi_precv_init_f08_", "uses partitioned communication"),
         ([OPEN_MPI], "PMPI_Session_init", "uses sessions"),
-        ([OPEN_MPI, "PMPI_Send_c", "MPI_Send_c"], "MPI_Send", ""),
+        ([OPEN_MPI, "PMPI_Send_c", "MPI_Send_c"], "MPI_Send", "loads an Open MPI with large counts"),
+        ([OPEN_MPI], "MPI_Send", ""),
         ([OTHER_MPI, "MPI_Send_c"], "MPI_Psend_init", ""),
     ],
 )
@@ -190,18 +191,6 @@ def test_why_no_coordinator_may_be_in_a_programs_world(tmp_path, library, taken,
     program = objects.linked(tmp_path / "of", "libmpi.so.40", library, [taken])
     found = target.find([str(program)], {}, "openmpi").unshared
     assert found.startswith(unshared) and bool(found) == bool(unshared)
-
-
-def test_a_library_without_large_counts_is_not_for_an_open_mpi_that_has_them(tmp_path, monkeypatch):
-    old = (
-        objects.linked(tmp_path / "old", "libmpicoloc-openmpi.so", [OPEN_MPI]).parent
-        / "libmpicoloc-openmpi.so"
-    )
-    program = objects.linked(tmp_path / "of", "libmpi.so.40", [OPEN_MPI, "MPI_Send_c"])
-    monkeypatch.setattr(target.pmpi_paths, "find_shim", lambda abi: str(old))
-    assert target.find([str(program)], {}, "openmpi").unshared.startswith(
-        "loads an Open MPI with large counts"
-    )
 
 
 def test_a_library_of_the_program_counts_and_the_extension_of_mpi4py_does_not(tmp_path):
