@@ -31,6 +31,7 @@ struct mc_agent {
     mc_bubbling *bubbling; /* NULL: no bubbles */
     int is_bubbled;        /* a bubble or the probe shall run in the next shutter of this job */
     uint64_t n_alone;      /* shutters without co-runners */
+    uint64_t n_partial;    /* shutters in which co-runners were spared */
     int duty;
     uint64_t t_duty;
     mc_tracer *tracer; /* NULL: no trace of everything */

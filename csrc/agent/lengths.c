@@ -15,9 +15,10 @@ static const double SHUTTERS_SOON = 2.0; /* so many must fit into the duty limit
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long one has a good number with fewer, and takes one of
-   three, to cost its neighbours less. */
+   three, to cost its neighbours less. Beside several co-runners one of three is partial: of a long job another one, of a
+   short job one after the first few. */
 static const uint64_t YOUNG_NS = 120000000000u;
-enum { TAKES_ONE_OF = 3 };
+enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
 static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths over this */
 
 static uint64_t option_ns(int i_option)
@@ -42,11 +43,14 @@ void mc_lengths_open(mc_lengths *lengths, uint64_t t_open)
     lengths->period_ns = options->period_ns;
 }
 
-int mc_lengths_takes(mc_lengths *lengths, uint64_t now)
+int mc_lengths_takes(mc_lengths *lengths, int may_be_partial, uint64_t now)
 {
-    uint64_t per_turn = mc_max(lengths->options.per_turn, 1);
-    return !lengths->options.adapts || now < lengths->t_open + YOUNG_NS ||
-           lengths->n_offered++ / per_turn % TAKES_ONE_OF == 0;
+    uint64_t i = lengths->n_offered++ / mc_max(lengths->options.per_turn, 1);
+    int is_partial = may_be_partial && i >= FULL_AT_FIRST && i % TAKES_ONE_OF == 1;
+    if (is_partial)
+        return MC_TAKE_PARTIAL;
+    int is_young = !lengths->options.adapts || now < lengths->t_open + YOUNG_NS;
+    return is_young || i % TAKES_ONE_OF == 0 ? MC_TAKE_FULL : MC_TAKE_NONE;
 }
 
 /* A neighbour may allow less than this job does: it refuses shutters longer than a modest wish. */

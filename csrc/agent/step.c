@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "agent/multi_node.h"
 #include "agent/shutter/intervals.h"
+#include "agent/shutter/partial.h"
 #include "common/proc.h"
 
 #include <sched.h>
@@ -234,7 +235,7 @@ static void agree_with_nodes(mc_agent *agent, uint64_t now)
         mc_multi_node_answer(node, &agent->view, period_ns, notice_ns, take_bubble_of_all(agent, now), now);
 }
 
-static void begin_own(mc_agent *agent, uint64_t now)
+static void begin_own(mc_agent *agent, int take, uint64_t now)
 {
     const mc_schedule *schedule = &agent->schedule;
     const mc_common *common = &agent->node->common;
@@ -244,9 +245,11 @@ static void begin_own(mc_agent *agent, uint64_t now)
     mc_reservation next = {.epoch = t0, .t0 = t0, .t1 = t0 + duration_ns};
     if (agent->is_bubbled)
         next.request = mc_bubbling_request(agent->bubbling);
+    if (take == MC_TAKE_PARTIAL)
+        next.spared = mc_partial_spared(&agent->view, agent->n_partial++);
     close_own(agent, MC_VERDICT_ELSEWHERE);
     agent->n_alone += agent->view.n_others == 0 && !(is_booked && is_shared_elsewhere(agent));
-    mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, &next, i_common,
+    mc_own_shutter_begin(&agent->own, &agent->view, &agent->ranks, agent->node, &next, i_common,
                          i_common ? common->clock_bound_ns : 0);
     agent->duty = MC_DUTY_MEASURE;
     agent->t_duty = t0 - lead_ns(agent) + MC_TELL_NS;
@@ -289,11 +292,17 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
         agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
-/* A meter that counts costs the job something too. */
-static int may_take(mc_agent *agent, uint64_t now)
+/* A meter that counts costs the job something too. What the nodes of a job take together is agreed upon elsewhere. */
+static int what_to_take(mc_agent *agent, uint64_t now)
 {
-    int is_affordable = !has_windows(agent) || mc_duty_allows(&agent->pause.duty, 0, now);
-    return is_affordable && (agent->view.n_others > 0 || agent->is_bubbled) && mc_lengths_takes(&agent->lengths, now);
+    int n_others = agent->view.n_others,
+        is_affordable = !has_windows(agent) || mc_duty_allows(&agent->pause.duty, 0, now);
+    if (agent->schedule.booked_owner)
+        return MC_TAKE_FULL;
+    if (!is_affordable || (n_others == 0 && !agent->is_bubbled))
+        return MC_TAKE_NONE;
+    int may_be_partial = n_others > 1 && has_windows(agent) && !agent->is_bubbled && !agent->ranks.is_multi_node;
+    return mc_lengths_takes(&agent->lengths, may_be_partial, now);
 }
 
 static void decide(mc_agent *agent, uint64_t now)
@@ -305,13 +314,14 @@ static void decide(mc_agent *agent, uint64_t now)
     int is_offered = agent->node->meter != MC_METER_NONE && target == MC_TARGET_OWN;
     if (is_offered)
         draw_bubble(agent, now);
+    int take = is_offered ? what_to_take(agent, now) : MC_TAKE_NONE;
     /* From the next instant on: this one was computed by all jobs with the period before. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;
         agent->t_duty = agent->schedule.t_instant - mc_schedule_signal_ns(period_ns);
-    } else if (is_offered && (agent->schedule.booked_owner || may_take(agent, now))) {
-        begin_own(agent, now);
+    } else if (take != MC_TAKE_NONE) {
+        begin_own(agent, take, now);
     } else {
         mc_agent_plan(agent, now);
     }

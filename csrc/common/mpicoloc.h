@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 28,
+    MC_ABI_VERSION = 29,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,
@@ -100,6 +100,7 @@ enum {
     MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
     MC_VERDICT_ELSEWHERE = 5, /* the same instant was not a valid shutter on another node of the job */
     MC_VERDICT_BUBBLED = 6,   /* valid, but a bubble of ours ran beside the job in it */
+    MC_VERDICT_PARTIAL = 7,   /* valid, but some co-runners were spared */
 };
 
 /* What has become of the coordinators' agreement on common shutters. */

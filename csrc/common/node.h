@@ -20,6 +20,8 @@ typedef struct mc_shutter {
     uint64_t since_ns, since_bytes, before_bytes;
     double bubble_level;   /* of the bubble that ran beside the job in the shutter; 0: none */
     double probe_slowdown; /* of the probe that ran instead, beside the job; 0: none */
+    /* Co-runners that were there, and those of them that were spared: a bit for each row of mc_node.corunners. */
+    uint64_t present, spared;
 } mc_shutter;
 
 /* How much bubbles of levels 0 to 8 slow the probe on this machine, with the ends of the interval; 0: not known. */
@@ -106,6 +108,7 @@ typedef struct mc_press_request {
 /* A shutter that a job takes next, from t0 to t1. */
 typedef struct mc_reservation {
     uint64_t epoch, t0, t1;
+    uint64_t spared; /* jobs that go on, a bit for each slot */
     mc_press_request request;
 } mc_reservation;
 

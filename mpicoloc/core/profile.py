@@ -25,7 +25,7 @@ Table = NDArray[np.void]
 # compares them.
 PHASES = ("corun", "solo", "alone")
 """Names of MC_PHASE_*, in the order of their numbers."""
-VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled")
+VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled", "partial")
 """Names of MC_VERDICT_*, in the order of their numbers."""
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
@@ -223,7 +223,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         epoch            u8   ns     begin of the pauses, CLOCK_MONOTONIC of the node
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
-        verdict          u1   1      0 unknown, 1 valid, 2 moved, 3 late, 4 silent, 5 elsewhere, 6 bubbled
+        verdict          u1   1      one of unknown, valid, moved, late, silent, elsewhere, bubbled, partial
         common           u8   1      its number on all nodes of the job; 0: of this node alone
         n_corunners      i4   1      co-runners asked to stand still
         moved_ns         u8   ns     processor time that co-runners used inside it
@@ -253,6 +253,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         before_bytes     u8   bytes  what they moved in before_window_ns
         bubble_level     f8   1      level of the bubble beside the job in it; 0: none, or not all the time
         probe_slowdown   f8   1      of the probe that ran there instead; 0: none, or not all the time
+        present          u8   1      co-runners that were there: a bit for each `number` in /corunners
+        spared           u8   1      those of them that went on in a partial shutter
     """),
     "bubble_levels": _columns("""
         i_node           i4   1      row of the node in /nodes
@@ -283,6 +285,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         i_node           i4   1      row of the node in /nodes
         job_id           S64  1      the other job
         overlap_s        f8   s      time both were on the node
+        number           u1   1      its bit in `present` and `spared` of /shutters
+        slowdown         f8   1      of this job by that one alone; 0: not known
+        slowdown_low     f8   1      lower end of the 95 % interval
+        slowdown_high    f8   1      upper end of it
     """),
     "events": _columns("""
         rank             i4   1      rank

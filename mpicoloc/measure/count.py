@@ -292,7 +292,8 @@ class Paces:
     which of both count. `share_s` is the job's time that the shutter stands for. `moved_bytes` is what MPI
     calls of one rank moved in `moved_s` seconds of co-run: in the windows before it, and (second column)
     since the shutter before; 0: not known. In a `crowded` shutter threads of the job waited for each other's
-    processors, or a bubble ran, so `during` is not of the job alone; `bubble_level` is 0 where none ran.
+    processors, a bubble ran, or co-runners were spared, so `during` is not of the job alone; `bubble_level`
+    is 0 where none ran. `present` and `spared` have a bit for each co-runner.
     `n_corunners` is that of the node, `alone` a shutter without co-runners on any node. `stratum` numbers the
     shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
     were fitted, `instant` the shutters that nodes have in common, in order of time.
@@ -308,6 +309,8 @@ class Paces:
     is_good: Flags
     crowded: Flags
     bubble_level: Floats
+    present: NDArray[np.uint64]
+    spared: NDArray[np.uint64]
     n_corunners: Indices
     alone: Flags
     node: Indices
@@ -329,7 +332,8 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     instant, alone = instants(rows), _alone(rows, shutters)
     group = instant % N_SHUTTER_GROUPS
     during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
-    is_crowded = crowded(rows) | (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
+    is_bubbled = (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
+    is_crowded = crowded(rows) | is_bubbled | (rows["spared"] > 0)
     stratum = np.zeros(len(rows), np.intp)
     n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1) * 1e-9
@@ -352,6 +356,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     return Paces(
         during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
         is_good[known], is_crowded[known], rows["bubble_level"][known],
+        rows["present"][known], rows["spared"][known],
         rows["n_corunners"][known].astype(np.intp), alone[known],
         node[known], stratum[known], group[known], instant[known],
     )  # fmt: skip

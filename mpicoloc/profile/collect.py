@@ -241,6 +241,7 @@ def _clock(common: np.void) -> dict[str, list[float]]:
 
 _AS_THEY_ARE = (
     "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
+    "present", "spared",
 )  # fmt: skip
 """Numbers of a shutter with the same name in shared memory."""
 
@@ -289,7 +290,14 @@ def corunners(node: np.void | None) -> Table:
     rows = node["corunners"][: int(node["n_corunners"])]
     overlap_ns = rows["t_last"].astype(np.int64) - rows["t_first"].astype(np.int64)
     is_seen = overlap_ns > 0
-    return table("corunners", {"job_id": rows["job_id"][is_seen], "overlap_s": overlap_ns[is_seen] * 1e-9})
+    return table(
+        "corunners",
+        {
+            "job_id": rows["job_id"][is_seen],
+            "overlap_s": overlap_ns[is_seen] * 1e-9,
+            "number": np.flatnonzero(is_seen),
+        },
+    )
 
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")

@@ -92,7 +92,8 @@ def _score_words(found: Bubbled) -> str:
 
 
 MEANINGS = ("cut short by the job's end", "valid", "a co-runner moved", "a co-runner was paused too late",
-            "a co-runner did not answer", "not valid on another node", "a bubble ran in it")  # fmt: skip
+            "a co-runner did not answer", "not valid on another node", "a bubble ran in it",
+            "some co-runners went on")  # fmt: skip
 """Of the verdicts, in their order."""
 MANY_DOTS = 2000
 ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"

@@ -24,7 +24,7 @@ from mpicoloc.core.profile import (
     table,
 )
 from mpicoloc.errors import UsageError
-from mpicoloc.measure import job_scaling
+from mpicoloc.measure import co_runners, job_scaling
 from mpicoloc.measure.estimate import interference
 from mpicoloc.profile.bundle import NodePart
 
@@ -78,6 +78,8 @@ def complete(
     slowdowns = job_scaling.rank_slowdowns(full)
     full["ranks"] = slowdowns.with_rank_slowdowns(full["ranks"])
     found = interference(job, full, rng=rng, slowdowns=slowdowns)
+    if "corunners" in full:
+        full["corunners"] = co_runners.with_slowdowns(job, full, found.slowdown)
     if (full["shutters"]["bubble_level"] > 0).any() or (full["shutters"]["probe_slowdown"] > 0).any():
         found, full["sensitivity"] = _with_bubbles(found, full, job.wall_s)
     bill = price(found.slowdown, n_cores=job.n_cores, wall_s=job.wall_s, rate_su=rate_su, pricing=pricing)

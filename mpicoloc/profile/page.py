@@ -54,7 +54,10 @@ def page(
         facts=_facts(profile, signature),
         notes=[printable(note) for note in notes(profile)],
         advice=[printable(words) for words in advice(profile)],
-        company=[(printable(name), seconds(overlap_s)) for name, overlap_s in co_runners(profile)[:50]],
+        company=[
+            (printable(one.id), seconds(one.overlap_s), processor.slowdown_words(one.slowdown))
+            for one in co_runners(profile)[:50]
+        ],
         sections=drawn,
         most_rows=N_ROWS,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicoloc.bubble import shutters
 from mpicoloc.core.plain_values import plain
@@ -10,6 +10,7 @@ from mpicoloc.core.profile import Estimate, Profile, text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
 from mpicoloc.measure.advice import advice
+from mpicoloc.measure.co_runners import told
 from mpicoloc.profile import profiles
 
 
@@ -27,7 +28,9 @@ def summary(profile: Profile) -> dict[str, Any]:
         "interference": {
             "slowdown": plain(found.slowdown),
             "meters": {result.meter: _number_json(result.slowdown, result.reason) for result in found.meters},
-            "co_runners": [{"id": name, "overlap_s": overlap_s} for name, overlap_s in co_runners(profile)],
+            "co_runners": [
+                {"id": one.id, "overlap_s": one.overlap_s, "slowdown": _ends_json(one.slowdown)}
+                for one in co_runners(profile)],
             "shutters": {
                 "n_taken": found.n_taken, "n_used": found.n_used, "overhead_frac": found.overhead_frac},
             "processor": {
@@ -61,6 +64,11 @@ def bubbles_json(profile: Profile) -> dict[str, Any] | None:
     )
 
 
+def _ends_json(value: Estimate | None) -> dict[str, float | None]:
+    """The number and its interval, each None if it is not known."""
+    return {name: getattr(value, name, None) for name in ("value", "low", "high")}
+
+
 def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
     """The number with its interval, or the reason why there is none."""
     if value is None:
@@ -68,13 +76,23 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
     return {name: number for name, number in plain(value).items() if name != "method"}
 
 
-def co_runners(profile: Profile) -> list[tuple[str, float]]:
-    """Other jobs and the longest time they shared a node with this one, longest first."""
+class CoRunner(NamedTuple):
+    """Another job, the longest time that it shared a node with this one, and the slowdown by it alone."""
+
+    id: str
+    overlap_s: float
+    slowdown: Estimate | None
+
+
+def co_runners(profile: Profile) -> list[CoRunner]:
+    """Other jobs, those first that shared a node with this one for longest."""
     longest: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
         longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
-    return sorted(longest.items(), key=lambda item: -item[1])
+    slowdowns = told(profile.tables["corunners"])
+    ordered = sorted(longest.items(), key=lambda item: -item[1])
+    return [CoRunner(name, overlap_s, slowdowns.get(name)) for name, overlap_s in ordered]
 
 
 def result_words(file: str) -> str:

@@ -400,7 +400,11 @@ def _counted(profile: Profile) -> RichTable | None:
 
 
 def _co_runners(profile: Profile, n_top: int | None) -> RichTable | None:
-    columns = (Column("job", lambda row: row[0]), Column("together", lambda row: row[1], seconds))
+    columns = (
+        Column("job", "id"),
+        Column("together", "overlap_s", seconds),
+        Column("slowdown by it", "slowdown", processor.slowdown_words),
+    )
     return _top(columns, co_runners(profile), n_top, "co-runners")
 
 

@@ -31,7 +31,7 @@ static void publish_window(mc_rank *rank, const mc_own_shutter *own)
 
 static uint64_t worse(uint64_t a, uint64_t b)
 {
-    if (a == MC_VERDICT_BUBBLED)
+    if (a == MC_VERDICT_BUBBLED || a == MC_VERDICT_PARTIAL)
         return b == MC_VERDICT_VALID ? a : b;
     return a == MC_VERDICT_VALID ? b : a;
 }
@@ -56,7 +56,19 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
     __atomic_store_n(&node->n_shutters, i + 1, __ATOMIC_RELEASE);
 }
 
-void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks,
+/* In the order of the node's table, as slots are given to other jobs later. */
+static void note_corunners(mc_own_shutter *own, const mc_node *node)
+{
+    uint64_t n = mc_min(node->n_corunners, MC_N_CORUNNERS);
+    for (int i = 0; i < own->n_others; i++)
+        for (uint64_t j = 0; j < n; j++)
+            if (node->corunners[j].owner == own->others[i].owner) {
+                own->record.present |= UINT64_C(1) << j;
+                own->record.spared |= (uint64_t)mc_is_spared(&own->reservation, own->others[i].i_slot) << j;
+            }
+}
+
+void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks, const mc_node *node,
                           const mc_reservation *next, uint64_t i_common, uint64_t bound_ns)
 {
     uint64_t duration_ns = next->t1 - next->t0;
@@ -75,6 +87,7 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
         if (!mc_view_is_own(view, i))
             own->others[own->n_others++] = view->live[i];
     memset(&own->record, 0, sizeof own->record);
+    note_corunners(own, node);
     own->record.epoch = next->epoch;
     own->record.i_common = i_common;
     own->record.t0 = next->t0 + mc_settle_ns(duration_ns) + bound_ns;
@@ -150,7 +163,9 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
     uint64_t verdict = MC_VERDICT_VALID;
     for (int i = 0; i < own->n_others; i++) {
         uint64_t of_one = MC_VERDICT_SILENT;
-        if (is_there(view, &own->others[i]))
+        if (is_there(view, &own->others[i]) && mc_is_spared(&own->reservation, own->others[i].i_slot))
+            of_one = MC_VERDICT_VALID;
+        else if (is_there(view, &own->others[i]))
             of_one = judge_one(own, view->board, own->others[i].i_slot, &own->record.moved_ns);
         verdict = worse(verdict, of_one);
     }
@@ -185,6 +200,8 @@ int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_
         return 0;
     own->record.n_corunners = (uint64_t)own->n_others;
     own->record.verdict = judge_all(own, view, now);
+    if (own->record.verdict == MC_VERDICT_VALID && own->reservation.spared)
+        own->record.verdict = MC_VERDICT_PARTIAL;
     own->is_judged = 1;
     return 1;
 }

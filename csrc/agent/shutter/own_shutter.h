@@ -18,7 +18,7 @@ typedef struct mc_own_shutter {
 } mc_own_shutter;
 
 /* Begin the one that `next` reserves. Nothing is begun where it leaves no time for a sampling window. */
-void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks,
+void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job_ranks *ranks, const mc_node *node,
                           const mc_reservation *next, uint64_t i_common, uint64_t bound_ns);
 /* At t0 and, with is_end, at t1 of its record, which gets the part of the time in between for which a rank waited for a
    processor: that of the one that waited most, as the others may have waited for it in MPI. */

@@ -31,6 +31,10 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
         next->epoch = 0;
         return;
     }
+    if (mc_is_spared(next, mc_slot_number(view))) {
+        next->epoch = 0;
+        return;
+    }
     uint64_t duration_ns = next->t1 - next->t0, now = mc_now_ns();
     mc_duty_update(&pause->duty, ranks, node, now);
     if (duration_ns > pause->duty.longest_ns || !mc_duty_allows(&pause->duty, duration_ns, now)) {

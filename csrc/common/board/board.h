@@ -17,6 +17,12 @@ static inline void mc_press_ask(mc_press_request *request, int i_slot, int n)
     request->n_bubbles += (uint64_t)n;
 }
 
+/* Whether the job in that slot goes on in a shutter. */
+static inline int mc_is_spared(const mc_reservation *reservation, int i_slot)
+{
+    return (int)(reservation->spared >> i_slot & 1);
+}
+
 /* A job as it was read at one moment. */
 typedef struct mc_neighbour {
     int i_slot;

@@ -80,8 +80,11 @@ def _interference(profile: Profile) -> Iterator[Sample]:
         ("coverage_ratio", "Share of the time that was measured.", {}, found.coverage_frac),
         ("shared_seconds", "Time with a co-runner.", {}, found.shared_s),
     )
-    for name, overlap_s in co_runners(profile):
-        yield "corunner_overlap_seconds", "Time that both jobs were on a node.", {"corunner": name}, overlap_s
+    for one in co_runners(profile):
+        name = {"corunner": one.id}
+        yield "corunner_overlap_seconds", "Time that both jobs were on a node.", name, one.overlap_s
+        if one.slowdown is not None:
+            yield "corunner_slowdown", "Slowdown by that job alone.", name, one.slowdown.value
 
 
 def _network(profile: Profile) -> Iterator[Sample]:

@@ -108,6 +108,8 @@ def test_json_page_has_the_keys_of_the_command():
     page = (ROOT / "docs" / "reference" / "json.md").read_text()
     documented = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
     found = summary(example_profile())
-    found["interference"]["co_runners"] = [{"id": "other", "overlap_s": 1.0}]
+    found["interference"]["co_runners"] = [
+        {"id": "other", "overlap_s": 1.0, "slowdown": dict.fromkeys(("value", "low", "high"))}
+    ]
     found["interference"]["meters"] = {"burst": {"value": 1.1, "low": 1.0, "high": 1.2, "n": 40}}
     assert keys(documented) == keys(found)

@@ -30,13 +30,14 @@ int main(void)
         view.n_live = view.n_others + 1;
         view.live[view.n_others].t_joined = joined;
         uint64_t planned_ns = mc_lengths_planned_ns(&lengths, &view, now);
-        int n_taken = 0;
+        int n_taken[3] = {0};
         for (int i = 0; i < 30; i++)
-            n_taken += mc_lengths_takes(&lengths, now);
+            n_taken[mc_lengths_takes(&lengths, view.n_others > 1, now)]++;
         mc_lengths_refused(&lengths, planned_ns);
         uint64_t after_ns = mc_lengths_planned_ns(&lengths, &view, now);
         mc_lengths_tell(&lengths, &view);
-        printf("%" PRIu64 " %d %" PRIu64 " ", planned_ns, n_taken, after_ns);
+        printf("%" PRIu64 " %d ", planned_ns, n_taken[MC_TAKE_FULL]);
+        printf("%d %" PRIu64 " ", n_taken[MC_TAKE_PARTIAL], after_ns);
         printf("%" PRIu64 "\\n", slot.want_period_ns);
         lengths.stretch = 1.0;
     }
@@ -47,10 +48,14 @@ int main(void)
 
 @dataclass(frozen=True)
 class Plan:
-    """Length of the next shutter, turns taken of 30, length after a refusal, and the period wished for."""
+    """Length of the next shutter, turns taken of 30, length after a refusal, and the period wished for.
+
+    Beside two others or more the job may take partial shutters.
+    """
 
     planned_ms: float
-    n_taken: int
+    n_full: int
+    n_partial: int
     after_refusal_ms: float
     period_ms: float
 
@@ -67,8 +72,8 @@ def plan(tmp_path_factory):
         numbers = adapts, n_others, period_ms * MS, wish_ms * MS, joined_s * S, now_s * S
         text = " ".join([*(str(int(number)) for number in numbers), str(own_frac)])
         done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=60)
-        planned_ns, n_taken, after_refusal_ns, period_ns = map(int, done.stdout.split())
-        return Plan(planned_ns / MS, n_taken, after_refusal_ns / MS, period_ns / MS)
+        planned_ns, n_full, n_partial, after_refusal_ns, period_ns = map(int, done.stdout.split())
+        return Plan(planned_ns / MS, n_full, n_partial, after_refusal_ns / MS, period_ns / MS)
 
     return run
 
@@ -80,9 +85,57 @@ def test_who_needs_little_takes_what_the_limit_leaves_in_the_period_of_others(pl
 
 
 def test_an_old_job_takes_one_turn_in_three(plan):
-    assert plan(now_s=110).n_taken == 30
-    assert plan(now_s=150).n_taken == 10
-    assert plan(now_s=150, adapts=0).n_taken == 30
+    assert plan(now_s=110).n_full == 30
+    assert plan(now_s=150).n_full == 10
+    assert plan(now_s=150, adapts=0).n_full == 30
+
+
+def test_partial_shutters_are_others_of_an_old_job_and_some_of_a_young_one(plan):
+    young, old = (plan(n_others=2, now_s=now_s) for now_s in (110, 150))
+    assert (young.n_full, young.n_partial) == (23, 7)
+    assert (old.n_full, old.n_partial) == (10, 7)
+    assert plan(now_s=110).n_partial == plan(now_s=150).n_partial == 0
+
+
+SPARED = """
+#include "agent/shutter/partial.h"
+#include <inttypes.h>
+#include <stdio.h>
+static mc_board board;
+static mc_board_view view = {.board = &board, .slot = &board.slots[3]};
+int main(void)
+{
+    while (scanf("%d", &view.n_others) == 1) {
+        view.n_live = view.n_others + 1;
+        for (int i = 0; i < view.n_live; i++)
+            view.live[i].i_slot = i < 3 || view.n_live < 4 ? i + (view.n_live < 4) * 3 : i;
+        for (uint64_t i = 0; i < 40; i++)
+            printf("%" PRIu64 " ", mc_partial_spared(&view, i));
+        puts("");
+    }
+    return 0;
+}
+"""
+
+
+def test_some_co_runners_are_spared_and_each_is_as_often_as_not(tmp_path):
+    (tmp_path / "main.c").write_text(SPARED)
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined"]
+    files = [tmp_path / "main.c", *objects.of_csrc("agent/shutter/partial.c")]
+    program = objects.program(tmp_path / "spared", files, flags, tmp_path)
+    numbers = [1, 2, 3, 7, 40, 63]
+    text = "\n".join(map(str, numbers))
+    done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=60)
+    alone, *lines = ([int(word) for word in line.split()] for line in done.stdout.splitlines())
+    assert set(alone) == {0}, "the only co-runner is not spared"
+    for n, spared in zip(numbers[1:], lines, strict=True):
+        everybody = spared[0] | spared[1]
+        assert bin(everybody).count("1") == n and not everybody & 1 << 3
+        assert all(0 < one < everybody and one & everybody == one for one in spared)
+        assert all(
+            first ^ second == everybody for first, second in zip(spared[::2], spared[1::2], strict=True)
+        )
+        assert len(set(spared)) >= min(n, 4), "others each time"
 
 
 def test_longer_shutters_that_are_refused_become_shorter_but_not_than_the_wish(plan):

@@ -48,7 +48,10 @@ def test_json_has_exactly_the_promised_keys(show):
         assert set(data[name]) == keys
     assert set(data["interference"]["slowdown"]) == {"value", "low", "high", "n", "method"}
     assert set(data["interference"]["shutters"]) == {"n_taken", "n_used", "overhead_frac"}
-    assert data["interference"]["co_runners"] == [{"id": "43", "overlap_s": 60.0}]
+    (other,) = data["interference"]["co_runners"]
+    assert (other["id"], other["overlap_s"]) == ("43", 60.0)
+    slowdown = data["interference"]["slowdown"]
+    assert other["slowdown"] == {name: slowdown[name] for name in ("value", "low", "high")}
     assert data["interference"]["processor"] == {
         "cpu_s": 117.0, "run_delay_s": 1.0, "run_delay_frac": 1 / 118, "involuntary_switches": 80,
         "foreign_delay_frac": 0.0, "note": None

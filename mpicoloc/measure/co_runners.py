@@ -1,0 +1,131 @@
+"""The slowdown by each co-runner, from shutters in which some of them are not paused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mpicoloc.core.profile import VERDICTS, Estimate, Floats, Job, Table, text
+from mpicoloc.measure.burst import t_quantile
+from mpicoloc.measure.count import Paces, paces
+from mpicoloc.measure.meter_choice import pass_ns
+
+N_BLOCKS = 10
+"""Blocks of the jackknife."""
+MIN_SHUTTERS = 6
+"""Shutters below which nothing is told."""
+MAX_HALF_WIDTH = 0.15, 0.5
+"""Largest half width of an interval that is told: this, and this part of what all co-runners cost."""
+METHOD = "partial"
+_VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
+
+
+def with_slowdowns(job: Job, tables: Mapping[str, Table], slowdown: Estimate | None) -> Table:
+    """The table of co-runners with the slowdown by each of them; what they exceed 1 by adds up to the job's.
+
+    The model is additive: what two co-runners cost only together is divided between them. Jobs on several
+    nodes have no partial shutters.
+    """
+    rows = tables["corunners"].copy()
+    if slowdown is None or not len(rows):
+        return rows
+    if len(set(rows["job_id"].tolist())) == 1:
+        rows["slowdown"], rows["slowdown_low"], rows["slowdown_high"] = (
+            slowdown.value,
+            slowdown.low,
+            slowdown.high,
+        )
+        return rows
+    if job.n_nodes > 1 or job.wall_s <= 0:
+        return rows
+    found = _paces_of_all(tables)
+    if found is None:
+        return rows
+    gains = _gains(found, rows["number"])
+    if gains is None:
+        return rows
+    value, half = _costs(*gains, rows["overlap_s"] / job.wall_s, slowdown, len(found))
+    is_told = half <= MAX_HALF_WIDTH[0] + MAX_HALF_WIDTH[1] * abs(slowdown.value - 1)
+    for name, cost in (("slowdown", value), ("slowdown_low", value - half), ("slowdown_high", value + half)):
+        rows[name] = np.where(is_told, 1 + cost, 0.0)
+    return rows
+
+
+def _paces_of_all(tables: Mapping[str, Table]) -> Paces | None:
+    """Paces at all shutters with counts, also at partial ones."""
+    shutters = tables["shutters"].copy()
+    shutters["verdict"][shutters["verdict"] == _PARTIAL] = _VALID
+    found = paces(shutters, tables["counts"], cost_ns=pass_ns(tables))
+    # A crowded shutter without spared co-runners is one in which the job waited for itself.
+    found = found.select(found.is_good.all(axis=1) & (~found.crowded | (found.spared > 0)))
+    return found if len(found) >= MIN_SHUTTERS else None
+
+
+def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
+    """The part of its speed that the job gains while each co-runner is paused, and the covariance.
+
+    By least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the
+    gains of those that are paused. The covariance is that of a jackknife. None: co-runners were always paused
+    together.
+    """
+    paused = found.present & ~found.spared
+    is_paused = (paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)
+    columns = is_paused.astype(float)
+    if np.linalg.matrix_rank(columns) < len(numbers):
+        return None
+    block = np.argsort(np.argsort(found.instant)) % N_BLOCKS
+    whole = _fitted(found, columns)
+    parts = []
+    for left_out in range(N_BLOCKS):
+        kept = block != left_out
+        if np.linalg.matrix_rank(columns[kept]) < len(numbers):
+            return None
+        parts.append(_fitted(found.select(kept), columns[kept]))
+    off = np.array(parts) - np.mean(parts, axis=0)
+    return whole, (N_BLOCKS - 1) / N_BLOCKS * off.T @ off
+
+
+def _fitted(found: Paces, columns: Floats) -> Floats:
+    """The gains, with the mean pace before shutters by places and co-runners that were there."""
+    _, group = np.unique(
+        np.stack([found.stratum.astype(np.uint64), found.present], axis=1), axis=0, return_inverse=True
+    )
+    group = group.ravel()
+    before_s = found.near_s[:, 0]
+    mean = np.bincount(group, before_s * found.before) / np.bincount(group, before_s)
+    root = np.sqrt(found.near_s[:, 1])
+    gain = found.during / mean[group] - 1
+    return np.asarray(np.linalg.lstsq(columns * root[:, None], gain * root, rcond=None)[0], float)
+
+
+def _costs(
+    gains: Floats, covariance: Floats, overlap_frac: Floats, slowdown: Estimate, n_shutters: int
+) -> tuple[Floats, Floats]:
+    """Parts of what the slowdown is above 1, by co-runner, with half their 95 % intervals.
+
+    A co-runner that was there for a part of the time costs that part. The parts are adjusted to the sum that
+    the slowdown gives, each by as much as it is uncertain.
+    """
+    usual = 1 + float(gains @ overlap_frac) / max(float(overlap_frac.max()), 1e-9)
+    scale = slowdown.value * overlap_frac / max(usual, 0.1)
+    cost, spread = gains * scale, covariance * np.outer(scale, scale)
+    total = slowdown.value - 1
+    total_variance = ((slowdown.high - slowdown.low) / 2 / 1.96) ** 2
+    towards = spread.sum(axis=1) / max(float(spread.sum()), 1e-12)
+    cost = cost + towards * (total - cost.sum())
+    variance = np.diag(spread) - towards * spread.sum(axis=1) + towards**2 * total_variance
+    half = t_quantile(max(n_shutters - len(gains), 2)) * np.sqrt(np.maximum(variance, 0.0))
+    return cost, half
+
+
+def told(rows: Table) -> dict[str, Estimate]:
+    """Slowdown by the co-runners that could be told apart, by job; of the node where it is largest."""
+    found: dict[str, Estimate] = {}
+    for row in rows[rows["slowdown"] > 0]:
+        name = text(row["job_id"])
+        value, low, high = (float(row[f"slowdown{end}"]) for end in ("", "_low", "_high"))
+        one = Estimate(value, low, high, 0, "1", METHOD)
+        if name not in found or one.value > found[name].value:
+            found[name] = one
+    return found

@@ -1,0 +1,88 @@
+"""What each of several co-runners costs, on simulated loops with known costs."""
+
+import numpy as np
+import pytest
+import sample
+from loops import Program, simulate
+
+from mpicoloc.core.profile import VERDICTS, table
+from mpicoloc.measure import count
+from mpicoloc.measure.co_runners import told, with_slowdowns
+
+PERIOD_S = 0.5
+
+
+def job_of(costs, seed=0, n_shutters=90, *, partial=3, overlap_frac=None):
+    """Job, tables and slowdown of a run beside co-runners that cost so much, every third shutter partial."""
+    rng = np.random.default_rng(seed)
+    n, total = len(costs), 1 + sum(costs)
+    run = simulate(rng, Program(slowdown=(total,), n_shutters=n_shutters, period_s=PERIOD_S))
+    shutters, counts = run.shutters.copy(), run.counts.copy()
+    shutters["present"] = (1 << n) - 1
+    is_partial = np.arange(n_shutters) % partial == 1 if partial else np.zeros(n_shutters, bool)
+    spared = np.where(is_partial, rng.integers(1, max((1 << n) - 1, 2), n_shutters), 0)
+    shutters["spared"] = spared
+    shutters["verdict"][is_partial] = VERDICTS.index("partial")
+    left = 1 + (spared[:, None] >> np.arange(n) & 1) @ np.array(costs)
+    row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
+    counts["n_during"] = np.round(counts["n_during"] / left[row])
+    wall_s = n_shutters * PERIOD_S
+    names = [f"other-{i}".encode() for i in range(n)]
+    overlap_s = wall_s * np.array(overlap_frac or [1.0] * n)
+    corunners = table("corunners", {"job_id": names, "overlap_s": overlap_s, "number": np.arange(n)})
+    tables = {**sample.tables(meter="count", n_shutters=n_shutters), "shutters": shutters, "counts": counts}
+    job = sample.job(n_nodes=1, wall_s=wall_s)
+    return job, {**tables, "corunners": corunners}, count.slowdown(shutters, counts).slowdown
+
+
+def costs_of(*words, **options):
+    job, tables, slowdown = job_of(*words, **options)
+    found = told(with_slowdowns(job, tables, slowdown))
+    return [found.get(f"other-{i}") for i in range(len(words[0]))], slowdown
+
+
+@pytest.mark.parametrize("costs", [(0.4, 0.05), (0.2, 0.2), (0.3, 0.1, 0.0), (0.1,) * 4])
+def test_costs_are_found_and_add_up(costs):
+    errors, held = [], []
+    for seed in range(12):
+        found, slowdown = costs_of(costs, seed)
+        assert all(found)
+        assert sum(one.value - 1 for one in found) == pytest.approx(slowdown.value - 1, abs=1e-9)
+        errors += [one.value - 1 - cost for one, cost in zip(found, costs, strict=True)]
+        held += [one.low - 1 <= cost <= one.high - 1 for one, cost in zip(found, costs, strict=True)]
+    assert np.abs(errors).mean() < 0.03
+    assert np.mean(held) > 0.85
+
+
+def test_the_order_is_right_in_nineteen_of_twenty_nodes():
+    right = 0
+    for seed in range(20):
+        found, _ = costs_of((0.25, 0.05), seed)
+        right += found[0].value > found[1].value
+    assert right >= 19
+
+
+def test_more_shutters_tell_it_better():
+    widths = [np.mean([one.high - one.low for one in costs_of((0.3, 0.1), 1, n)[0]]) for n in (60, 400)]
+    assert widths[1] < 0.6 * widths[0]
+
+
+def test_the_only_co_runner_costs_all_of_it():
+    (found,), slowdown = costs_of((0.3,), partial=0)
+    assert (found.value, found.low, found.high) == (slowdown.value, slowdown.low, slowdown.high)
+
+
+def test_without_partial_shutters_nobody_is_told_apart():
+    assert costs_of((0.3, 0.1), partial=0)[0] == [None, None]
+
+
+def test_jobs_on_several_nodes_and_without_a_slowdown_have_none():
+    job, tables, slowdown = job_of((0.3, 0.1))
+    for what in ((sample.job(n_nodes=2, wall_s=45.0), slowdown), (job, None)):
+        assert told(with_slowdowns(what[0], tables, what[1])) == {}
+
+
+def test_partial_shutters_do_not_change_the_slowdown_of_the_job():
+    _, tables, slowdown = job_of((0.3, 0.1), 3)
+    kept = tables["shutters"][tables["shutters"]["verdict"] == VERDICTS.index("valid")]
+    assert count.slowdown(kept, tables["counts"]).slowdown == slowdown
