@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from mpicoloc.core.profile import VERDICTS, Estimate, Floats, Job, Table, text
 from mpicoloc.measure.burst import t_quantile
 from mpicoloc.measure.count import Paces, paces
+from mpicoloc.measure.job_scaling import Tables
 from mpicoloc.measure.meter_choice import pass_ns
 
-N_BLOCKS = 10
-"""Blocks of the jackknife."""
 MIN_SHUTTERS = 6
 """Shutters below which nothing is told."""
 MAX_HALF_WIDTH = 0.15, 0.5
@@ -21,7 +18,7 @@ METHOD = "partial"
 _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 
 
-def with_slowdowns(job: Job, tables: Mapping[str, Table], slowdown: Estimate | None) -> Table:
+def with_slowdowns(job: Job, tables: Tables, slowdown: Estimate | None) -> Table:
     """The table of co-runners with the slowdown by each of them; what they exceed 1 by adds up to the job's.
 
     The model is additive: what two co-runners cost only together is divided between them. Jobs on several
@@ -31,31 +28,26 @@ def with_slowdowns(job: Job, tables: Mapping[str, Table], slowdown: Estimate | N
     if slowdown is None or not len(rows):
         return rows
     if len(set(rows["job_id"].tolist())) == 1:
-        rows["slowdown"], rows["slowdown_low"], rows["slowdown_high"] = (
-            slowdown.value,
-            slowdown.low,
-            slowdown.high,
-        )
+        return _filled(rows, slowdown.value, slowdown.low, slowdown.high)
+    found = _paces_of_all(tables) if job.n_nodes == 1 and job.wall_s > 0 else None
+    gains = _gains(found, rows["number"]) if found is not None else None
+    if found is None or gains is None:
         return rows
-    if job.n_nodes > 1 or job.wall_s <= 0:
-        return rows
-    found = _paces_of_all(tables)
-    if found is None:
-        return rows
-    gains = _gains(found, rows["number"])
-    if gains is None:
-        return rows
-    value, half = _costs(*gains, rows["overlap_s"] / job.wall_s, slowdown, len(found))
+    cost, half = _costs(*gains, rows["overlap_s"] / job.wall_s, slowdown, len(found))
     is_told = half <= MAX_HALF_WIDTH[0] + MAX_HALF_WIDTH[1] * abs(slowdown.value - 1)
-    for name, cost in (("slowdown", value), ("slowdown_low", value - half), ("slowdown_high", value + half)):
-        rows[name] = np.where(is_told, 1 + cost, 0.0)
+    return _filled(rows, *(np.where(is_told, 1 + end, 0.0) for end in (cost, cost - half, cost + half)))
+
+
+def _filled(rows: Table, value: Floats | float, low: Floats | float, high: Floats | float) -> Table:
+    rows["slowdown"], rows["slowdown_low"], rows["slowdown_high"] = value, low, high
     return rows
 
 
-def _paces_of_all(tables: Mapping[str, Table]) -> Paces | None:
+def _paces_of_all(tables: Tables) -> Paces | None:
     """Paces at all shutters with counts, also at partial ones."""
     shutters = tables["shutters"].copy()
-    shutters["verdict"][shutters["verdict"] == _PARTIAL] = _VALID
+    is_partial = (shutters["verdict"] == _PARTIAL) & (shutters["spared"] > 0)
+    shutters["verdict"][is_partial] = _VALID
     found = paces(shutters, tables["counts"], cost_ns=pass_ns(tables))
     # A crowded shutter without spared co-runners is one in which the job waited for itself.
     found = found.select(found.is_good.all(axis=1) & (~found.crowded | (found.spared > 0)))
@@ -70,20 +62,18 @@ def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
     together.
     """
     paused = found.present & ~found.spared
-    is_paused = (paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)
-    columns = is_paused.astype(float)
+    columns = ((paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)).astype(float)
     if np.linalg.matrix_rank(columns) < len(numbers):
         return None
-    block = np.argsort(np.argsort(found.instant)) % N_BLOCKS
     whole = _fitted(found, columns)
-    parts = []
-    for left_out in range(N_BLOCKS):
-        kept = block != left_out
+    blocks, parts = np.unique(found.group), []
+    for block in blocks:
+        kept = found.group != block
         if np.linalg.matrix_rank(columns[kept]) < len(numbers):
             return None
         parts.append(_fitted(found.select(kept), columns[kept]))
     off = np.array(parts) - np.mean(parts, axis=0)
-    return whole, (N_BLOCKS - 1) / N_BLOCKS * off.T @ off
+    return whole, (len(blocks) - 1) / len(blocks) * off.T @ off
 
 
 def _fitted(found: Paces, columns: Floats) -> Floats:

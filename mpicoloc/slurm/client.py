@@ -31,7 +31,7 @@ _AWAY_MESSAGES = (
     "standby",
 )
 BUSY_MESSAGE = "Resource temporarily unavailable"
-"""From 24.11 on slurmctld refuses so to move a job that it has not tried to start yet, for some seconds."""
+"""Answer of slurmctld from 24.11 on if a job changes partition before its first scheduling attempt."""
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Pauses between attempts to change such a job, s."""
 

@@ -463,7 +463,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
                       const mc_job_ranks *ranks)
 {
     uint64_t thousandths = shutter->request.level_thousandths;
-    int n = mc_press_share(&shutter->request, (int)(view->slot - view->board->slots));
+    int n = mc_press_share(&shutter->request, mc_view_own_slot(view));
     if (!all || n == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
         return 0;
     double level = (double)thousandths / THOUSANDTHS;

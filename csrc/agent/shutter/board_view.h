@@ -40,7 +40,7 @@ static inline int mc_view_is_own(const mc_board_view *view, int i_live)
     return mc_view_slot(view, i_live) == view->slot;
 }
 
-static inline int mc_slot_number(const mc_board_view *view)
+static inline int mc_view_own_slot(const mc_board_view *view)
 {
     return (int)(view->slot - view->board->slots);
 }

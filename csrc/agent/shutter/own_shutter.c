@@ -56,7 +56,9 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
     __atomic_store_n(&node->n_shutters, i + 1, __ATOMIC_RELEASE);
 }
 
-/* In the order of the node's table, as slots are given to other jobs later. */
+_Static_assert(MC_N_SLOTS <= 64 && MC_N_CORUNNERS <= 64, "co-runners are bits of a word");
+
+/* By rows of the node's table: a slot may belong to another job later. */
 static void note_corunners(mc_own_shutter *own, const mc_node *node)
 {
     uint64_t n = mc_min(node->n_corunners, MC_N_CORUNNERS);
@@ -130,6 +132,8 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot
     uint64_t n_ranks = mc_min(__atomic_load_n(&slot->n_ranks, __ATOMIC_RELAXED), MC_N_NODE_RANKS);
     uint64_t rest_ns = mc_max(REST_NS, (uint64_t)(REST_FRAC * (double)(shutter->t1 - shutter->t0)));
     mc_ack ack;
+    if (mc_is_spared(shutter, i_slot))
+        return MC_VERDICT_VALID;
     if (mc_slot_ack(slot, shutter->epoch, &ack) != MC_OK)
         return MC_VERDICT_SILENT;
     *moved_ns += ack.moved_ns;
@@ -163,9 +167,7 @@ static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64
     uint64_t verdict = MC_VERDICT_VALID;
     for (int i = 0; i < own->n_others; i++) {
         uint64_t of_one = MC_VERDICT_SILENT;
-        if (is_there(view, &own->others[i]) && mc_is_spared(&own->reservation, own->others[i].i_slot))
-            of_one = MC_VERDICT_VALID;
-        else if (is_there(view, &own->others[i]))
+        if (is_there(view, &own->others[i]))
             of_one = judge_one(own, view->board, own->others[i].i_slot, &own->record.moved_ns);
         verdict = worse(verdict, of_one);
     }

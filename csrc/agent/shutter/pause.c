@@ -27,11 +27,7 @@ void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *
     mc_reservation *next = &pause->shutter;
     int is_reserved = mc_slot_reservation(mc_view_slot(view, i_live), next) == MC_OK && next->epoch == t_instant &&
                       next->t0 == t_instant && next->t1 > next->t0;
-    if (!is_reserved) {
-        next->epoch = 0;
-        return;
-    }
-    if (mc_is_spared(next, mc_slot_number(view))) {
+    if (!is_reserved || mc_is_spared(next, mc_view_own_slot(view))) {
         next->epoch = 0;
         return;
     }

@@ -76,6 +76,15 @@ void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
 /* MC_E_GONE: the job has not acknowledged that epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);
 
+/* splitmix64: neighbouring numbers land far apart. */
+static inline uint64_t mc_scattered(uint64_t i)
+{
+    uint64_t x = i * 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
 /* Instant i of the grid that all jobs share. It is shifted by up to 0.3 periods, for all jobs alike: a job whose
    rhythm divides the period would otherwise meet every shutter at the same place of its cycle. */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);

@@ -71,9 +71,5 @@ int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out)
 
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns)
 {
-    uint64_t x = i_instant * 0x9e3779b97f4a7c15ULL; /* splitmix64: neighbouring numbers land far apart */
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    x ^= x >> 31;
-    return i_instant * period_ns + (x >> 8) % (period_ns * 3 / 10 + 1);
+    return i_instant * period_ns + (mc_scattered(i_instant) >> 8) % (period_ns * 3 / 10 + 1);
 }

@@ -81,10 +81,10 @@ def _interference(profile: Profile) -> Iterator[Sample]:
         ("shared_seconds", "Time with a co-runner.", {}, found.shared_s),
     )
     for one in co_runners(profile):
-        name = {"corunner": one.id}
-        yield "corunner_overlap_seconds", "Time that both jobs were on a node.", name, one.overlap_s
+        of = {"corunner": one.id}
+        yield "corunner_overlap_seconds", "Time that both jobs were on a node.", of, one.overlap_s
         if one.slowdown is not None:
-            yield "corunner_slowdown", "Slowdown by that job alone.", name, one.slowdown.value
+            yield "corunner_slowdown", "Slowdown by that job alone.", of, one.slowdown.value
 
 
 def _network(profile: Profile) -> Iterator[Sample]:

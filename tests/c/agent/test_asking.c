@@ -73,7 +73,7 @@ static int ask(const asker *own, mc_slot *other, mc_press_request request, uint6
     while ((t0 = mc_instant_ns(i, period_ns)) < now + 15 * MS)
         i++;
     __atomic_store_n(&own->slot->heartbeat, now, __ATOMIC_RELEASE);
-    mc_slot_reserve(own->slot, &(mc_reservation){t0, t0, t0 + duration_ns, request});
+    mc_slot_reserve(own->slot, &(mc_reservation){t0, t0, t0 + duration_ns, 0, request});
     mc_sleep_until(t0 + duration_ns + 5 * MS, &never);
     return mc_slot_ack(other, t0, ack);
 }

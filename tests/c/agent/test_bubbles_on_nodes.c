@@ -86,7 +86,7 @@ static void take(mc_agent *agent, uint64_t i, uint64_t bubble, int has_bubble)
     agent->schedule.t_instant = t0;
     draw_bubble(agent, mc_now_ns());
     CHECK(agent->is_bubbled == has_bubble);
-    begin_own(agent, mc_now_ns());
+    begin_own(agent, MC_TAKE_FULL, mc_now_ns());
     CHECK(agent->own.is_open && agent->own.i_common == i);
     wait_until(t0 + 7 * MS);
     mc_agent_judge(agent, mc_now_ns());

@@ -93,7 +93,7 @@ static void stay(mc_board *board, mc_slot *slot)
             mc_slot_name(&board->slots[live[i].i_slot], name);
         mc_press_request request = {now % 9000, now, {0}};
         request.shares[MC_N_SHARE_WORDS - 1] = now;
-        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, request});
+        mc_slot_reserve(slot, &(mc_reservation){now, now, now + 1000000, 0, request});
         mc_slot_book(slot, &(mc_booking){now + 900000000u, now + 901000000u, now / 1000 % 2});
         answer(board, slot);
         nap_ms(1);

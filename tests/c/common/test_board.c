@@ -67,7 +67,7 @@ static void test_shortened(void)
     CHECK(mc_board_current(board));
     CHECK(mc_board_path(path, sizeof path) == MC_OK && truncate(path, 0) == 0);
     CHECK(mc_slot_reservation(slot, &next) == MC_OK && next.epoch == 0);
-    mc_slot_reserve(slot, &(mc_reservation){1, 2, 3, {4, 5, {0}}});
+    mc_slot_reserve(slot, &(mc_reservation){1, 2, 3, 0, {4, 5, {0}}});
     CHECK(mc_board_live(board, mc_now_ns(), live) == 0);
     CHECK(!mc_board_current(board));
     mc_board_unmap(board);

@@ -41,7 +41,7 @@ static void forge(mc_board *board, uint64_t now)
         uint64_t t = i ? t0 : booked; /* the first slot has instants of its own, between those of the grid */
         __atomic_store_n(&slots[i]->heartbeat, now, __ATOMIC_RELEASE);
         if (mc_slot_reservation(slots[i], &seen) != MC_OK || seen.epoch != t)
-            mc_slot_reserve(slots[i], &(mc_reservation){t, t, t + length_ns, {0, 0}});
+            mc_slot_reserve(slots[i], &(mc_reservation){.epoch = t, .t0 = t, .t1 = t + length_ns});
     }
     mc_slot_book(slots[0], &(mc_booking){booked, booked + length_ns, 1});
 }
