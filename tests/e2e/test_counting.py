@@ -8,11 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import counting_keeper
 import jobs
 import pytest
 
+from mpicoloc.core.profile import VERDICTS
+from mpicoloc.profile.summary import co_runners
+
+HEAT2D = Path(__file__).resolve().parents[2] / "examples" / "heat2d.c"
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
 
@@ -64,6 +69,25 @@ def test_code_stays_as_it_is_where_that_is_wished(loops, run_two):
         profile = job.profile()
         assert len(profile.tables["counts"]) == 0
         assert b"option patching is 0" in profile.tables["nodes"]["meter_reason"][0]
+
+
+def test_each_of_three_jobs_learns_what_the_others_cost(start, tmp_path):
+    """They share the processors, and some of their shutters pause only one of the others."""
+    heat2d = jobs.need_mpi("mpich openmpi", tmp_path, str(HEAT2D))
+    env = {"MPICOLOC_SHUTTER_PERIOD_S": "0.1", "MPICOLOC_SHUTTER_DUTY_FRAC": "0.1"}
+    trio = [start(heat2d, "preload", 900, 3000, n_ranks=1, name=name, env=env) for name in "abc"]
+    for job in trio:
+        assert job.wait() == 0, job.log
+    n_partial = 0
+    for profile in (job.profile() for job in trio):
+        rows = profile.tables["shutters"]
+        partial = rows[rows["verdict"] == VERDICTS.index("partial")]
+        n_partial += len(partial)
+        assert all(spared & present == spared in (1, 2) for spared, present in partial[["spared", "present"]])
+        costs = [one.slowdown.value - 1 for one in co_runners(profile) if one.slowdown]
+        if len(costs) == 2:
+            assert sum(costs) == pytest.approx(profile.interference.slowdown.value - 1)
+    assert n_partial >= 3, [job.log for job in trio]
 
 
 FOLDER = jobs.PROGRAMS.parents[1] / "mpi" / "programs" / "counted"
