@@ -60,7 +60,7 @@ static void serve(mc_agent *agent)
         mc_proc_read_thread(&thread, (int)getpid(), (int)getpid(), rank->segment->gate.signal);
         rank->alive = 1;
     }
-    begin_own(agent, 1);
+    begin_own(agent, MC_TAKE_PARTIAL, 1);
     mc_agent_judge(agent, agent->own.reservation.t1);
     note_corunner(agent, &(mc_neighbour){.i_slot = 1, .owner = 9}, 1);
     agent->view.n_others = 1;
