@@ -76,10 +76,15 @@ typedef struct mc_counting {
     mc_counted_thread threads[MC_N_COUNTED_THREADS];
 } mc_counting;
 
-/* Places that are counted together: offsets in files. */
+/* Places that are counted together: offsets in files. Of loops without an instruction that can be replaced, samples of
+   a register tell the passes; they stand behind the others. */
 typedef struct mc_place {
     uint64_t offset;
     uint64_t i_path;
+    uint64_t n_bytes; /* of the loop that begins there; 0: a jump counts */
+    int64_t step;     /* what each pass adds to the register */
+    uint64_t reg;     /* its number among those that are sampled */
+    uint64_t unit;    /* so many passes count as one, some in a microsecond; 0: not known yet */
 } mc_place;
 
 typedef struct mc_place_set {

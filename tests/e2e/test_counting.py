@@ -67,8 +67,26 @@ def test_code_stays_as_it_is_where_that_is_wished(loops, run_two):
     assert [job.log for job in pair] == [expected] * 2
     for job in pair:
         profile = job.profile()
-        assert len(profile.tables["counts"]) == 0
-        assert b"option patching is 0" in profile.tables["nodes"]["meter_reason"][0]
+        node = profile.tables["nodes"][0]
+        assert node["n_hits"] == 0
+        assert b"option patching is 0" in node["meter_reason"]
+
+
+def test_loops_without_a_place_are_counted_by_a_register(start, tmp_path):
+    """Also where code must not be changed."""
+    plain = jobs.need_mpi("mpich openmpi", tmp_path, "plain.c")
+    env = {"MPICOLOC_SHUTTER_PERIOD_S": "0.1", "MPICOLOC_SHUTTER_DUTY_FRAC": "0.1"}
+    pair = [
+        start(plain, "preload", 12, 32, n_ranks=1, name=name, env=env | {"MPICOLOC_PATCHING": patching})
+        for name, patching in (("one", "1"), ("two", "0"))
+    ]
+    for job in pair:
+        assert job.wait() == 0 and job.log == "ended 1\n", job.log
+        profile = job.profile()
+        node, counts = profile.tables["nodes"][0], profile.tables["counts"]
+        assert b"registers of" in node["meter_reason"]
+        assert len(counts) and counts["n_during"].any()
+    assert node["n_hits"] == 0, "the last one's code was not to be changed"
 
 
 def test_each_of_three_jobs_learns_what_the_others_cost(start, tmp_path):

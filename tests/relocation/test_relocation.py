@@ -15,6 +15,7 @@ import pytest
 import relocation_lab as lab
 
 TESTS = Path(__file__).resolve().parents[1] / "c/agent"
+LOOPS = objects.of_csrc("agent/count/loops.c")
 RULES = TESTS / "test_relocate.c"
 N_STATES, SEED, N_WINDOWS, N_EMULATED = 2, 1, 20_000, 500
 
@@ -29,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @x86_only
 @needs_capstone
-@pytest.mark.parametrize("name", ["test_relocate", "test_polling"])
+@pytest.mark.parametrize("name", ["test_relocate", "test_polling", "test_loops"])
 def test_rules(folder: Path, name: str) -> None:
-    program = lab.build(name, folder, objects.SANITIZED, [TESTS / f"{name}.c"])
+    program = lab.build(name, folder, objects.SANITIZED, [TESTS / f"{name}.c", *LOOPS])
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -11,9 +11,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { N_PAGES = 16, RECORD_BYTES = 16 };
+#ifdef __x86_64__
+/* Of asm/perf_regs.h: AX to BP, R8 to R15. */
+static const uint64_t REGISTERS = 0xff007f;
+#else
+static const uint64_t REGISTERS = 0;
+#endif
 
-static int open_event(int tid, uint64_t every_ns)
+enum {
+    N_PAGES = 16,
+    N_PAGES_WITH_REGISTERS = 32,
+    RECORD_BYTES = 16,
+    REGISTERS_BYTES = 8 * (2 + MC_N_SAMPLED_REGISTERS) /* behind the time and the kind of registers */
+};
+
+static int open_event(int tid, uint64_t every_ns, int has_registers)
 {
     struct perf_event_attr attr;
     memset(&attr, 0, sizeof attr);
@@ -25,24 +37,31 @@ static int open_event(int tid, uint64_t every_ns)
     attr.disabled = 1;
     attr.sample_period = every_ns;
     attr.sample_type = PERF_SAMPLE_IP;
+    if (has_registers) {
+        attr.sample_type |= PERF_SAMPLE_READ | PERF_SAMPLE_REGS_USER;
+        attr.sample_regs_user = REGISTERS;
+    }
     return (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
 static int start(mc_sample_ring *ring)
 {
-    size_t bytes = (N_PAGES + 1) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t n_pages = ring->has_registers ? N_PAGES_WITH_REGISTERS : N_PAGES;
+    size_t record_bytes = RECORD_BYTES + (ring->has_registers ? REGISTERS_BYTES : 0);
+    size_t bytes = (n_pages + 1) * (size_t)sysconf(_SC_PAGESIZE);
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
     if (map == MAP_FAILED)
         return MC_E_PERF;
     ring->map = map;
     ring->n_bytes = bytes;
     /* If the agent does not look in time, the kernel stops the event when the ring is full. */
-    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(bytes / RECORD_BYTES)) == 0 ? MC_OK : MC_E_PERF;
+    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(bytes / record_bytes)) == 0 ? MC_OK : MC_E_PERF;
 }
 
-int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns)
+int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers)
 {
-    *ring = (mc_sample_ring){.fd = open_event(tid, every_ns)};
+    has_registers = has_registers && REGISTERS;
+    *ring = (mc_sample_ring){.fd = open_event(tid, every_ns, has_registers), .has_registers = has_registers};
     if (ring->fd >= 0 && start(ring) == MC_OK)
         return MC_OK;
     int error = errno;
@@ -56,7 +75,24 @@ int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns)
     return read(ring->fd, ran_ns, sizeof *ran_ns) == (ssize_t)sizeof *ran_ns ? MC_OK : MC_E_PERF;
 }
 
-uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data)
+void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns)
+{
+    ioctl(ring->fd, PERF_EVENT_IOC_PERIOD, &every_ns);
+}
+
+/* Words of a record: the address, and with registers the time, their kind (0: there are none), and they. */
+static mc_thread_sample sample_of(const mc_sample_ring *ring, const uint64_t *words, size_t n_bytes)
+{
+    mc_thread_sample sample = {.address = words[0]};
+    if (ring->has_registers && n_bytes >= (size_t)RECORD_BYTES + REGISTERS_BYTES && words[2]) {
+        sample.ran_ns = words[1];
+        sample.registers = words + 3;
+    }
+    return sample;
+}
+
+uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, const mc_thread_sample *sample),
+                             void *data)
 {
     uint64_t n = 0;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -71,8 +107,10 @@ uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *dat
         if (record->size < sizeof *record || record->size > n_written - at)
             break;
         int is_sample = record->type == PERF_RECORD_SAMPLE && record->size >= RECORD_BYTES;
-        if (is_sample && found)
-            found(data, *(const uint64_t *)(const void *)(record + 1));
+        if (is_sample && found) {
+            mc_thread_sample sample = sample_of(ring, (const void *)(record + 1), record->size);
+            found(data, &sample);
+        }
         n += (uint64_t)is_sample;
         at += record->size;
     }

@@ -9,17 +9,31 @@ typedef struct mc_sample_ring {
     int fd;
     char *map;
     size_t n_bytes;
+    int has_registers;
 } mc_sample_ring;
 
+enum { MC_N_SAMPLED_REGISTERS = 15 };
+
+typedef struct mc_thread_sample {
+    uint64_t address;
+    /* With registers: processor time of the thread, and RAX, RBX, RCX, RDX, RSI, RDI, RBP, R8 to R15. */
+    uint64_t ran_ns;
+    const uint64_t *registers; /* NULL: without */
+} mc_thread_sample;
+
 /* From now on sample the thread's program counter after every_ns of its processor time each; there is room for 4,000
-   samples. MC_E_PERF, with errno set. */
-int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns);
+   samples, or 850 with registers. MC_E_PERF, with errno set. */
+int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers);
+
+/* From the next sample on. */
+void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns);
 
 /* Processor time that the thread has used since. */
 int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns);
 
 /* Call found(), if there is one, for each sample, in the order of time; returns their number. */
-uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, uint64_t address), void *data);
+uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, const mc_thread_sample *sample),
+                             void *data);
 
 /* Stop; the ring keeps its samples. */
 void mc_sample_ring_stop(const mc_sample_ring *ring);

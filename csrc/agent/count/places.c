@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
 #include "agent/count/places.h"
 
+#include "agent/count/loops.h"
 #include "agent/relocation/polling.h"
 #include "agent/relocation/relocate.h"
+#include "agent/relocation/steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,8 @@ static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, C
    dearest places a set may say nothing of the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
+/* Part of the samples that an instruction has at least whose loop is looked at. */
+static const double LOOP_FRAC = 0.01;
 
 /* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
    way from an instruction of ours. Ada's runtime may be inside the program. */
@@ -133,7 +137,7 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
     read_around(&around, mc_context_begin(spot->offset), files, counts, spot);
     int n = mc_replaceable(decoder, around.code, around.n, around.base, spot->offset, n_max, found);
     for (int i = 0; i < n; i++) {
-        mc_place place = {found[i], (uint64_t)spot->i_path};
+        mc_place place = {.offset = found[i], .i_path = (uint64_t)spot->i_path};
         mc_candidate_place *row = find(places, &place);
         if (row)
             row->n_samples += spot->n;
@@ -159,7 +163,7 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
                     const mc_spots *spots, const mc_place_set *present)
 {
     places->n = 0;
-    for (uint64_t i = 0; present && i < present->n; i++)
+    for (uint64_t i = 0; present && i < mc_loops_first(present); i++)
         places->rows[places->n++] = (mc_candidate_place){.place = present->places[i], .n_samples = PRESENT_SAMPLES};
     for (int i = 0; i < spots->n && places->n < MC_N_CANDIDATE_PLACES; i++) {
         propose_heads(places, decoder, files, counts, &spots->rows[i]);
@@ -302,7 +306,7 @@ static const mc_candidate_place *best_around(const mc_places *places, const mc_p
 static double add_spread(const mc_places *places, const mc_spots *spots, double pass_ns, double left, mc_place_set *set)
 {
     for (int i = 0; i < spots->n && set->n < N_SPREAD; i++) {
-        const mc_place sampled = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
+        const mc_place sampled = {.offset = spots->rows[i].offset, .i_path = (uint64_t)spots->rows[i].i_path};
         const mc_candidate_place *best =
             is_near(set, &sampled, BLOCK_BYTES) ? NULL : best_around(places, &sampled, pass_ns, left);
         if (!best || is_near(set, &best->place, 1))
@@ -341,6 +345,61 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
     add_unseen(places, set);
 }
 
+/* The unit of one loop is the same in all sets: its passes are compared. */
+static uint64_t known_unit(const mc_counts *counts, const mc_place *loop)
+{
+    for (uint64_t i = 0; i < counts->n_sets; i++)
+        for (uint64_t j = mc_loops_first(&counts->sets[i]); j < counts->sets[i].n; j++) {
+            const mc_place *place = &counts->sets[i].places[j];
+            if (place->i_path == loop->i_path && place->offset == loop->offset)
+                return place->unit;
+        }
+    return 0;
+}
+
+static int find_loop(const mc_spot *spot, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                     mc_place *found)
+{
+    surroundings around;
+    mc_stepped_loop loop;
+    read_around(&around, mc_context_begin(spot->offset), files, counts, spot);
+    if (mc_loop_step(decoder, around.code, around.n, around.base, spot->offset, &loop) != MC_OK)
+        return 0;
+    *found = (mc_place){
+        loop.begin, (uint64_t)spot->i_path, loop.n_bytes, loop.step, (uint64_t)mc_sampled_register(loop.reg), 0};
+    found->unit = known_unit(counts, found);
+    return 1;
+}
+
+/* Near a place that a jump counts, or in a loop. */
+static int is_counted(const mc_place_set *set, const mc_place *sampled)
+{
+    uint64_t n_jumps = mc_loops_first(set);
+    for (uint64_t i = 0; i < set->n; i++) {
+        const mc_place *place = &set->places[i];
+        int is_inside = place->i_path == sampled->i_path && sampled->offset - place->offset < place->n_bytes;
+        if (i < n_jumps ? are_close(place, sampled, BLOCK_BYTES) : is_inside)
+            return 1;
+    }
+    return 0;
+}
+
+void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
+                         const mc_spots *spots)
+{
+    int n_left = MC_N_LOOPS;
+    for (int i = 0; i < spots->n && n_left && set->n < MC_N_PLACES; i++) {
+        const mc_spot *spot = &spots->rows[i];
+        const mc_place sampled = {.offset = spot->offset, .i_path = (uint64_t)spot->i_path};
+        if ((double)spot->n < LOOP_FRAC * (double)spots->n_samples || is_counted(set, &sampled))
+            continue;
+        if (find_loop(spot, decoder, files, counts, &set->places[set->n])) {
+            set->n++;
+            n_left--;
+        }
+    }
+}
+
 int mc_places_are_near(const mc_place_set *set, const mc_place *place)
 {
     return is_near(set, place, NEAR_BYTES);
@@ -358,7 +417,7 @@ double mc_places_coverage(const mc_place_set *set, const mc_spots *spots)
     uint64_t n = 0, n_near = 0;
     for (int i = 0; i < spots->n; i++) {
         n += spots->rows[i].n;
-        mc_place place = {spots->rows[i].offset, (uint64_t)spots->rows[i].i_path};
+        mc_place place = {.offset = spots->rows[i].offset, .i_path = (uint64_t)spots->rows[i].i_path};
         n_near += mc_places_are_near(set, &place) ? spots->rows[i].n : 0;
     }
     return n ? (double)n_near / (double)n : 0.0;

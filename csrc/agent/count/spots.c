@@ -49,10 +49,11 @@ void mc_spots_free(mc_spots *spots)
 }
 
 /* 0, or the kernel's error. */
-static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns)
+static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns,
+                        int has_registers)
 {
     mc_sampler *sampler = &spots->samplers[spots->n_samplers];
-    if (mc_sample_ring_open(&sampler->ring, tid, every_ns) != MC_OK)
+    if (mc_sample_ring_open(&sampler->ring, tid, every_ns, has_registers) != MC_OK)
         return errno;
     sampler->maps = *maps;
     sampler->rank = rank;
@@ -61,7 +62,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *ran
     return 0;
 }
 
-static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns)
+static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns, int has_registers)
 {
     int error = 0, n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
@@ -72,7 +73,7 @@ static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns)
             continue;
         if (n_here == 0 && mc_maps_read(maps, rank->pid) != MC_OK)
             break;
-        error = begin_thread(spots, maps, rank, tids[i], every_ns);
+        error = begin_thread(spots, maps, rank, tids[i], every_ns, has_registers);
         n_here += error == 0;
         error = error == ESRCH ? 0 : error;
     }
@@ -80,14 +81,14 @@ static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns)
     return error;
 }
 
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns)
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers)
 {
     int error = 0;
     mc_spots_stop(spots);
     for (int i = 0; i < ranks->n && !error && spots->n_samplers < MC_N_SAMPLERS; i++) {
         const mc_rank *rank = &ranks->rows[(i + i_first) % ranks->n];
         if (rank->alive)
-            error = begin_rank(spots, rank, every_ns);
+            error = begin_rank(spots, rank, every_ns, has_registers);
     }
     errno = error;
     return spots->n_samplers ? MC_OK : error ? MC_E_PERF : MC_E_GONE;
@@ -121,16 +122,16 @@ static int add_path(mc_counts *counts, const char *path)
     return (int)counts->n_paths++;
 }
 
-static void add_sample(void *data, uint64_t address)
+static void add_sample(void *data, const mc_thread_sample *sampled)
 {
     samples *all = data;
     if (all->n == N_SAMPLES_MAX)
         return;
     all->n_all++;
-    const mc_map *map = mc_maps_find(all->maps, address);
+    const mc_map *map = mc_maps_find(all->maps, sampled->address);
     int i_path = map ? add_path(all->counts, all->maps->paths[map->i_path]) : -1;
     if (i_path >= 0)
-        all->rows[all->n++] = (sample){address - map->start + map->offset, i_path};
+        all->rows[all->n++] = (sample){sampled->address - map->start + map->offset, i_path};
 }
 
 static int by_place(const void *a, const void *b)

@@ -33,9 +33,9 @@ typedef struct mc_spots {
 mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
-/* Sample some running threads of the ranks from now on, after every_ns of their processor time each, beginning with
-   rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
-int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns);
+/* Sample some running threads of the ranks from now on, after every_ns of their processor time each, with registers if
+   they are wanted, beginning with rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
+int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 /* Add to the row of the same instruction, or make one if there is room. */
 void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more);

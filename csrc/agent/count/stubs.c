@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "agent/count/stubs.h"
 
+#include "agent/count/loops.h"
 #include "agent/count/patching.h"
 #include "agent/relocation/relocate.h"
 #include "agent/shutter/intervals.h"
@@ -174,10 +175,11 @@ static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, m
         memset(&counting->patches[i], 0, sizeof counting->patches[i]);
         const mc_object *object = mc_program_file(files, counts, place->i_path);
         const char *path = counts->paths[place->i_path];
-        is_refused[i] |= !is_as_in_file(all, object, mc_maps_address(&all->maps, path, place->offset)) ||
-                         !make_one(all, place, decoder, object, path, offset, &counting->patches[i]);
+        is_refused[i] |=
+            !is_as_in_file(all, object, mc_maps_address(&all->maps, path, place->offset)) ||
+            (!place->n_bytes && !make_one(all, place, decoder, object, path, offset, &counting->patches[i]));
     }
-    counting->n_patches = set->n;
+    counting->n_patches = mc_loops_first(set);
 }
 
 /* Two places in one word cannot both be replaced. */
@@ -185,7 +187,7 @@ static void refuse_neighbours(const mc_place_set *set, int is_refused[])
 {
     for (uint64_t i = 0; i < set->n; i++)
         for (uint64_t j = 0; j < i; j++)
-            is_refused[i] |= set->places[i].i_path == set->places[j].i_path &&
+            is_refused[i] |= !set->places[i].n_bytes && set->places[i].i_path == set->places[j].i_path &&
                              set->places[i].offset / MC_WORD_BYTES == set->places[j].offset / MC_WORD_BYTES;
 }
 

@@ -13,8 +13,9 @@ enum {
     N_DECODED = 32,       /* loops looked at after a shutter */
 };
 
-/* A sample costs the thread some 12 us here (a timer's interrupt in a virtual machine). */
-static const uint64_t EVERY_NS = 500000, SAMPLE_COST_NS = 12000;
+/* A sample costs the thread some 12 us here (a timer's interrupt in a virtual machine). Loops want two periods, in windows
+   that follow each other. */
+static const uint64_t EVERY_NS[2] = {500000, 370000}, SAMPLE_COST_NS = 12000, UNIT_NS = 1000;
 
 /* Kinds of places where a sample was taken. WAITING: in libraries that are passed over. */
 enum { NEAR, PROGRAM, LIBC, WAITING, N_KINDS };
@@ -50,13 +51,16 @@ void mc_window_samples_free(mc_window_samples *samples)
     free(samples);
 }
 
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, int i_first)
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set, int i_first)
 {
     if (!samples)
         return MC_E_FULL;
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
-    return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS);
+    mc_loops_begin(&samples->loops, set);
+    int status = mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0], samples->loops.n > 0);
+    samples->n_threads = (size_t)samples->spots->n_samplers;
+    return status;
 }
 
 /* Differences count only: pauses in the open gap are in it. */
@@ -67,6 +71,25 @@ MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
     return head->gap_ns + (end > t_last ? end - t_last : 0);
 }
 
+static int period_of(int i_window)
+{
+    return i_window % 2;
+}
+
+/* Of the window that begins at this edge, if one does. */
+static void set_period(const mc_window_samples *samples, int i_edge, mc_sampler_reading *reading,
+                       const mc_sample_ring *ring)
+{
+    int i_window = 0;
+    while (i_window < MC_N_COUNT_WINDOWS && mc_window_begin(i_window) != i_edge)
+        i_window++;
+    reading->every_ns = EVERY_NS[0];
+    if (!samples->loops.n || i_window == MC_N_COUNT_WINDOWS)
+        return;
+    reading->every_ns = EVERY_NS[period_of(i_window)];
+    mc_sample_ring_set_every(ring, reading->every_ns);
+}
+
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
 {
     for (int i = 0; samples && i < samples->spots->n_samplers; i++) {
@@ -75,6 +98,7 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
         mc_sampler_reading *reading = &samples->readings[i][i_edge];
         if (mc_sample_ring_ran_ns(&sampler->ring, &reading->ran_ns) != MC_OK)
             continue;
+        set_period(samples, i_edge, reading, &sampler->ring);
         reading->n_records = mc_sample_ring_each(&sampler->ring, NULL, NULL);
         reading->t = mc_now_ns();
         reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
@@ -104,32 +128,36 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
     others[i].n[i_window]++;
 }
 
-static int classify(walk *all, uint64_t address, int i_window)
+static int classify(walk *all, const mc_thread_sample *sample, int i_window)
 {
+    uint64_t address = sample->address;
     const mc_maps *maps = &all->sampler->maps;
     const mc_map *map = mc_maps_find(maps, address);
     const mc_range *passed_over = map ? NULL : mc_maps_passed_over(maps, address);
+    if (!map)
+        mc_loops_cut(&all->samples->loops);
     if (passed_over)
         return passed_over->is_libc ? LIBC : WAITING;
     if (!map)
         return is_in_stub(all->sampler, address) ? NEAR : PROGRAM;
     int i_path = mc_spots_path(all->code->counts, maps->paths[map->i_path]);
     uint64_t offset = address - map->start + map->offset;
-    if (i_path >= 0 && mc_places_are_near(all->code->set, &(mc_place){offset, (uint64_t)i_path}))
+    mc_loops_add(&all->samples->loops, sample, offset, i_path, i_window, period_of(i_window));
+    if (i_path >= 0 && mc_places_are_near(all->code->set, &(mc_place){.offset = offset, .i_path = (uint64_t)i_path}))
         return NEAR;
     if (i_path >= 0)
         note_other(all->samples, offset, i_path, i_window);
     return PROGRAM;
 }
 
-static void add_record(void *data, uint64_t address)
+static void add_record(void *data, const mc_thread_sample *sample)
 {
     walk *all = data;
     uint64_t i_record = all->i_record++;
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
         const mc_sampler_reading *begin = &all->readings[mc_window_begin(i)], *end = begin + 1;
         if (begin->t && end->t && i_record >= begin->n_records && i_record < end->n_records)
-            all->sums->n[i][classify(all, address, i)]++;
+            all->sums->n[i][classify(all, sample, i)]++;
     }
 }
 
@@ -149,7 +177,7 @@ static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KI
 {
     const mc_sampler_reading *end = begin + 1;
     uint64_t n_program = n[NEAR] + n[PROGRAM], n_records = end->n_records - begin->n_records;
-    uint64_t n_all = (end->ran_ns - begin->ran_ns) / EVERY_NS;
+    uint64_t n_all = (end->ran_ns - begin->ran_ns) / begin->every_ns;
     uint64_t n_most = n_program + n[LIBC] + (n_all > n_records ? n_all - n_records : 0);
     double frac = outside_frac(begin);
     return frac < 0.0 ? n_program : mc_max(n_program, mc_min((uint64_t)(frac * (double)n_all + 0.5), n_most));
@@ -169,7 +197,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
 {
     for (int i = 0; samples && i < samples->n_missed; i++) {
         mc_spot missed = samples->missed[i];
-        missed.n = missed.n * EVERY_NS / MC_SAMPLE_EVERY_NS;
+        missed.n = missed.n * EVERY_NS[0] / MC_SAMPLE_EVERY_NS;
         if (missed.n)
             mc_spot_add(spots->rows, &spots->n, MC_N_SPOTS, &missed);
     }
@@ -198,6 +226,51 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
+/* Time in a loop whose passes are not known counts neither as near nor as far. */
+static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
+{
+    for (int i = 0; i < samples->loops.n; i++)
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
+            uint64_t n = samples->loops.rows[i].n_samples[j];
+            if (mc_loops_passes(&samples->loops, i, j, EVERY_NS[period_of(j)]) >= 0.0)
+                continue;
+            shutter->n_near[j] -= mc_min(n, shutter->n_near[j]);
+            shutter->n_samples[j] -= mc_min(n, shutter->n_samples[j]);
+        }
+}
+
+/* So many that counting a place costs about as much as elsewhere. */
+static uint64_t unit_of(const mc_loop_windows *row)
+{
+    double passes = 0.0, ns = 0.0;
+    for (int i = 0; i < 2; i++) {
+        passes += row->period_passes[i];
+        ns += row->period_ns[i];
+    }
+    double unit = ns > 0.0 ? passes / ns * (double)UNIT_NS : 0.0;
+    return unit > 1.0 ? (uint64_t)unit : 1;
+}
+
+uint64_t mc_window_samples_loops(const mc_window_samples *samples, mc_place_set *set, mc_count_row *row)
+{
+    uint64_t n_all = 0;
+    for (int i = 0; samples && i < samples->loops.n; i++) {
+        int i_place = samples->loops.i_first + i;
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
+            double passes = mc_loops_passes(&samples->loops, i, j, EVERY_NS[period_of(j)]);
+            if (passes <= 0.0)
+                continue;
+            mc_place *place = &set->places[i_place];
+            if (!place->unit)
+                place->unit = unit_of(&samples->loops.rows[i]);
+            passes /= (double)place->unit;
+            row->n[j][i_place] = passes < (double)UINT32_MAX ? (uint32_t)(passes + 0.5) : UINT32_MAX;
+            n_all += row->n[j][i_place];
+        }
+    }
+    return n_all;
+}
+
 /* Of the thread that waited most: the others may have waited for it in MPI. The kernel adds a wait when it ends, so it
    may have begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
@@ -224,6 +297,7 @@ void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *co
         tally sums = {{{0}}};
         const mc_sampler_reading *readings = samples->readings[i];
         walk all = {samples, &samples->spots->samplers[i], readings, code, 0, &sums};
+        mc_loops_cut(&samples->loops);
         mc_sample_ring_stop(&all.sampler->ring);
         mc_sample_ring_each(&all.sampler->ring, add_record, &all);
         *cost_ns += all.i_record * SAMPLE_COST_NS;
@@ -236,6 +310,7 @@ void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *co
         }
     }
     take_out_waiting(samples, code, shutter);
+    take_out_unknown(samples, shutter);
     for (int i = 0; i < samples->n_others; i++)
         if (!samples->others[i].is_waiting)
             remember(samples, &samples->others[i]);

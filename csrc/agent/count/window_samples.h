@@ -3,6 +3,7 @@
 #ifndef MPICOLOC_WINDOW_SAMPLES_H
 #define MPICOLOC_WINDOW_SAMPLES_H
 
+#include "agent/count/loops.h"
 #include "agent/count/places.h"
 
 enum { MC_N_WINDOW_EDGES = MC_N_BEFORE_WINDOWS + 3, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 };
@@ -18,6 +19,7 @@ static inline int mc_window_begin(int i_window)
 typedef struct mc_sampler_reading {
     /* Samples so far; processor time; time outside MPI, if it has a lane; time for which it waited for a processor. */
     uint64_t n_records, ran_ns, outside_ns, waited_ns, t;
+    uint64_t every_ns; /* distance of its samples from now on */
 } mc_sampler_reading;
 
 /* An instruction far from all counted places, and its samples in each window. */
@@ -27,7 +29,9 @@ typedef struct mc_other_spot {
 } mc_other_spot;
 
 typedef struct mc_window_samples {
-    mc_spots *spots; /* its samplers are used */
+    mc_spots *spots; /* its samplers are used; they belong to n_threads threads */
+    size_t n_threads;
+    mc_loops loops;
     mc_sampler_reading readings[MC_N_SAMPLERS][MC_N_WINDOW_EDGES];
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];
@@ -46,8 +50,9 @@ typedef struct mc_counted_code {
 mc_window_samples *mc_window_samples_new(void); /* NULL: no memory */
 void mc_window_samples_free(mc_window_samples *samples);
 
-/* Begin to sample some running threads. MC_OK, or nothing is sampled. */
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, int i_first);
+/* Begin to sample some running threads; registers too, if the set has loops. MC_OK, or nothing is sampled. */
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set,
+                            int i_first);
 /* An edge of a window is now. */
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. The shutter gets the samples of all threads outside MPI in each window, and how many of them were near the
@@ -56,6 +61,8 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
    of them, the one that did most, waited for a processor. *cost_ns grows by what the samples took of the threads. */
 void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter,
                            uint64_t *cost_ns);
+/* Afterwards: passes of the set's loops, in their units, into a row's columns; returns their sum. */
+uint64_t mc_window_samples_loops(const mc_window_samples *samples, mc_place_set *set, mc_count_row *row);
 /* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may
    have rarer phases. */
 void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots);

@@ -119,9 +119,14 @@ static const mc_place_set *present_set(const mc_count_meter *count)
 static void use_set(mc_count_meter *count, int i_set)
 {
     char text[96];
+    const mc_place_set *set = &count->node->counts.sets[i_set];
+    int n_jumps = (int)mc_loops_first(set), n_loops = (int)set->n - n_jumps;
     count->i_set = i_set;
     count->node->meter = MC_METER_COUNT;
-    snprintf(text, sizeof text, "%d places are counted", (int)count->node->counts.sets[i_set].n);
+    int n = n_jumps || !n_loops ? snprintf(text, sizeof text, "%d places are counted", n_jumps) : 0;
+    if (n_loops)
+        snprintf(text + n, sizeof text - (size_t)n, "%sregisters of %d loop%s are sampled%s", n ? ", " : "", n_loops,
+                 n_loops > 1 ? "s" : "", count->is_forbidden ? ", as option patching is 0" : "");
     explain(count, text);
 }
 
@@ -144,6 +149,8 @@ static int known_set(const mc_count_meter *count)
 /* MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Places that cannot be counted leave the set. */
 static int make_stubs(mc_count_meter *count, mc_place_set *set)
 {
+    if (count->is_forbidden)
+        return set->n ? MC_OK : MC_E_GONE;
     return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
 }
 
@@ -270,14 +277,14 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     char why[MC_TEXT_LEN / 2];
     if (!prepare(count))
         return;
-    if (!may_count(count)) {
+    if (!count->is_forbidden && !may_count(count)) {
         explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
         end_search(count, 0, now);
         return;
     }
-    if (!may_read(count, now))
+    if (!count->is_forbidden && !may_read(count, now))
         return;
-    int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS);
+    int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0);
     if (status == MC_E_PERF) {
         /* Other jobs' rings may have used up the memory that the kernel locks for them, so this may change. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
@@ -306,7 +313,9 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     } else if (counts->n_sets == MC_N_PLACE_SETS) {
         end_search(count, 0, now);
     } else {
-        mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, present_set(count));
+        count->places->n = 0;
+        if (!count->is_forbidden)
+            mc_places_find(count->places, count->decoder, &count->files, counts, count->spots, present_set(count));
         count->n_sets_tried = count->n_trials = 0;
         count->tried.n = 0;
         enter_stage(count, MC_COUNT_TRYING, now);
@@ -378,6 +387,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     mc_counts *counts = &count->node->counts;
     mc_place_set *set = &counts->sets[counts->n_sets];
     mc_places_choose(count->places, count->spots, present_set(count), counts->pass_ns, set);
+    mc_places_add_loops(set, count->decoder, &count->files, counts, count->spots);
     if (covers_no_more(count, set))
         set->n = 0;
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
@@ -389,7 +399,9 @@ static void choose(mc_count_meter *count, uint64_t now)
         return;
     }
     if (count->i_set < 0)
-        explain(count, "no meter count: the program's hot code has no instruction that can be counted");
+        explain(count, count->is_forbidden
+                           ? "no meter count: option patching is 0, and no register tells the passes of hot loops"
+                           : "no meter count: the program's hot code has no instruction that can be counted");
     else if (!make_known_stubs(count, count->i_set))
         count->i_set = -1;
     end_search(count, 0, now);
@@ -574,6 +586,7 @@ static uint64_t before_ns(const uint64_t windows_ns[])
     return ns;
 }
 
+/* Returns all passes; those of loops cost nothing. */
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
     mc_counts *counts = &count->node->counts;
@@ -592,6 +605,7 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
             row->n[i][j] = (uint32_t)mc_min(sums[j], UINT32_MAX);
     }
     counts->n_passes += n_all;
+    n_all += mc_window_samples_loops(count->samples, &counts->sets[count->i_set], row);
     __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
     return n_all;
 }
@@ -640,14 +654,16 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     const mc_place_set *set = &count->node->counts.sets[count->i_set]; /* which may be dropped meanwhile */
     /* First: pages that are writable while jumps are in them are not known as code. */
     int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
-    mc_window_samples_begin(count->samples, count->ranks, i_first);
-    int is_installed = change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
+    int has_jumps = mc_loops_first(set) > 0;
+    mc_window_samples_begin(count->samples, count->ranks, set, i_first);
+    int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
     uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)
         take_all(count, own, around_ns, windows_ns, wake);
-    int has_lasted = mc_patching_lasts(count->ranks);
+    int has_lasted = !has_jumps || mc_patching_lasts(count->ranks);
     uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
-    change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
+    if (has_jumps)
+        change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     note_samples(count, set, own);
     if (is_installed)
         note_moved(count, before, &own->record);
@@ -657,7 +673,8 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     if (count->n_vain == N_VAIN_MAX)
         count->t_next = 0;
     thin(count, windows_ns);
-    size_t n_threads = n_active_threads(&count->edges[DURING_BEGIN], &count->edges[DURING_END]);
+    size_t n_threads = has_jumps ? n_active_threads(&count->edges[DURING_BEGIN], &count->edges[DURING_END])
+                                 : mc_max(count->samples->n_threads, 1);
     own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
     count->takes_turns = own->record.busy_frac < BUSY_MIN;
     own->record.before_ns = before_ns(windows_ns);
@@ -687,8 +704,9 @@ static int open_count(mc_meter *meter, uint64_t t_open)
     node->counts.pass_ns = pass_ns();
     if (!CAN_CHANGE_CODE)
         make_impossible(count, "code is changed on x86-64 only");
-    else if (mc_option_number(MC_OPT_PATCHING) == 0.0)
-        make_impossible(count, "option patching is 0");
+    count->is_forbidden = mc_option_number(MC_OPT_PATCHING) == 0.0;
+    if (count->is_forbidden && !count->is_impossible)
+        explain(count, "no meter count yet: option patching is 0");
     return 1;
 }
 

@@ -25,6 +25,7 @@ typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
     int is_impossible; /* for good; the node file says why */
+    int is_forbidden;  /* to change code: only loops whose registers tell their passes are counted */
     int stage;
     uint64_t t_stage, t_next; /* this stage began; no search before */
     int n_refused;            /* installations, one after another, that a rank could not make */

@@ -339,6 +339,29 @@ static void tell_operands(const cs_x86 *x86, mc_effects *out)
     }
 }
 
+/* ADD, SUB, INC, DEC or LEA of a constant. Half a register counts too: the other half becomes 0. */
+static void tell_step(const cs_insn *insn, mc_effects *out)
+{
+    const cs_x86 *x86 = &insn->detail->x86;
+    const cs_x86_op *to = &x86->operands[0], *by = &x86->operands[1];
+    if (x86->op_count < 1 || to->type != X86_OP_REG || to->size < 4)
+        return;
+    uint64_t bit = bit_of(to->reg);
+    int has_constant = x86->op_count == 2 && by->type == X86_OP_IMM;
+    int moves_itself = x86->op_count == 2 && by->type == X86_OP_MEM && by->mem.index == X86_REG_INVALID &&
+                       by->mem.segment == X86_REG_INVALID && by->mem.base == to->reg;
+    int64_t step = insn->id == X86_INS_INC                   ? 1
+                   : insn->id == X86_INS_DEC                 ? -1
+                   : insn->id == X86_INS_ADD && has_constant ? by->imm
+                   : insn->id == X86_INS_SUB && has_constant ? -by->imm
+                   : insn->id == X86_INS_LEA && moves_itself ? by->mem.disp
+                                                             : 0;
+    if (step == 0 || bit == 0 || bit >= UINT64_C(1) << 16)
+        return;
+    out->step = step;
+    out->stepped = (uint8_t)__builtin_ctzll(bit);
+}
+
 static void tell_effects(mc_decoder *decoder, mc_effects *out)
 {
     const cs_insn *insn = decoder->insn;
@@ -360,6 +383,7 @@ static void tell_effects(mc_decoder *decoder, mc_effects *out)
         out->writes = bits_of(writes, n_writes);
         if (insn->id == X86_INS_LEA) /* computes an address only */
             out->kinds &= (uint8_t) ~(MC_LOADS | MC_STORES);
+        tell_step(insn, out);
     }
 }
 

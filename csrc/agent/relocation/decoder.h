@@ -36,7 +36,8 @@ enum {
 typedef struct mc_effects {
     uint64_t reads, writes; /* a bit for each register; the highest one stands for all that have none */
     uint64_t target;
-    uint8_t n_bytes, kinds;
+    int64_t step; /* the constant that it adds to a whole general register, and does nothing else; 0: it does not */
+    uint8_t n_bytes, kinds, stepped; /* that register: its bit in `writes` */
 } mc_effects;
 
 typedef struct mc_decoder mc_decoder;

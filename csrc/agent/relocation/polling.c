@@ -4,26 +4,20 @@
 
 enum { N_WALK = 128 };
 
-/* From its first instruction to the jump back. */
-typedef struct loop {
-    uint64_t begin, jump;
-} loop;
-
-static int look_at(const mc_code *code, uint64_t address, mc_effects *out)
+int mc_code_effects(const mc_code *code, uint64_t address, mc_effects *out)
 {
     uint64_t offset = address - code->base;
     return offset < code->n &&
            mc_decode_effects(code->decoder, code->bytes + offset, code->n - (size_t)offset, address, out) == MC_OK;
 }
 
-/* Straight on past all jumps, to the first one that leads back to or before the address. */
-static int find_loop(const mc_code *code, uint64_t address, loop *found)
+int mc_loop_around(const mc_code *code, uint64_t address, mc_loop *found)
 {
     mc_effects it;
     uint64_t at = address;
-    for (int i = 0; i < N_WALK && look_at(code, at, &it) && !(it.kinds & MC_RETURNS); i++) {
+    for (int i = 0; i < N_WALK && mc_code_effects(code, at, &it) && !(it.kinds & MC_RETURNS); i++) {
         if (it.kinds & MC_BRANCHES && it.target <= address) {
-            *found = (loop){it.target, at};
+            *found = (mc_loop){it.target, at};
             return 1;
         }
         at += it.n_bytes;
@@ -41,7 +35,7 @@ typedef struct sum {
 } sum;
 
 /* Behind a conditional jump a write may be left out. */
-static void add(sum *all, const mc_effects *it, const loop *around, uint64_t at)
+static void add(sum *all, const mc_effects *it, const mc_loop *around, uint64_t at)
 {
     all->kept |= it->reads & ~all->defined;
     all->written |= it->writes;
@@ -57,14 +51,14 @@ static void add(sum *all, const mc_effects *it, const loop *around, uint64_t at)
 int mc_polls(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address)
 {
     const mc_code view = {decoder, code, n, base};
-    loop around;
+    mc_loop around;
     mc_effects it;
     sum all = {0};
     uint64_t at;
     int has_passed = 0;
-    if (!find_loop(&view, address, &around))
+    if (!mc_loop_around(&view, address, &around))
         return 0;
-    for (at = around.begin; at <= around.jump && look_at(&view, at, &it); at += it.n_bytes) {
+    for (at = around.begin; at <= around.jump && mc_code_effects(&view, at, &it); at += it.n_bytes) {
         has_passed |= at == address;
         add(&all, &it, &around, at);
     }

@@ -43,7 +43,7 @@ static void sample(mc_count_meter *count, uint64_t now)
 {
     uint64_t wait_ns = count->places->n ? SAMPLE_AGAIN_NS : SAMPLE_NS;
     if (count->stage == MC_COUNT_IDLE &&
-        mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS) == MC_OK) {
+        mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0) == MC_OK) {
         enter_stage(count, MC_COUNT_SAMPLING, now); /* the agent then comes often */
     } else if (count->stage == MC_COUNT_SAMPLING && now >= count->t_stage + wait_ns &&
                mc_spots_n_taken(count->spots) >= N_SAMPLES_MIN) {

@@ -207,8 +207,8 @@ static void open_lab(lab *a, int n_threads)
     uint64_t to_offset = name_file(a->counts, a->pid, counted_place), n_places = has_wide_stores() ? 2 : 1;
     a->counts->n_paths = 1;
     a->set.n = 2;
-    a->set.places[0] = (mc_place){(uint64_t)(uintptr_t)counted_place + to_offset, 0};
-    a->set.places[1] = (mc_place){(uint64_t)(uintptr_t)straddling_place + to_offset, 0};
+    a->set.places[0] = (mc_place){.offset = (uint64_t)(uintptr_t)counted_place + to_offset};
+    a->set.places[1] = (mc_place){.offset = (uint64_t)(uintptr_t)straddling_place + to_offset};
     a->decoder = mc_decoder_new();
     CHECK(mc_stubs_make(&a->set, a->decoder, &a->files, a->counts, &a->ranks) == MC_OK && a->set.n == n_places);
 }

@@ -255,7 +255,8 @@ static void check_first_choice(const double rates[3], uint64_t wanted)
     mc_place_set set;
     places->n = 3;
     for (int i = 0; i < places->n; i++)
-        places->rows[i] = (mc_candidate_place){{100 + 10 * (uint64_t)i, 0}, 5, rates[i], 1.0, 0};
+        places->rows[i] = (mc_candidate_place){
+            .place.offset = 100 + 10 * (uint64_t)i, .n_samples = 5, .n_passes = rates[i], .thread_s = 1.0};
     spots->n = 1;
     spots->rows[0] = (mc_spot){100, 5, 0};
     mc_places_choose(places, spots, NULL, 1.0, &set);
