@@ -331,6 +331,13 @@ def dtype(name: str) -> np.dtype[np.void]:
     return np.dtype([(column.name, column.type) for column in COLUMNS[name]])
 
 
+ADDED: Mapping[str, frozenset[str]] = {
+    "shutters": frozenset({"present", "spared"}),
+    "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high"}),
+}
+"""Columns that older profiles lack; 0 there, which stands for not known."""
+
+
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
     """Build table `name` from its columns. Missing columns are filled with zeros; without any it is empty.
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from mpicoloc.core.plain_values import checked_value
 from mpicoloc.core.profile import (
+    ADDED,
     COLUMNS,
     ROWS,
     SCHEMA_VERSION,
@@ -100,14 +101,17 @@ def read_rows(file: h5py.File, name: str) -> Table:
     """Table `name`.
 
     Raises `LookupError`, `ValueError`, `TypeError` if there is none, it is no table, too large, has other
-    columns than those of this version, or a number that is none.
+    columns than those of this version, or a number that is none. `ADDED` columns may be missing.
     """
     dataset = _dataset(file, name)
-    if set(dataset.dtype.names or ()) != set(dtype(name).names or ()):
+    there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
+    if there - known or known - there - ADDED.get(name, frozenset()):
         raise ValueError(f"table {name} has not the columns that this version of mpicoloc writes")
     array = dataset[()]
-    result = np.empty(array.shape, dtype(name))
+    result = np.zeros(array.shape, dtype(name))
     for column in COLUMNS[name]:
+        if column.name not in there:
+            continue
         check(name, column, array[column.name])
         result[column.name] = array[column.name]
     return frozen(result)
