@@ -95,8 +95,8 @@ def system_openmpi_include():
 def build_shims(lib, kept):
     """One preloaded library for each ABI whose headers are found, all at once; `kept`: see `build_shim`."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(3) as at_once:
-        found = [at_once.submit(build_openmpi, folder, lib, kept)]
         mpich = mpich_include()
+        found = [at_once.submit(build_openmpi, folder, lib, kept, mpich)]
         if mpich is None:
             warn(
                 "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
@@ -109,8 +109,8 @@ def build_shims(lib, kept):
             each.result()
 
 
-def build_openmpi(folder, lib, kept):
-    """Fetch the headers while others compile, then the library."""
+def build_openmpi(folder, lib, kept, mpich):
+    """Fetch the headers while others compile; a second library has large counts as MPICH declares them."""
     openmpi = openmpi_include(folder)
     if openmpi is None:
         warn(
@@ -119,6 +119,8 @@ def build_openmpi(folder, lib, kept):
         )
     else:
         build_shim.build("openmpi", openmpi, lib, kept)
+        if mpich is not None:
+            build_shim.build("openmpi", openmpi, lib, kept, mpich)
 
 
 def stamp():
@@ -156,7 +158,7 @@ class BuildNative(build_ext):
         lib.mkdir(parents=True, exist_ok=True)
         made = lib / "made-from"
         # Not again for each extra, unless headers of one MPI could not be had.
-        is_whole = len([*lib.glob("libmpicoloc-*.so")]) == 3 and made.exists()
+        is_whole = len([*lib.glob("libmpicoloc-*.so")]) == 4 and made.exists()
         if not is_whole or made.read_text() != stamp():
             self.compile_all(lib)
             made.write_text(stamp())

@@ -40,7 +40,9 @@ static const char *family_of(const char *program)
         return family_of_launcher(program);
     if (dl_iterate_phdr(is_standard_abi, NULL))
         return "abi";
-    return dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") ? "openmpi" : "mpich";
+    if (!dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world"))
+        return "mpich";
+    return dlsym(RTLD_DEFAULT, "PMPI_Send_c") ? "openmpi6" : "openmpi";
 }
 
 /* 1: `wrap`, `run` or the user's own LD_PRELOAD has chosen already. */

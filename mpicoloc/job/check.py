@@ -132,7 +132,7 @@ def _launchers() -> list[launcher.Launcher]:
 def _mpi(one: launcher.Launcher) -> Finding:
     name = target.NAMES.get(one.family, one.family)
     text = f"{name} {one.version}, {one.path}, ABI {one.family}"
-    shim = paths.find_shim(one.family)
+    shim = paths.find_shim(paths.abi_of(one.family, one.major >= 6))
     if shim is None:
         beside = os.path.join(os.path.dirname(one.path), "mpicc")
         compiler = beside if os.path.exists(beside) else "CC"

@@ -107,7 +107,7 @@ def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) 
     _check_launcher(file, linked, family)
     shim = pmpi_paths.listed(shim_for(file, linked))
     first = elf.linked_files(program, _is_sanitizer)
-    return Target(file, linked.abi, linked.path, shim, first, _unshared(linked, shim, library_path))
+    return Target(file, linked.abi, linked.path, shim, first, _unshared(linked, library_path))
 
 
 _UNSHARED = {
@@ -117,16 +117,11 @@ _UNSHARED = {
 """Done by Open MPI 5 and 6 over a copy of the real world; the functions, also of Fortran, that begin it."""
 
 
-def _unshared(linked: elf.Linked, shim: str, library_path: str) -> str:
+def _unshared(linked: elf.Linked, library_path: str) -> str:
     """Why no coordinator may be in the world of a program; empty: it may."""
     library = elf.names(linked.path) if linked.path else b""
     if b"ompi_mpi_comm_world" not in library:
         return ""
-    if b"MPI_Send_c\0" in library and b"MPI_Send_c\0" not in elf.names(shim):
-        return (
-            "loads an Open MPI with large counts (MPI_Send_c), without which mpicoloc's library was built "
-            "(`mpicoloc build --mpicc CC` builds one with them)"
-        )
     own = (linked.user, *elf.linked_files(linked.user, _is_of_program, library_path)) if linked.user else ()
     names = b"".join(map(elf.names, own)).lower()
     for what, functions in _UNSHARED.items():
@@ -421,7 +416,8 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
     Raises `EnvironmentFault` if none is installed.
     """
-    shim = pmpi_paths.find_shim(linked.abi)
+    names = elf.names(linked.path) if linked.path else b""
+    shim = pmpi_paths.find_shim(pmpi_paths.abi_of(linked.abi, b"MPI_Send_c\0" in names))
     if shim is None:
         raise EnvironmentFault(
             f"no library of mpicoloc fits {NAMES[linked.abi]} ({linked.path or linked.soname}), "

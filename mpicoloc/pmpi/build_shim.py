@@ -66,7 +66,7 @@ def csrc_dir() -> Path:
     raise EnvironmentFault(f"the C sources of mpicoloc are not beside {package}: install the package again")
 
 
-def abi_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
+def family_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
     """The family of the ``mpi.h`` in ``include_dirs``: "mpich", "openmpi" or "abi"."""
     probe = "#include <mpi.h>\nis_openmpi:OPEN_MPI\nis_mpich:MPICH_VERSION\nis_abi:MPI_ABI_VERSION\n"
     command = [*cc, "-E", "-P", *(f"-I{path}" for path in include_dirs), "-x", "c", "-"]
@@ -76,9 +76,9 @@ def abi_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
     if done.returncode != 0:
         where = ", ".join(map(str, include_dirs)) or "the compiler's own folders"
         raise EnvironmentFault(f"no usable mpi.h in {where}: {_last_line(done.stderr)}")
-    for abi, macro in (("openmpi", "OPEN_MPI"), ("mpich", "MPICH_VERSION"), ("abi", "MPI_ABI_VERSION")):
-        if f"is_{abi}:{macro}" not in done.stdout:
-            return abi
+    for family, macro in (("openmpi", "OPEN_MPI"), ("mpich", "MPICH_VERSION"), ("abi", "MPI_ABI_VERSION")):
+        if f"is_{family}:{macro}" not in done.stdout:
+            return family
     raise EnvironmentFault(
         "this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it"
     )
@@ -87,26 +87,29 @@ def abi_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
 def build_shim(
     cc: Sequence[str],
     include_dirs: Sequence[str | Path],
-    abi: str | None,
+    family: str | None,
     out_dir: str | Path,
     csrc: str | Path | None = None,
     cflags: Sequence[str] = (),
     kept: str | Path | None = None,
+    large_counts: str | Path | None = None,
 ) -> Path:
     """Generate the wrappers for one MPI and compile its library.
+
+    Functions with large counts that its header lacks are those of the ``mpi.h`` in the folder `large_counts`.
 
     Result: the library. Raises `EnvironmentFault` if the header cannot be read or the compiler fails.
     """
     sources = Path(csrc) if csrc is not None else csrc_dir()
-    abi = abi or abi_of(cc, include_dirs)
-    library = Path(out_dir) / paths.shim_name(abi)
+    family = family or family_of(cc, include_dirs)
     with tempfile.TemporaryDirectory() as temporary:
         generated = Path(temporary)
-        names = _generate(cc, include_dirs, abi, sources, generated)
+        names = _generate(cc, include_dirs, family, sources, generated, large_counts)
+        library = Path(out_dir) / paths.shim_name(paths.abi_of(family, "MPI_Send_c" in names))
         flags = [*_CFLAGS, "-shared", *cflags]
         flags += [f"-I{path}" for path in (generated, sources, *include_dirs)]
         # The standard ABI has no Fortran.
-        own = [path for path in c_files(sources, SHIM) if path.name != "fortran.c" or abi != "abi"]
+        own = [path for path in c_files(sources, SHIM) if path.name != "fortran.c" or family != "abi"]
         files = [*own, *sorted(generated.glob("*.c"))]
         compile_and_link(cc, flags, files, library, ["-ldl", "-lm", "-lrt"], kept)
     names_file = library.with_suffix(".calls.json")
@@ -114,9 +117,15 @@ def build_shim(
     return library
 
 
-def build(abi: str, include_dir: str | Path, out_dir: str | Path, kept: str | Path) -> Path:
+def build(
+    family: str,
+    include_dir: str | Path,
+    out_dir: str | Path,
+    kept: str | Path,
+    large_counts: str | Path | None = None,
+) -> Path:
     """`build_shim` with the compiler of the environment (``CC``, else cc)."""
-    return build_shim(_default_cc(), [include_dir], abi, out_dir, kept=kept)
+    return build_shim(_default_cc(), [include_dir], family, out_dir, kept=kept, large_counts=large_counts)
 
 
 def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
@@ -210,29 +219,41 @@ def _write_options(folder: Path) -> None:
     (folder / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
 
 
-def _generate(
-    cc: Sequence[str], include_dirs: Sequence[str | Path], abi: str, csrc: Path, folder: Path
-) -> list[str]:
-    """Write the generated C files into ``folder``; returns the names of the calls in their order."""
-    header = "mpi_abi.h" if abi == "abi" else "mpi.h"
-    calls = generate.load_calls(csrc / CALLS)
+def _declared(cc: Sequence[str], include_dirs: Sequence[str | Path], header: str) -> list[generate.Prototype]:
     try:
         text = generate.preprocess(cc, [str(path) for path in include_dirs], header)
     except (RuntimeError, OSError) as error:
         raise EnvironmentFault(str(error)) from None
-    declared = generate.parse_prototypes(text)
+    return generate.parse_prototypes(text)
+
+
+def _generate(
+    cc: Sequence[str],
+    include_dirs: Sequence[str | Path],
+    family: str,
+    csrc: Path,
+    folder: Path,
+    large_counts: str | Path | None,
+) -> list[str]:
+    """Write the generated C files into ``folder``; returns the names of the calls in their order."""
+    header = "mpi_abi.h" if family == "abi" else "mpi.h"
+    calls = generate.load_calls(csrc / CALLS)
+    declared = _declared(cc, include_dirs, header)
     if "MPI_Send" not in {p.name for p in declared}:
         raise EnvironmentFault(f"no prototype of MPI_Send in <{header}>: is this an MPI header?")
     prototypes = generate.wrapped(declared, calls)
-    prototypes += generate.removed_prototypes(calls, abi, declared)
-    helper_list = generate.helpers(declared, abi)
+    prototypes += generate.removed_prototypes(calls, family, declared)
+    if large_counts is not None:
+        lent = generate.wrapped(_declared(cc, [large_counts], "mpi.h"), calls)
+        prototypes += generate.large_counts(lent, declared)
+    helper_list = generate.helpers(declared, family)
     (folder / "calls_gen.h").write_text(
-        generate.emit_header(prototypes, helper_list, calls, header, abi != "abi"), encoding="utf-8"
+        generate.emit_header(prototypes, helper_list, calls, header, family != "abi"), encoding="utf-8"
     )
     (folder / "wrappers_gen.c").write_text(generate.emit_c(prototypes, calls), encoding="utf-8")
-    if abi != "abi":
+    if family != "abi":
         (folder / "fortran_gen.c").write_text(
-            generate_fortran.emit_fortran(prototypes, calls, abi), encoding="utf-8"
+            generate_fortran.emit_fortran(prototypes, calls, family), encoding="utf-8"
         )
     _write_options(folder)
     return [p.name for p in prototypes]

@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -313,6 +313,17 @@ def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> 
     names = {p.name for p in present}
     parsed = parse_prototypes(";".join(calls.removed.get(abi, ())))
     return [p for p in parsed if p.name not in names]
+
+
+def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> list[Prototype]:
+    """Functions with large counts of another MPI's header, if their types are known here."""
+    names = {p.name for p in present}
+    types = {word for p in present for word in re.findall(r"MPI_\w+", p.decl)}
+
+    def is_new(p: Prototype) -> bool:
+        return p.name.startswith("MPI_") and p.name.endswith("_c") and p.name not in names
+
+    return [p for p in lent if is_new(p) and types.issuperset(re.findall(r"MPI_\w+", p.decl))]
 
 
 def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:

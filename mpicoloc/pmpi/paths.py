@@ -12,8 +12,8 @@ import mpicoloc
 from mpicoloc.errors import EnvironmentFault
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ABIS = ("mpich", "openmpi", "abi")
-"""MPICH's ABI, Open MPI's, and the MPI standard's (``libmpi_abi.so``)."""
+ABIS = ("mpich", "openmpi", "openmpi6", "abi")
+"""MPICH's ABI, Open MPI's without and with large counts, and the MPI standard's (``libmpi_abi.so``)."""
 KEEPER = "mpicoloc-keeper"
 BUBBLE = "mpicoloc-bubble"
 SIDECAR = "python"
@@ -41,6 +41,11 @@ def cache_dir() -> str:
 def shim_name(abi: str) -> str:
     """File name of the preloaded library for an ABI."""
     return f"libmpicoloc-{abi}.so"
+
+
+def abi_of(family: str, has_large_counts: bool) -> str:
+    """The ABI of an MPI. Open MPI has large counts (``MPI_Send_c``) from 6 on."""
+    return "openmpi6" if family == "openmpi" and has_large_counts else family
 
 
 def find_shim(abi: str) -> str | None:

@@ -31,7 +31,8 @@ def abi_of(mpi_library: str) -> str:
     """The shim's ABI from the segment's library text: MPICH's unless that names another (csrc/guest/)."""
     if mpi_library.endswith("standard ABI"):
         return "abi"
-    return "openmpi" if mpi_library.lower().startswith("open mpi") else "mpich"
+    release = re.match(r"open mpi v?(\d*)", mpi_library.lower())
+    return paths.abi_of("openmpi", int(release[1] or 0) >= 6) if release else "mpich"
 
 
 def shim_of(pid: int, mpi_library: str) -> str:

@@ -1,6 +1,7 @@
 """What the processor counted for each rank is in the profile of a job; page faults stand for hardware."""
 
 import subprocess
+from dataclasses import replace
 
 import jobs
 import numpy as np
@@ -71,7 +72,7 @@ def test_where_the_kernel_filters_ranks_count_if_it_lets_them_and_nothing_else_c
     forbid = tmp_path / "no_perf"
     source = str(jobs.PROGRAMS / "no_perf.c")
     subprocess.run(["cc", f"-DANSWER=({answer})", source, "-o", str(forbid)], check=True, timeout=60)
-    refused = jobs.Mpi(mpi.name, mpi.mpirun, mpi.flags, str(forbid))
+    refused = replace(mpi, program=str(forbid))
     job = jobs.start(refused, tmp_path, "preload", mpi.program, N_PAGES)
     assert job.wait() == 0
     assert job.log == ""

@@ -50,6 +50,11 @@ class Mpi:
         words = " ".join(re.findall(numbers, header.read_text(errors="replace")))
         return tuple(map(int, re.findall(r"\d+", words)[:2]))
 
+    @functools.cached_property
+    def shim(self):
+        """The library to preload; None: there is none."""
+        return paths.find_shim(paths.abi_of(self.abi, self.abi == "openmpi" and self.version >= (6,)))
+
     def compile(self, source, *flags):
         """The program, compiled once in a run, or None if this MPI lacks what it uses."""
         stem = Path(source).stem
@@ -80,10 +85,9 @@ def find(name, folder):
         mpicc, mpirun = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
     if not (mpicc and mpirun):
         return None
-    abi = "abi" if name == "abi" else build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc))
-    if paths.find_shim(abi) is None:
-        return None
-    return Mpi(abi, mpicc, (mpirun, "--oversubscribe") if abi == "openmpi" else (mpirun,), folder)
+    abi = "abi" if name == "abi" else build_shim.family_of(["cc"], build_shim.include_dirs_of(mpicc))
+    found = Mpi(abi, mpicc, (mpirun, "--oversubscribe") if abi == "openmpi" else (mpirun,), folder)
+    return found if found.shim else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def launch(mpi, way, n_ranks, *words, folder, limit_s=LIMIT_S):
         "MPICOLOC_PYTHON": sys.executable,
     }
     prefix = {
-        "preload": ["env", f"LD_PRELOAD={paths.find_shim(mpi.abi)}"],
+        "preload": ["env", f"LD_PRELOAD={mpi.shim}"],
         "wrap": [sys.executable, "-m", "mpicoloc.wrap"],
     }.get(way, [])
     stopped = ["timeout", str(limit_s)] if way is None else []

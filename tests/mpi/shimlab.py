@@ -162,7 +162,7 @@ def find_family(name):
         commands = [shutil.which(command + suffix) for command in ("mpicc", "mpicxx", "mpif90", "mpirun")]
         if all(commands):
             include = build_shim.include_dirs_of(commands[0])
-            if suffix or build_shim.abi_of(["cc"], include) == marks[name]:
+            if suffix or build_shim.family_of(["cc"], include) == marks[name]:
                 return commands
     return None
 

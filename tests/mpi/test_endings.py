@@ -84,7 +84,7 @@ def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
 def test_spawned_children_with_the_library_are_a_job_of_their_own(mpi, monkeypatch, shm_dir, tmp_path):
     """Launchers give them the environment of mpirun."""
     program, bare = spawning(mpi, tmp_path)
-    shim = str(reallab.paths.find_shim(mpi.abi))
+    shim = mpi.shim
     given = ["-x", f"LD_PRELOAD={shim}"] if mpi.abi == "openmpi" else ["-genv", "LD_PRELOAD", shim]
     exporting = replace(mpi, mpirun=(*mpi.mpirun, *given))
     done = reallab.launch(exporting, None, 2, program, folder=tmp_path)

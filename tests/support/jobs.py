@@ -35,16 +35,17 @@ class Mpi:
     mpirun: str
     flags: list[str]
     program: str
+    shim: str
 
 
 def find_mpi(name, folder, source="life.c"):
     """The MPI family with a test program compiled, or None if it is not installed here."""
     found = commands(name)
-    if found is None or paths.find_shim(name) is None:
+    if found is None or shim(found[0], name) is None:
         return None
     program = str(folder / Path(source).stem)
     shutil.copy(_compiled(found[0], source), program)
-    return Mpi(name, found[1], FAMILIES[name], program)
+    return Mpi(name, found[1], FAMILIES[name], program, shim(found[0], name))
 
 
 def need_mpi(names, folder, source="life.c"):
@@ -69,7 +70,7 @@ def commands(name):
         mpicc, mpirun = (shutil.which(command + suffix) for command in ("mpicc", "mpirun"))
         if not (mpicc and mpirun):
             continue
-        if suffix or build_shim.abi_of(["cc"], build_shim.include_dirs_of(mpicc)) == name:
+        if suffix or build_shim.family_of(["cc"], build_shim.include_dirs_of(mpicc)) == name:
             return mpicc, mpirun
     return None
 
@@ -88,6 +89,13 @@ def library(mpicc):
             [mpicc, "-x", "c", "-", "-o", program], input=source, text=True, check=True, timeout=LIMIT_S
         )
         return elf.linked_mpi(program, os.environ.get("LD_LIBRARY_PATH", "")).path
+
+
+@functools.cache
+def shim(mpicc, family):
+    """The library to preload into programs of this compiler; None: there is none."""
+    has_large_counts = family == "openmpi" and b"MPI_Send_c\0" in elf.names(library(mpicc))
+    return paths.find_shim(paths.abi_of(family, has_large_counts))
 
 
 @dataclass
@@ -129,7 +137,7 @@ def start(mpi, folder, way, *arguments, n_ranks=2, name="job", out=None, uid=Non
     if way == "wrap":
         command += [sys.executable, "-m", "mpicoloc.wrap"]
     else:
-        command += ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
+        command += ["env", f"LD_PRELOAD={mpi.shim}"]
     return launch([*command, mpi.program, *arguments], folder, name, out, env)
 
 

@@ -15,7 +15,7 @@ import processes
 
 from mpicoloc.errors import DataError
 from mpicoloc.lab import agent, control, server
-from mpicoloc.pmpi import contract, paths
+from mpicoloc.pmpi import contract
 
 CLOCK_STEP_S = 5000
 """Node i was booted so much longer ago than node i - 1."""
@@ -48,7 +48,7 @@ class Cluster:
         """Start a job, "wrap" or "preload", with one rank on each of these nodes; returns a `jobs.Job`."""
         before = [sys.executable, "-m", "mpicoloc.wrap"]
         if way == "preload":
-            before = ["env", f"LD_PRELOAD={paths.find_shim(mpi.name)}"]
+            before = ["env", f"LD_PRELOAD={mpi.shim}"]
         n_slots = 2 if way == "wrap" else 1
         given = ("MPICOLOC_OUT", "MPICOLOC_JOB_ID", "MPICOLOC_PYTHON", *options)
         launch = [

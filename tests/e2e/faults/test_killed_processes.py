@@ -14,7 +14,6 @@ import processes
 import pytest
 
 from mpicoloc.core.profile import VERDICTS
-from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * jobs.LIMIT_S + 20)]
@@ -64,7 +63,7 @@ def end(programs, tmp_path, shm_dir):
         if during is not None:
             arguments = [over]
         command = [*before, mpi.mpirun, *mpi.flags, "-n", "2", "env",
-                   f"LD_PRELOAD={paths.find_shim(mpi.name)}"]  # fmt: skip
+                   f"LD_PRELOAD={mpi.shim}"]  # fmt: skip
         if way == "run":
             command = [*before, sys.executable, "-m", "mpicoloc", "run", "-n", "2", "--mpirun", mpi.mpirun]
         job = jobs.launch([*command, mpi.program, *arguments], tmp_path, out=out)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jobs
@@ -173,10 +174,9 @@ def test_no_shared_memory(start, openmpi, shm_dir, monkeypatch):
     assert not job.out_path.exists()
 
 
-def test_without_a_keeper_nothing_is_left(start, openmpi, shm_dir, tmp_path, monkeypatch):
-    alone = shutil.copy(jobs.paths.find_shim("openmpi"), tmp_path)
-    monkeypatch.setattr(jobs.paths, "find_shim", lambda name: alone)
-    job = start(openmpi, "preload", "seven", 0.2)
+def test_without_a_keeper_nothing_is_left(start, openmpi, shm_dir, tmp_path):
+    alone = replace(openmpi, shim=shutil.copy(openmpi.shim, tmp_path))
+    job = start(alone, "preload", "seven", 0.2)
     assert job.wait() == 7, job.log
     own = [line for line in job.log.splitlines() if line.startswith("mpicoloc")]
     assert len(own) == 1

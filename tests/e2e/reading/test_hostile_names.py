@@ -20,7 +20,6 @@ import terminal
 
 from mpicoloc.cli.main import main
 from mpicoloc.job import processes
-from mpicoloc.pmpi import paths
 from mpicoloc.profile import collect, machine, profiles
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -44,7 +43,7 @@ def job(folder, way):
         command = [sys.executable, "-m", "mpicoloc", "run", "-n", 2, "--mpirun", found.mpirun, "--"]
     else:
         # `env` would take such a program for a variable.
-        shell = f'LD_PRELOAD={paths.find_shim(found.name)} exec "$0" "$@"'
+        shell = f'LD_PRELOAD={found.shim} exec "$0" "$@"'
         command = [found.mpirun, *found.flags, "-n", 2, "sh", "-c", shell]
     env = os.environb | OPTIONS | {b"MPICOLOC_OUT": os.fsencode(profile)}
     done = subprocess.run([*map(str, command), *program], env=env, cwd=folder, capture_output=True,

@@ -5,10 +5,10 @@ from collections import Counter
 
 import conf_lab
 import conf_runs
+import jobs
 import pytest
 import shimlab
 
-from mpicoloc.pmpi import paths
 from mpicoloc.profile import hdf5
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -23,7 +23,7 @@ def command(way, family, n_ranks, program):
         return [sys.executable, *run, program]
     if way == "wrap":
         return [*family.mpirun, "-n", n_ranks + 1, sys.executable, "-m", "mpicoloc.wrap", program]
-    shim = paths.find_shim(family.name)
+    shim = jobs.shim(family.mpicc, family.name)
     return [*family.mpirun, "-n", n_ranks, "env", f"LD_PRELOAD={shim}", program]
 
 
@@ -54,7 +54,7 @@ def profile_of(tables):
 @pytest.mark.parametrize(("language", "size"), RUNS)
 def test_profile(make_mpi, shm_dir, tmp_path, way, mpi, language, size):
     family = make_mpi(mpi)
-    shim = paths.find_shim(family.name)
+    shim = jobs.shim(family.mpicc, family.name)
     if shim is None:
         pytest.skip(f"no shim for {mpi} is installed")
     program, cases = conf_lab.program(family, language)

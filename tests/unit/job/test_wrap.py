@@ -182,8 +182,7 @@ OPEN_MPI, OTHER_MPI = "ompi_mpi_comm_world", "MPIR_Process"
         ([OPEN_MPI], "MPI_Psend_init", "uses partitioned communication"),
         ([OPEN_MPI], "mpi_precv_init_f08_", "uses partitioned communication"),
         ([OPEN_MPI], "PMPI_Session_init", "uses sessions"),
-        ([OPEN_MPI, "PMPI_Send_c", "MPI_Send_c"], "MPI_Send", "loads an Open MPI with large counts"),
-        ([OPEN_MPI], "MPI_Send", ""),
+        ([OPEN_MPI, "PMPI_Send_c", "MPI_Send_c"], "MPI_Send", ""),
         ([OTHER_MPI, "MPI_Send_c"], "MPI_Psend_init", ""),
     ],
 )
@@ -191,6 +190,16 @@ def test_why_no_coordinator_may_be_in_a_programs_world(tmp_path, library, taken,
     program = objects.linked(tmp_path / "of", "libmpi.so.40", library, [taken])
     found = target.find([str(program)], {}, "openmpi").unshared
     assert found.startswith(unshared) and bool(found) == bool(unshared)
+
+
+@pytest.mark.parametrize(
+    ("library", "abi"),
+    [([OPEN_MPI], "openmpi"), ([OPEN_MPI, "MPI_Send_c"], "openmpi6"), ([OTHER_MPI, "MPI_Send_c"], "mpich")],
+)
+def test_an_open_mpi_with_large_counts_has_a_library_of_its_own(tmp_path, library, abi):
+    soname = "libmpi.so.12" if abi == "mpich" else "libmpi.so.40"
+    program = objects.linked(tmp_path / "of", soname, library, ["MPI_Send"])
+    assert os.path.basename(target.find([str(program)], {}).shim) == f"libmpicoloc-{abi}.so"
 
 
 def test_a_library_of_the_program_counts_and_the_extension_of_mpi4py_does_not(tmp_path):
