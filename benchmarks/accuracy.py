@@ -66,10 +66,14 @@ class Pairs:
         self.args, self.work = args, args.work.resolve()
         self.n_ranks, self.n_threads, cores = layout(args.layout, args.ranks)
         self.label = args.layout if args.ranks == 1 else f"{args.layout}-{args.ranks}"
+        self.label += f"-{args.shutter_ms:g}ms" if args.shutter_ms else ""
         mine = programs.processors(1 + max(map(max, cores)))
         self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=self.n_ranks)
                           for own in cores]  # fmt: skip
         self.env = {"OMP_NUM_THREADS": str(self.n_threads), "OPENBLAS_NUM_THREADS": str(self.n_threads)}
+        if args.shutter_ms:
+            self.env["MPICOLOC_SHUTTER_DURATION_S"] = str(args.shutter_ms / 1e3)
+            self.env["MPICOLOC_SHUTTER_ADAPT"] = "0"
         self.library, self.prepared = events_library(self.work), {}
         self.rng = np.random.default_rng(args.seed)
 
@@ -79,7 +83,7 @@ class Pairs:
         return self.prepared[name]
 
     def folder(self, target, co_runner, meter):
-        return self.work / f"{self.args.layout}-{target}+{co_runner}-{meter}"
+        return self.work / f"{self.label}-{target}+{co_runner}-{meter}"
 
     def again(self, line):
         """The line with estimates as they are made now; unchanged if its run has left nothing."""
@@ -98,7 +102,8 @@ class Pairs:
         line = {"layout": self.label, "ranks": self.n_ranks, "meter": meter,
                 "target": pair[0], "co_runner": pair[1],
                 "truth": truth, "kinds": found.names, "windows": window_counts([found.run], truth),
-                "estimates": seen.estimates(), "overhead_frac": interference.overhead_frac,
+                "estimates": seen.estimates(), "filtered": seen.filtered(),
+                "overhead_frac": interference.overhead_frac,
                 "n_taken": interference.n_taken, "stopped_frac": seen.stopped_frac(),
                 **programs.setup(), "seconds": self.args.seconds}  # fmt: skip
         progress(toggled_tables.told(line))
@@ -122,8 +127,8 @@ def known_meters():
     return ("default", *option.choices)
 
 
-def arguments(argv):
-    text = __doc__.replace("{packages}", " ".join(toggled_programs.PACKAGES.split()))
+def arguments(argv, text=__doc__):
+    text = text.replace("{packages}", " ".join(toggled_programs.PACKAGES.split()))
     parser = programs.parser(text)
     parser.add_argument("--toggled", action="store_true", help="the only kind of truth: may be left out")
     parser.add_argument("--pairs", help="as lmp+hog,pw+lmp; the first of each is the target")
@@ -133,6 +138,7 @@ def arguments(argv):
     parser.add_argument("--ranks", type=int, default=1, help="of each job, apart only (default 1)")
     parser.add_argument("--meters", default="default", help="as default,burst,count")
     parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
+    parser.add_argument("--shutter-ms", type=float, help="length of all shutters, instead of one that adapts")
     parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")

@@ -7,8 +7,11 @@ import numpy as np
 from progress_ratio import GUARD_S
 
 from mpicoloc.core.profile import valid_shutters
+from mpicoloc.measure.co_runners import MIN_SHUTTERS
+from mpicoloc.measure.count import paces
 from mpicoloc.measure.estimate import interference
 from mpicoloc.measure.job_scaling import split_wall
+from mpicoloc.measure.meter_choice import pass_ns
 
 EDGE_S = 0.01
 """Between a shutter's pause and the windows beside it lies less."""
@@ -92,6 +95,18 @@ class Seen:
         found |= {name: self.beside_estimate(one, whole, self.stopped_frac()) for name, one in mixed.items()
                   if name not in OF_SHUTTERS}  # fmt: skip
         return {"result": self.result_of(found), **found}
+
+    def filtered(self):
+        """The counted pace in shutters over that before, of shutters in which it rose; None: too few.
+
+        Breslow et al. 2013, Algorithm 4, without its comparison of both sides.
+        """
+        some = self.tables_beside()
+        found = paces(some["shutters"], some["counts"], cost_ns=pass_ns(some))
+        found = found.select(
+            found.is_good.all(axis=1) & ~found.crowded & ~found.alone & (found.during > found.before)
+        )
+        return float(found.during.sum() / found.before.sum()) if len(found) >= MIN_SHUTTERS else None
 
     def result_of(self, found):
         """The estimate of the meter that the whole profile's result is of; else what another one has."""

@@ -1,0 +1,178 @@
+"""The experiment of Breslow et al. 2013, section 8: all ordered pairs of eight programs.
+
+    python benchmarks/poppa.py
+    python benchmarks/poppa.py --publish
+
+Truth and estimates are those of `accuracy.py`, layout apart. A program is also beside itself. Then shutters
+of other lengths, for four targets beside two co-runners (Figures 6 and 7). About 2.5 h; what stands in
+`--out` is not measured again. ``--publish`` writes results/poppa.json and its pictures: errors (Figure 10),
+slowdowns (Figure 11) and prices (Figure 12). `shutters.py` measures what shutters cost (Figures 4, 5, 8, 9).
+"""
+
+import itertools
+import math
+import statistics
+import sys
+
+import accuracy
+import tables
+import toggled_tables
+from matplotlib.figure import Figure
+
+PROGRAMS = ("lmp", "hpcc_FFT", "hpcc_STREAM", "heat2d", "random12", "random24", "update24", "write64")
+LENGTHS_MS = (0.8, 3.2, 12.8, 25.6)
+OF_LENGTHS = [(target, co_runner) for target in ("lmp", "hpcc_FFT", "heat2d", "random24")
+              for co_runner in ("write64", "hpcc_FFT")]  # fmt: skip
+PICTURES = tables.HERE.parent / "docs" / "pictures"
+TEXT = """\
+All ordered pairs of eight programs, a rank each on a processor of its own, for {seconds:.0f} s; truth and
+*result* as above. Rows are targets, columns co-runners. `hpcc_FFT` and `hpcc_STREAM` repeat a part of HPCC;
+`random12`, `random24`, `update24` and `write64` look up, update or write a working set of so many megabytes.
+Below: slowdowns and errors (Breslow et al. 2013, Figures 11 and 10), prices over that of the run alone by
+time, by mpicoloc and by the true slowdown (Figure 12), and errors by the length of the shutters (Figures 6
+and 7); *filtered* is of the shutters in which the counted pace rose, as in Algorithm 4."""
+
+
+def runs():
+    """Settings of `accuracy.measure_all`, in turn: lengths of shutters, and pairs."""
+    yield None, [(target, co_runner) for target in PROGRAMS for co_runner in PROGRAMS]
+    for length_ms in LENGTHS_MS:
+        yield length_ms, OF_LENGTHS
+
+
+def measure(args):
+    missing = {}
+    for args.shutter_ms, pairs in runs():
+        args.pairs = ",".join(map("+".join, pairs))
+        missing |= accuracy.measure_all(args)
+    return missing
+
+
+def matrix(lines, number):
+    """A row of numbers for each target, with the mean behind it; None: not measured."""
+    by_pair = {(line["target"], line["co_runner"]): number(line) for line in lines}
+    found = [[by_pair.get((target, co_runner)) for co_runner in PROGRAMS] for target in PROGRAMS]
+    return [[*row, _mean([abs(one) for one in row if one is not None])] for row in found]
+
+
+def _mean(values):
+    return statistics.mean(values) if values else None
+
+
+def error(line, name="result"):
+    """In %, None without an estimate."""
+    value = line["estimates"].get(name, {}).get("value")
+    return None if value is None else 100 * (value / line["truth"]["value"] - 1)
+
+
+def filtered_error(line):
+    return None if line["filtered"] is None else 100 * (line["filtered"] / line["truth"]["value"] - 1)
+
+
+def price_rows(lines):
+    """Least, mean and largest price, and part of the jobs above that of the run alone, by rule."""
+    columns = list(zip(*(row[3:] for row in toggled_tables.prices(lines)), strict=True))
+    for name, found in zip(("time", "mpicoloc", "oracle"), columns, strict=True):
+        above = 100 * sum(one > 1 for one in found) / len(found)
+        yield [name, min(found), statistics.mean(found), max(found), above]
+
+
+def length_rows(lines):
+    """Mean absolute error by the length of shutters, without and with the filter, and the overhead."""
+    for layout in dict.fromkeys(line["layout"] for line in lines):
+        own = [line for line in lines if line["layout"] == layout]
+        own = [line for line in own if (line["target"], line["co_runner"]) in OF_LENGTHS]
+        errors = [[abs(one) for one in map(of, own) if one is not None] for of in (error, filtered_error)]
+        costs = [100 * line["overhead_frac"] for line in own if line["overhead_frac"] is not None]
+        yield [
+            layout.removeprefix("apart").strip("-ms") or "adapted",
+            len(own),
+            *map(_mean, [*errors, costs]),
+        ]
+
+
+def all_tables(lines):
+    whole = [line for line in lines if line["layout"] == "apart"]
+    summary = {"columns": toggled_tables.SUMMARY, "formats": toggled_tables.SUMMARY_FORMATS,
+               "rows": toggled_tables.summary(whole)}  # fmt: skip
+    by_pair = ["target", *PROGRAMS, "mean"]
+    slowdowns = {"caption": "True slowdown", "columns": by_pair, "formats": [None, *["{:.2f}"] * 9],
+                 "rows": _named(matrix(whole, lambda line: line["truth"]["value"]))}  # fmt: skip
+    errors = {"caption": "Error of the result, %", "columns": by_pair,
+              "formats": [None, *["{:+.1f}"] * 8, "{:.1f}"],
+              "rows": _named(matrix(whole, error))}  # fmt: skip
+    prices = {"caption": "Prices over that of the run alone",
+              "columns": ["price by", "least", "mean", "largest", "jobs above 1"],
+              "formats": [None, *["{:.3f}"] * 3, "{:.0f} %"], "rows": list(price_rows(whole))}  # fmt: skip
+    lengths = {"caption": "Length of shutters",
+               "columns": ["ms", "pairs", "mean absolute error", "filtered", "overhead"],
+               "formats": [None, "{}", "{:.1f} %", "{:.1f} %", "{:.2f} %"],
+               "rows": list(length_rows(lines))}  # fmt: skip
+    return [summary, slowdowns, errors, prices, lengths]
+
+
+def _named(rows):
+    return [[name, *row] for name, row in zip(PROGRAMS, rows, strict=True)]
+
+
+def draw(lines):
+    """Two matrices and the distribution of prices."""
+    whole = [line for line in lines if line["layout"] == "apart"]
+    picture = Figure(figsize=(14, 4.6), layout="constrained")
+    slowdowns, errors, prices = picture.subplots(1, 3)
+    lost = matrix(whole, lambda line: 100 * (line["truth"]["value"] - 1))
+    _heat(slowdowns, lost, "slowdown, % (Figure 11)", "OrRd", (0, 50))
+    _heat(errors, matrix(whole, error), "error of the result, % (Figure 10)", "coolwarm", (-15, 15))
+    rows = list(toggled_tables.prices(whole))
+    found = [[[row[i] for row in rows if row[1] == name] for name in PROGRAMS] for i in (3, 4, 5)]
+    for shift, (of_rule, label) in enumerate(zip(found, ("by time", "mpicoloc", "oracle"), strict=True)):
+        places = [i + 0.25 * (shift - 1) for i in range(len(PROGRAMS))]
+        x = [place for place, values in zip(places, of_rule, strict=True) for _ in values]
+        prices.plot(x, list(itertools.chain(*of_rule)), "o", markersize=3, label=label)
+    prices.axhline(1, color="0.5", linewidth=0.8)
+    prices.set_xticks(range(len(PROGRAMS)), PROGRAMS, rotation=45, ha="right")
+    prices.set_title("price over that of the run alone (Figure 12)")
+    prices.legend()
+    picture.savefig(PICTURES / "poppa.png", dpi=80)
+
+
+def _heat(axes, rows, title, colours, limits):
+    cells = [[float("nan") if one is None else one for one in row[:-1]] for row in rows]
+    axes.imshow(cells, cmap=colours, vmin=limits[0], vmax=limits[1])
+    for i, row in enumerate(cells):
+        for j, one in enumerate(row):
+            axes.text(j, i, "" if math.isnan(one) else f"{one:.0f}", ha="center", va="center", fontsize=7)
+    axes.set_xticks(range(len(PROGRAMS)), PROGRAMS, rotation=45, ha="right")
+    axes.set_yticks(range(len(PROGRAMS)), PROGRAMS)
+    axes.set_xlabel("co-runner")
+    axes.set_title(title)
+
+
+def publish(lines, seconds):
+    machines, dates = ({line[key] for line in lines} for key in ("machine", "date"))
+    names = ("layout", "target", "co_runner", "truth", "estimates", "filtered", "overhead_frac", "n_taken")
+    data = [{name: line[name] for name in names} for line in lines]
+    text = [TEXT.replace("\n", " ").format(seconds=seconds),
+            "![Slowdowns, errors and prices by pair](../pictures/poppa.png)"]  # fmt: skip
+    draw(lines)
+    result = {"title": "POPPA's experiment", "machine": "; ".join(sorted(machines)), "date": max(dates),
+              "command": "python benchmarks/poppa.py", "text": text, "tables": all_tables(lines), "short": [],
+              "data": data}  # fmt: skip
+    tables.publish("poppa", toggled_tables.rounded(result))
+
+
+def main(argv=None):
+    given = sys.argv[1:] if argv is None else argv
+    args = accuracy.arguments(["--out", "poppa.jsonl", "--seconds", "60", *given], __doc__)
+    missing = {} if args.publish else measure(args)
+    lines = toggled_tables.read(args.out)
+    print("\n\n".join(map(tables.markdown, all_tables(lines))) if lines else "nothing measured")
+    if args.publish:
+        publish(lines, args.seconds)
+    for pair, reason in missing.items():
+        print(f"missing: {pair}: {reason}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
