@@ -179,7 +179,8 @@ def moments(values: ArrayLike) -> Moments | None:
 class Run:
     """One run of a job.
 
-    `co_runners` has the id of each other job on its nodes and how long both were there, s. `seen` has the
+    `co_runners` has the id of each other job on its nodes and how long both were there, s; `slowdown_by` what
+    the run suffered by each of several that could be told apart, averaged over the whole run. `seen` has the
     quantities (`pairing.features`) that were measured. `was_alone`: it is known that it had no co-runner
     nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
     processors on which the job could run there (`core.number_lists`).
@@ -198,6 +199,7 @@ class Run:
     partial: bool
     slowdown: Estimate | None = None
     co_runners: tuple[tuple[str, float], ...] = ()
+    slowdown_by: Mapping[str, Estimate] = field(default_factory=dict)
     machine: Machine | None = None
     seen: Mapping[str, Moments] = field(default_factory=dict)
     owner: int | None = None
@@ -225,6 +227,7 @@ def run_from_json(values: Mapping[str, Any]) -> Run:
         slowdown=Estimate(**values["slowdown"]) if values["slowdown"] else None,
         machine=machine_from_values(values["machine"]),
         co_runners=tuple((str(name), float(s)) for name, s in values["co_runners"]),
+        slowdown_by={str(name): Estimate(**one) for name, one in values["slowdown_by"].items()},
         seen={name: Moments(**moments) for name, moments in values["seen"].items()},
         cpus={str(name): str(cpus) for name, cpus in values["cpus"].items()},
     )

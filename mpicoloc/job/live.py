@@ -26,6 +26,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.profile import machine
 from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
+from mpicoloc.profile.summary import CoRunner, co_runners
 from mpicoloc.show.table import Column, console, interval, listing
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class LiveJob:
     n_shutters: int | None = None
     paused_frac: float | None = None
     n_co_runners: int | None = None
+    co_runners: tuple[CoRunner, ...] | None = None
     overhead_frac: float | None = None
     run_delay_frac: float | None = None
     foreign_delay_frac: float | None = None
@@ -229,6 +231,7 @@ def _with_own(job: LiveJob, key: str) -> LiveJob:
         n_shutters=found.n_taken,
         paused_frac=float(nodes["paused_s"].sum() / max(np.nansum(nodes["watched_s"]), 1e-9)),
         n_co_runners=len(profile.tables["corunners"]),
+        co_runners=tuple(co_runners(profile)),
         overhead_frac=found.overhead_frac,
         run_delay_frac=run_delay_frac(found.cpu_s, found.run_delay_s),
         foreign_delay_frac=found.foreign_delay_frac,

@@ -77,6 +77,7 @@ class JobCollector(Collector):
                 if value is not None:
                     metric.add_metric([row["name"]], value)
             yield metric
+        yield _by_co_runner(rows)
 
     def _look(self) -> list[dict[str, Any]]:
         with self._lock:
@@ -98,6 +99,20 @@ class JobCollector(Collector):
                 name = f"{job[1]}-{n}"
             self._names.setdefault(job, name)
         return [row | {"name": self._names[job]} for row, job in zip(rows, jobs, strict=True)]
+
+
+def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
+    """The slowdown by each co-runner that could be told apart."""
+    meaning = "Slowdown so far by one co-runner."
+    metric = GaugeMetricFamily("mpicoloc_job_corunner_slowdown", meaning, labels=["job", "corunner"])
+    for row in rows:
+        found = row.get("co_runners")
+        known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        values = {str(one.get("id")): _number(one, "slowdown.value") for one in known}
+        for name, value in values.items():
+            if value is not None:
+                metric.add_metric([row["name"], name], value)
+    return metric
 
 
 def _number(row: dict[str, Any], key: str) -> float | None:

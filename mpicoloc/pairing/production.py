@@ -1,4 +1,5 @@
-"""Slowdowns to learn from, out of the runs that were made anyway: those that met one other job.
+"""Slowdowns to learn from, out of the runs that were made anyway: those that met one other job, or several
+of which it is known what each cost.
 
 Nobody has to measure anything for them: shutters tell what each run lost (Breslow et al. 2013, Eq. 7), and
 the other job's profile tells what it was beside. Also what jobs suffered when they met, and what that lets
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
@@ -135,6 +136,7 @@ def run_of_steps(steps: Sequence[Run]) -> Run:
         partial=any(step.partial for step in steps),
         slowdown=_slowdown(steps),
         co_runners=_co_runners(steps),
+        slowdown_by={},
         seen=_seen(steps),
     )
 
@@ -214,7 +216,7 @@ More is not needed: shutters measure that part by itself, and its interval says 
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
-    """Slowdowns of runs beside one known other job."""
+    """Slowdowns of runs beside known other jobs."""
     by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
     by_id: dict[str, list[Run]] = defaultdict(list)
     n_given, runs = len(runs), distinct(runs)
@@ -227,10 +229,10 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     rows, others = [], Counter[str]()
     if n_given > len(runs):
         others["given twice"] = n_given - len(runs)
-    company = [_company(run, by_id) for run in runs]
-    told = _by_others(by_kind.values(), zip(runs, company, strict=True))
-    for run, beside in zip(runs, company, strict=True):
-        found = beside if isinstance(beside, str) else _row(run, beside, told)
+    met = [(run, one) for run in runs for one in _company(run, by_id)]
+    told = _by_others(by_kind.values(), met)
+    for run, company in met:
+        found = company if isinstance(company, str) else _row(run, company, told)
         if isinstance(found, str):
             others[found] += 1
         else:
@@ -238,22 +240,24 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
     return rows, others
 
 
-def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Company | str:
-    """Slowdown of a run beside one other job, and the runs of that one; or why it is of no use."""
+def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company | str]:
+    """Slowdown of a run beside each other job, and the runs of that one; or why it is of no use."""
     found = beside(run)
     if isinstance(found, str):
-        return found
-    name, slowdown = found
-    others = [other for other in by_id.get(name, ()) if _overlap(run, other)]
-    if not others:
-        return "no profile of the co-runner"
-    if len({other.kind for other in others}) > 1:
-        return "several steps of the co-runner"
-    return slowdown, others
+        yield found
+        return
+    for name, slowdown in found:
+        others = [other for other in by_id.get(name, ()) if _overlap(run, other)]
+        if not others:
+            yield "no profile of the co-runner"
+        elif len({other.kind for other in others}) > 1:
+            yield "several steps of the co-runner"
+        else:
+            yield slowdown, others
 
 
-def beside(run: Run) -> tuple[str, Estimate] | str:
-    """Which one job a run met, by its name, and what it suffered meanwhile; or why neither is known."""
+def beside(run: Run) -> list[tuple[str, Estimate]] | str:
+    """Which jobs a run met, by their names, and what it suffered by each; or why that is not known."""
     if run.partial or not run.solo_s > 0:
         return "did not come to its end"
     if run.was_alone:
@@ -264,7 +268,22 @@ def beside(run: Run) -> tuple[str, Estimate] | str:
     if slowdown is None:
         return "most of the time alone"
     name = _main_co_runner(run.co_runners, run.shared_s)
-    return "several co-runners" if name is None else (name, slowdown)
+    return [(name, slowdown)] if name is not None else _by_each(run) or "several co-runners"
+
+
+def _by_each(run: Run) -> list[tuple[str, Estimate]]:
+    """The slowdown by each co-runner that was told apart, while it was there."""
+    part = {name: overlap_s / run.wall_s for name, overlap_s in run.co_runners}
+    return [
+        (name, _of_part(one, part[name]))
+        for name, one in run.slowdown_by.items()
+        if part.get(name, 0.0) >= LEAST_SHARED_FRAC and 1 + (one.low - 1) / part[name] > 0
+    ]
+
+
+def _of_part(whole: Estimate, part: float) -> Estimate:
+    low, value, high = (1 + (end - 1) / part for end in (whole.low, whole.value, whole.high))
+    return Estimate(value, low, high, whole.n, "1", whole.method)
 
 
 def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:
@@ -275,7 +294,8 @@ def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> 
         return "no other run of the same job"
     if co_runner is None:
         return "no other run of the co-runner"
-    key = key_of("production", run.id, run.start_unix_s, run.wall_s)
+    which = (beside[0].id,) if len(run.co_runners) > 1 else ()
+    key = key_of("production", run.id, run.start_unix_s, run.wall_s, *which)
     return Row(mine, co_runner, slowdown, "production", key, layout(run, beside))
 
 
@@ -382,23 +402,24 @@ MOST = 1000.0
 _Z = 1.959963984540054
 
 
-def meeting(job: Sequence[Run]) -> tuple[str, Estimate] | None:
-    """Whom a job met, and what it suffered meanwhile.
+def meetings(job: Sequence[Run]) -> list[tuple[str, Estimate]]:
+    """Whom a job met, and what it suffered by each.
 
-    Result: number of the other job, and the slowdown beside it. None: there was none, or several, or the
-    slowdown was not measured.
+    Result: numbers of the other jobs, and the slowdowns beside them, as far as these were measured.
     """
     whole = run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:
         overlap_s[job_number(name)] += both_s
     overlap_s.pop(job_number(job[0].id), None)  # a step of its own that left no profile
-    found = beside(replace(whole, co_runners=tuple(overlap_s.items())))
-    if isinstance(found, str):
-        return None
-    slowdown = found[1]
-    is_believed = slowdown.low > 0 and slowdown.value >= LEAST_SLOWDOWN and slowdown.high < MOST
-    return found if is_believed else None
+    n_steps = Counter(job_number(name) for name, _ in whole.co_runners)
+    by = {job_number(name): one for name, one in whole.slowdown_by.items() if n_steps[job_number(name)] == 1}
+    found = beside(replace(whole, co_runners=tuple(overlap_s.items()), slowdown_by=by))
+    return [] if isinstance(found, str) else [one for one in found if _is_believed(one[1])]
+
+
+def _is_believed(slowdown: Estimate) -> bool:
+    return slowdown.low > 0 and slowdown.value >= LEAST_SLOWDOWN and slowdown.high < MOST
 
 
 def expected_pair_slowdowns(

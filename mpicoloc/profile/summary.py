@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from mpicoloc.bubble import shutters
 from mpicoloc.core.plain_values import plain
@@ -76,7 +77,8 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
     return {name: number for name, number in plain(value).items() if name != "method"}
 
 
-class CoRunner(NamedTuple):
+@dataclass(frozen=True)
+class CoRunner:
     """Another job, the longest time that it shared a node with this one, and the slowdown by it alone."""
 
     id: str

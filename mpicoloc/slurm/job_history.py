@@ -84,7 +84,7 @@ class ProfileHistory:
     _running: Container[str] = ()
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _features_of_paths: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
-    _meetings: dict[tuple[str, ...], Meeting | None] = field(default_factory=dict)
+    _meetings: dict[tuple[str, ...], list[Meeting]] = field(default_factory=dict)
     _uids: dict[str, int] = field(default_factory=dict)
     _excluded_until_s: dict[int, float] = field(default_factory=dict)
 
@@ -156,10 +156,10 @@ class ProfileHistory:
         found: dict[tuple[Kind, Kind], list[Estimate]] = defaultdict(list)
         for kind, of_kind in jobs.items():
             for job in of_kind:
-                meeting = self._meetings[_paths(job)]
-                other = None if meeting is None else self._kind_of_number(meeting[0], job)
-                if meeting is not None and other is not None and other in kinds:
-                    found[kind, other].append(meeting[1])
+                for number, slowdown in self._meetings[_paths(job)]:
+                    other = self._kind_of_number(number, job)
+                    if other is not None and other in kinds:
+                        found[kind, other].append(slowdown)
         return found
 
     def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
@@ -168,10 +168,10 @@ class ProfileHistory:
         runs = self._read({path: user for paths, user in new.items() for path in paths})
         self._meetings = {paths: made for paths, made in self._meetings.items() if paths in jobs}
         for paths in new:
-            self._meetings[paths] = None
+            self._meetings[paths] = []
             if all(path in runs for path in paths):
                 try:
-                    self._meetings[paths] = production.meeting([runs[path] for path in paths])
+                    self._meetings[paths] = production.meetings([runs[path] for path in paths])
                 except (ArithmeticError, DataError):
                     self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 

@@ -33,11 +33,15 @@ def test_a_job_keeps_its_name_and_no_two_share_one():
 
 @pytest.mark.parametrize("value", ["1.2", None, [1], {"value": {}}, 10**400, math.nan, math.inf])
 def test_what_is_no_number_is_left_out(monkeypatch, value):
-    rows = [row(1, "7", slowdown={"value": value}, mpi_frac=value), row(2, "8", slowdown=value, mpi_frac=0.5)]
+    by = [value, {"id": value, "slowdown": value}, {"id": "9", "slowdown": {"value": value}}]
+    rows = [
+        row(1, "7", slowdown={"value": value}, mpi_frac=value, co_runners=by),
+        row(2, "8", slowdown=value, mpi_frac=0.5, co_runners=value),
+    ]
     monkeypatch.setattr(metrics, "_rows", lambda: rows)
     found = {(one.name, one.labels["job"]): one.value
              for metric in metrics.JobCollector().collect() for one in metric.samples}  # fmt: skip
-    assert ("mpicoloc_job_slowdown", "7") not in found
+    assert not {name for name, _ in found} & {"mpicoloc_job_slowdown", "mpicoloc_job_corunner_slowdown"}
     assert found["mpicoloc_job_mpi_time_ratio", "8"] == 0.5
     assert ("mpicoloc_job_mpi_time_ratio", "7") not in found
 
@@ -97,7 +101,10 @@ def test_a_forged_user_starts_nothing(uid):
 
 
 def test_the_dashboard_asks_for_what_there_is():
-    names = {f"mpicoloc_job_{name}" for name in metrics.METRICS} | {"mpicoloc_job_info"}
+    names = {f"mpicoloc_job_{name}" for name in metrics.METRICS} | {
+        "mpicoloc_job_info",
+        "mpicoloc_job_corunner_slowdown",
+    }
     asked = set(re.findall(r"mpicoloc_\w+", DASHBOARD.read_text()))
     assert asked <= names and len(asked) > 5
     assert json.loads(DASHBOARD.read_text())["panels"]

@@ -87,7 +87,7 @@ def test_it_is_among_what_was_said_and_more_meetings_make_it_more_certain(before
 
 def test_a_job_whose_steps_met_the_steps_of_another_met_that_one():
     steps = [run(f"7-{i}", start=100.0 * i, beside=((f"8-{i}", 95.0),), slowdown=2.0) for i in (0, 1)]
-    number, found = production.meeting(steps)
+    ((number, found),) = production.meetings(steps)
     assert number == "8"
     assert found.value == pytest.approx(2.1, abs=0.03)
 
@@ -108,8 +108,19 @@ def test_a_job_whose_steps_met_the_steps_of_another_met_that_one():
 )
 def test_what_tells_of_no_pair_is_no_meeting(changes):
     told = run("7", beside=(("8", 95.0),), slowdown=2.0)
-    assert production.meeting([told]) is not None
-    assert production.meeting([dataclasses.replace(told, **changes)]) is None
+    assert production.meetings([told])
+    assert not production.meetings([dataclasses.replace(told, **changes)])
+
+
+def test_a_job_met_each_co_runner_that_was_told_apart():
+    beside = (("8-1", 100.0), ("9", 50.0), ("5-1", 90.0), ("5-2", 90.0))
+    by = {name: Estimate(value, value - 0.1, value + 0.1, 0, "1", "partial")
+          for name, value in (("8-1", 1.4), ("9", 1.2), ("5-1", 1.1))}  # fmt: skip
+    told = run("7", beside=beside, shared_s=100.0, slowdown=1.8, slowdown_by=by)
+    found = dict(production.meetings([told]))
+    assert {name: one.value for name, one in found.items()} == pytest.approx({"8": 1.4, "9": 1.4})
+    assert (found["9"].low, found["9"].high) == pytest.approx((1.2, 1.6))  # of half of the time
+    assert not production.meetings([told, dataclasses.replace(told, id="7-2", start_unix_s=100.0)])
 
 
 def test_what_is_assumed_of_strangers_follows_whom_they_met():

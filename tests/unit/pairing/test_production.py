@@ -163,6 +163,21 @@ def test_what_teaches_nothing_is_counted_with_its_reason(reason):
     assert all(row.target.program == "b" for row in rows)
 
 
+def test_beside_several_jobs_there_is_a_row_for_each_that_was_told_apart():
+    first, second = met()
+    by = {
+        name: Estimate(value, value - 0.1, value + 0.1, 0, "1", "partial")
+        for name, value in (("2", 1.3), ("5", 1.2))
+    }
+    crowded = dataclasses.replace(first, co_runners=(("2", 100.0), ("5", 80.0)), slowdown_by=by)
+    others = [run("5", "c", 0, [("1", 80.0)], wall_s=80.0), run("6", "c", 7e5)]
+    rows, others = rows_of([crowded, second, *others, *alone()])
+    mine = [row for row in rows if row.target.program == "a"]
+    assert [(row.co_runner.program, row.slowdown.value) for row in mine] == [("b", 1.3), ("c", 1.25)]
+    assert len({row.key for row in rows}) == len(rows)
+    assert others["several co-runners"] == 0
+
+
 def test_a_copy_of_a_profile_teaches_nothing_new():
     first, second = met()
     copies = [dataclasses.replace(run, owner=0) for run in (first, second)]
