@@ -28,7 +28,7 @@ from tables import print_table
 
 from mpicoloc.profile import hdf5
 
-COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "stood still", "Eq. 9", "used/taken")
+COLUMNS = ("duration, ms", "T / T without", "Eq. 10", "paused", "Eq. 9", "used/taken")
 PAIR_COLUMNS = ("layout", "meter", "job", "beside", "overhead", "of that counting", "obeyed, refused",
                 "used/taken", "half-width")  # fmt: skip
 LAYOUTS = {"shared": (2, ((0, 1), (0, 1))), "apart": (1, ((0,), (1,)))}

@@ -16,22 +16,24 @@ SUMMARY_FORMATS = [None, None, "{}", "{}", *["{:.1f} %"] * 3, "{:+.1f} %", "{:.2
                    "{:.1f} %", "{:.2f} %", "{:.1f} %"]  # fmt: skip
 PRICES = ["layout", "target", "co-runner", "price by time", "fair, measured", "fair, true"]
 NAME = "accuracy-toggled"
-TEXT = """\
-The target and its co-runner run under mpicoloc for {seconds:.0f} s. The co-runner's ranks are stopped and
-continued from outside, at random; they run for two thirds of the time. *truth* is the number of steps a
-second while they are stopped over that beside them, of neighbouring states, without shutters, with its 95 %
-interval: what the host does meanwhile cancels. Steps are lines that the program prints, or its MPI calls.
-*result* is of the meter whose number the profile has, or of another one that has a number, for the time
-beside the running co-runner. *agrees*: the truth is inside the interval, which is widened by the truth's own.
-*half-width* is of the stated interval.
-Layout *apart*: a rank each on a processor of its own; *shared*: two ranks each in turns on the same two;
-*threads*: likewise a rank of two threads each; *apart-6*: six ranks each for 60 s on another virtual machine,
-of 16 Intel processors, of which 12 are used (`--ranks 6`); *apart-7*: seven ranks each for 24 s on another
-one of 16 (last cache 300 MB, shared with other machines), whose targets and co-runners are mostly loops over
-a working set of so many megabytes a rank (`calls/sets.c`); *apart-7-long*: likewise for 60 s.
-*always 1* and *always the mean* are the errors of somebody who says that without measuring: a row with a
-larger error tells nothing of its pairs. Steps of all states are in
-`benchmarks/results/accuracy-toggled.json`."""
+TEXT = ("""\
+Target and co-runner run under mpicoloc for {seconds:.0f} s. The co-runner's ranks are stopped and continued
+from outside at random, and run for two thirds of the time. *truth*: the target's steps (lines of output or
+MPI calls) per second while they are stopped over those while they run, in adjacent periods without shutters.
+*result*: the estimate of the meter that the profile reports, or of another one that has a number. *agrees*:
+the truth lies in the estimate's interval, widened by the truth's own. *always 1*, *always the mean*: the
+errors of guessing 1, or the mean truth; a row with a larger error says nothing about its pairs.""", """\
+Layouts: *apart*, one rank each on its own processor; *shared*, two ranks each, time-sliced on the same two;
+*threads*, likewise one rank of two threads; *apart-6*, six ranks each for 60 s on 12 of 16 processors
+(`--ranks 6`); *apart-7*, seven ranks each for 24 s on 16 processors (last-level cache of 300 MB, shared with
+other machines); *apart-7-long*, likewise for 60 s. There `write64` and its like are loops over so many
+megabytes a rank (`calls/sets.c`). Rows of a meter that equal *result* are left
+out. All pairs and steps are in `benchmarks/results/accuracy-toggled.json`.""")  # fmt: skip
+SUMMARY_SHOWN = [0, 1, 2, 3, 4, 5, 6, 9, 10, 11]
+PAIR_SHOWN = [0, 1, 2, 4, 5, 6, 7, 10]
+LARGE_ERROR = 6.0
+"""In %: pairs with a larger one are on the page."""
+PAIR_CAPTION = f"Pairs whose *result* is missing, disagrees, or is more than {LARGE_ERROR:.0f} % off:"
 COMMAND = "python benchmarks/accuracy.py --toggled --pairs TARGET+CO_RUNNER,... --layout LAYOUT"
 
 
@@ -120,8 +122,27 @@ def _correlation(found, truths):
 
 def of(lines):
     """Tables as a result file has them."""
-    by_pair = {"caption": "", "columns": COLUMNS, "formats": FORMATS, "rows": rows(lines)}
+    by_pair = {"caption": PAIR_CAPTION, "columns": COLUMNS, "formats": FORMATS, "rows": rows(lines)}
     return [{"caption": "", "columns": SUMMARY, "formats": SUMMARY_FORMATS, "rows": summary(lines)}, by_pair]
+
+
+def selected(sums, by_pair):
+    """The tables with what the page has of them."""
+    of_sums = {"rows": informative(sums["rows"]), "columns": SUMMARY_SHOWN}
+    of_pairs = {"rows": wrong(by_pair["rows"]), "columns": PAIR_SHOWN, "intervals": False}
+    return [{**sums, "shown": of_sums}, {**by_pair, "shown": of_pairs}]
+
+
+def informative(sums):
+    """Rows of the summary without meters whose row repeats the one of the result."""
+    results = {one[0]: one[2:] for one in sums if one[1] == "result"}
+    return [i for i, one in enumerate(sums) if one[1] == "result" or one[2:] != results.get(one[0])]
+
+
+def wrong(pairs):
+    """Rows of the pairs whose result is missing, disagrees, or has a large error."""
+    results = [(i, one) for i, one in enumerate(pairs) if one[3] == "result"]
+    return [i for i, one in results if one[5] is None or one[7] == "no" or abs(one[6]) > LARGE_ERROR]
 
 
 def prices(lines):
@@ -144,11 +165,11 @@ def printed(lines):
 def publish(lines):
     """Write the result file, with the data of all states, and the page."""
     machines, dates = ({line[key] for line in lines} for key in ("machine", "date"))
-    text = [TEXT.replace("\n", " ").format(seconds=lines[0]["seconds"])]
+    text = [one.replace("\n", " ").format(seconds=lines[0]["seconds"]) for one in TEXT]
     data = [{key: line[key] for key in line if key not in ("machine", "date")} for line in lines]
     result = {"title": "Accuracy against a toggled co-runner", "machine": "; ".join(sorted(machines)),
               "date": " to ".join(sorted({min(dates), max(dates)})), "command": COMMAND, "text": text,
-              "tables": rounded(of(lines)), "short": [], "data": data}  # fmt: skip
+              "tables": rounded(selected(*of(lines))), "short": [], "data": data}  # fmt: skip
     tables.publish(NAME, result)
 
 
