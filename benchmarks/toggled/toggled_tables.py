@@ -29,7 +29,6 @@ Layouts: *apart*, one rank each on its own processor; *shared*, two ranks each, 
 other machines); *apart-7-long*, likewise for 60 s. There `write64` and its like are loops over so many
 megabytes a rank (`calls/sets.c`). Rows of a meter that equal *result* are left
 out. All pairs and steps are in `benchmarks/results/accuracy-toggled.json`.""")  # fmt: skip
-SUMMARY_SHOWN = [0, 1, 2, 3, 4, 5, 6, 9, 10, 11]
 PAIR_SHOWN = [0, 1, 2, 4, 5, 6, 7, 10]
 LARGE_ERROR = 6.0
 """In %: pairs with a larger one are on the page."""
@@ -128,7 +127,7 @@ def of(lines):
 
 def selected(sums, by_pair):
     """The tables with what the page has of them."""
-    of_sums = {"rows": informative(sums["rows"]), "columns": SUMMARY_SHOWN}
+    of_sums = {"rows": informative(sums["rows"])}
     of_pairs = {"rows": wrong(by_pair["rows"]), "columns": PAIR_SHOWN, "intervals": False}
     return [{**sums, "shown": of_sums}, {**by_pair, "shown": of_pairs}]
 
