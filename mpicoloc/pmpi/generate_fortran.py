@@ -2,7 +2,8 @@
 
 Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes
 through the C symbols that the shim replaces. MPICH: Fortran calls the C symbols, but for those functions of
-``use mpi_f08`` that have no choice buffer: these call PMPI, so only they are wrapped.
+``use mpi_f08`` that have no choice buffer: these call PMPI, so only they are wrapped. From Open MPI 6 on
+choice buffers are descriptors in ``use mpi_f08``, and the functions are called ``mpi_x_f08ts_``.
 
 All arguments are addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by
 value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks
@@ -11,6 +12,7 @@ keep their Fortran meaning.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mpicoloc.pmpi.generate import (
@@ -44,6 +46,7 @@ _HEAD = """#include "guest/calls/completion.h"
 def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str:
     """``fortran_gen.c``: the Fortran symbols of each function that do not end in the C ones."""
     parts = [_HEAD]
+    has_large_counts = any(p.name == "MPI_Send_c" for p in prototypes)
     for p in prototypes:
         base = base_name(p.name)
         if p.name.startswith("MPI_Session_call"):
@@ -55,10 +58,12 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
             profiling = f"p{prefix[:-1]}r_{f08.removeprefix(prefix)}"
             parts += [_emit(p, f08, profiling, calls)] if not _has_buffer(p, calls) else []
             continue
-        if base.endswith("_c"):
-            continue
-        symbols = [f"{prefix}{base.lower()}_", f08]
-        symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
+        if has_large_counts:
+            f08 = f"{prefix}{base.lower()}_f08{'ts' * _has_choice_buffer(p)}_"
+        symbols = [f08] if has_large_counts or not base.endswith("_c") else []
+        if not base.endswith("_c"):
+            symbols += [f"{prefix}{base.lower()}_"]
+            symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
         parts += [_emit(p, symbol, f"p{symbol}", calls) for symbol in symbols]
     return "\n".join(parts)
 
@@ -68,8 +73,21 @@ def _has_buffer(p: Prototype, calls: Calls) -> bool:
     return bool(calls.row(p.name).volume) and any("void" in q.type for q in p.params)
 
 
-def f_operand(arg: str, params: Sequence[Param]) -> str:
-    """A C expression for one operand of ``calls.toml``, from Fortran's addresses."""
+_NO_CHOICE = re.compile(r"baseptr|attr\w*_val\w*|extra_state")
+"""Names of arguments of type ``void *`` that are addresses in Fortran."""
+
+
+def _has_choice_buffer(p: Prototype) -> bool:
+    addresses = [q for q in p.params if q.type.replace("const ", "").strip() == "void *"]
+    is_taken_back = re.search(r"uffer_detach|etach_buffer", p.name)
+    return not is_taken_back and any(not _NO_CHOICE.match(q.name) for q in addresses)
+
+
+def f_operand(arg: str, params: Sequence[Param], *, has_descriptors: bool = False) -> str:
+    """A C expression for one operand of ``calls.toml``, from Fortran's addresses.
+
+    `has_descriptors`: buffers are descriptors, which begin with the address.
+    """
     kind, _, position = arg.partition(":")
     param = params[int(position)]
     name = param.name
@@ -88,7 +106,7 @@ def f_operand(arg: str, params: Sequence[Param]) -> str:
         "requests": f"(mc_handles){{{name}, 1}}",
         "place": f"(mc_handles){{{name}, 1}}",
         "given": f"(mc_handles){{{name}, 1}}",
-        "inplace": f"mc_f_is_in_place({name})",
+        "inplace": f"mc_f_is_in_place({f'*(void **){name}' if has_descriptors else name})",
         "wide": "0",
         "address": "0",
         "slot": f"&{name}",
@@ -111,6 +129,7 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     pointer = f"real_{symbol}"
     real = f"MC_POINTER({pointer})({', '.join(names + ['mc_ierror'] * has_ierror + lengths)});"
     timing = calls.timing(p)
+    operands = [f_operand(arg, params, has_descriptors=symbol.endswith("_f08ts_")) for arg in row.args]
     lines = [
         f"static void (*{pointer})({parameters});",
         "",
@@ -124,14 +143,14 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
         "        return;",
         "    }",
         *_emit_world(row, params),
-        *forget_lines(row, params, [f_operand(arg, params) for arg in row.args]),
+        *forget_lines(row, params, operands),
         "    mc_frame mc_f;",
         f"    if (!{timing.enter(f'MC_CALL_{p.name}', SITE, STACK)}) {{",
         f"        {real}",
         "        return;",
         "    }",
         *([f"    mc_pcontrol_level(&mc_f, *(const MPI_Fint *){names[-1]});"] if p.is_variadic else []),
-        *_emit_body(row, params, real, has_ierror, is_persistent(p.name), timing),
+        *_emit_body(row, params, operands, real, has_ierror, is_persistent(p.name), timing),
         "}",
         "",
     ]
@@ -147,9 +166,14 @@ def _emit_world(row: Row, params: Sequence[Param]) -> list[str]:
 
 
 def _emit_body(
-    row: Row, params: Sequence[Param], real: str, has_ierror: bool, persistent: bool, timing: Timing
+    row: Row,
+    params: Sequence[Param],
+    operands: Sequence[str],
+    real: str,
+    has_ierror: bool,
+    persistent: bool,
+    timing: Timing,
 ) -> list[str]:
-    operands = [f_operand(arg, params) for arg in row.args]
     if row.finalize:
         return finalize_lines(row, operands, real)
     if row.completes:

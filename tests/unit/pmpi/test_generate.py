@@ -105,6 +105,25 @@ def test_fortran_wrappers(prototypes):
     assert "MPI_Fint *mc_ierror, size_t mc_length0, size_t mc_length1)" in spawn
 
 
+def test_choice_buffers_of_an_open_mpi_with_large_counts_are_descriptors():
+    header = """
+    int MPI_Send_c(const void *buf, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm);
+    int MPI_Gather(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf, int recvcount,
+        MPI_Datatype recvtype, int root, MPI_Comm comm);
+    int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *baseptr, MPI_Win *win);
+    int MPI_Buffer_detach(void *buffer, int *size);
+    """
+    found = generate.wrapped(generate.parse_prototypes(header), CALLS)
+    text = generate_fortran.emit_fortran(found, CALLS, "openmpi")
+    names = set(re.findall(r"^MC_EXPORT void (\w+)\(", text, re.MULTILINE))
+    names_of = {"mpi_gather_", "mpi_gather_f08ts_", "mpi_win_allocate_cptr_"}
+    others = {"mpi_win_allocate_", "mpi_win_allocate_f08_", "mpi_buffer_detach_", "mpi_buffer_detach_f08_"}
+    assert names == {"mpi_send_c_f08ts_", *names_of, *others}
+    assert "(long long)*(const MPI_Count *)count" in wrapper(text, "mpi_send_c_f08ts_")
+    assert "mc_f_is_in_place(*(void **)sendbuf)" in wrapper(text, "mpi_gather_f08ts_")
+    assert "mc_f_is_in_place(sendbuf)" in wrapper(text, "mpi_gather_")
+
+
 def test_fortran_of_mpich_is_wrapped_only_where_it_bypasses_c(prototypes):
     text = generate_fortran.emit_fortran(list(prototypes.values()), CALLS, "mpich")
     assert '"pmpir_init_f08_"' in wrapper(text, "mpi_init_f08_")
