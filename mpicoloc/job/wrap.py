@@ -57,7 +57,10 @@ def place_of(env: Mapping[str, str]) -> Place:
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:
-            return _checked(launcher, _number(env, rank), _number(env, size), family)
+            # On one node Open MPI 6 may number the ranks in another order than in the world.
+            is_whole = env.get("OMPI_COMM_WORLD_SIZE") == env[size] and "OMPI_COMM_WORLD_RANK" in env
+            local_rank = _number(env, "OMPI_COMM_WORLD_RANK" if is_whole else rank)
+            return _checked(launcher, local_rank, _number(env, size), family)
     if "SLURM_LOCALID" in env and "SLURM_STEP_TASKS_PER_NODE" in env:
         tasks = slurm_tasks(env["SLURM_STEP_TASKS_PER_NODE"])
         node = _number(env, "SLURM_NODEID") if "SLURM_NODEID" in env else 0
@@ -346,6 +349,9 @@ def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> N
         for name in _OPEN_MPI_SIZES:
             if env.get(name) == size:
                 env[name] = str(place.local_size - 1)
+        for name in ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK"):
+            if name in env:
+                env[name] = str(place.local_rank)
     env["OMPI_COMM_WORLD_LOCAL_SIZE"] = str(place.local_size - 1)
     if "OMPI_COMMAND" in env:
         env["OMPI_COMMAND"] = os.path.basename(app[0])

@@ -84,6 +84,8 @@ def test_parents_and_spawned_children_see_the_same(mpi, way, shm_dir, tmp_path):
 def test_spawned_children_with_the_library_are_a_job_of_their_own(mpi, monkeypatch, shm_dir, tmp_path):
     """Launchers give them the environment of mpirun."""
     program, bare = spawning(mpi, tmp_path)
+    if mpi.abi == "openmpi" and mpi.version >= (6,):
+        pytest.skip("its mpirun gives spawned children no variables of -x")
     shim = mpi.shim
     given = ["-x", f"LD_PRELOAD={shim}"] if mpi.abi == "openmpi" else ["-genv", "LD_PRELOAD", shim]
     exporting = replace(mpi, mpirun=(*mpi.mpirun, *given))

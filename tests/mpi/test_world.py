@@ -15,8 +15,16 @@ def test_a_rank_without_memory_keeps_nobody_waiting(family, shm_dir, tmp_path):
     lines = without_command(said(tmp_path))
     shell = f"FAULT=memory LD_PRELOAD=$LD_PRELOAD:{faults} exec {program} {tmp_path / 'file'}"
     done = shimlab.launch_wrapped(family, N_RANKS, "sh", "-c", shell)
-    assert bare.code == 0 and len(lines) > 50 * N_RANKS
+    fails_bare(bare)
+    assert len(lines) > 50 * N_RANKS
     assert (without_command(said(tmp_path)), done.code) == (lines, 0), done.stderr
+
+
+def fails_bare(bare):
+    """Debian's MPICH 5.0.2 has no shared windows where ranks do not share what it looks for."""
+    if "processes are not in the same shared memory domain" in bare.stderr:
+        pytest.skip("this MPI library has no shared windows here, with and without mpicoloc")
+    assert bare.code == 0, bare.stderr
 
 
 def without_command(lines):
@@ -26,6 +34,7 @@ def without_command(lines):
         "attribute deleted: identical 1, value 4",
         "attribute deleted 0",
         "value 7",
+        "ompi_assert_",  # of Open MPI 6, for MPI_COMM_WORLD only
     )
     return [line for line in lines if not any(words in line for words in left_out)]
 
@@ -46,7 +55,7 @@ def same_under_wrap(mpi, program, *words, n_ranks, folder):
     """Run it bare, and with a real coordinator on top; its own world is all it may see."""
     bare = reallab.launch(mpi, None, n_ranks, program, *words, folder=folder)
     bare_lines = bare.lines + said(folder)
-    assert bare.code == 0, bare.stderr
+    fails_bare(bare)
     done = reallab.launch(mpi, "wrap", n_ranks, program, *words, folder=folder)
     lines = done.lines + said(folder)
     if mpi.abi == "openmpi" and mpi.version >= (5,):  # its MPI_INFO_ENV comes from the launcher

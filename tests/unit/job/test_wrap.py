@@ -17,11 +17,19 @@ OPEN_MPI_4 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "
               "OMPI_MCA_ess_base_jobid": "1896873985"}  # fmt: skip
 OPEN_MPI_5 = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "3", "PMIX_RANK": "1",
               "PMIX_NAMESPACE": "prterun-vm-10047@1"}  # fmt: skip
+OPEN_MPI_6 = {**OPEN_MPI_5, "OMPI_COMM_WORLD_LOCAL_RANK": "2", "OMPI_COMM_WORLD_NODE_RANK": "2",
+              "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}  # fmt: skip
 HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3", "PMI_RANK": "1", "PMI_SIZE": "3", "PMI_FD": "6"}
 SLURM = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2),3", "SLURM_NODEID": "2",
          "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "PMIX_RANK": "5"}  # fmt: skip
 MVAPICH = {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "3"}
-LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_COMM_WORLD_LOCAL_RANK"}
+LAST = {
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +37,7 @@ LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_C
     [
         (OPEN_MPI_4, ("Open MPI", 1, 3, "openmpi")),
         (OPEN_MPI_5, ("Open MPI", 1, 3, "openmpi")),
+        (OPEN_MPI_6, ("Open MPI", 1, 3, "openmpi")),
         (HYDRA, ("Hydra", 1, 3, "mpich")),
         (MVAPICH, ("MVAPICH", 1, 3, "mpich")),
         (SLURM, ("Slurm", 1, 3, None)),
@@ -37,11 +46,17 @@ LAST = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "MV2_C
         ({"PMIX_RANK": "0"}, ("PMIx", 0, 1, None)),
         ({}, (None, 0, 1, None)),
     ],
-    ids=["openmpi4", "openmpi5", "hydra", "mvapich", "slurm", "hydra in a batch job", "batch script", "pmix",
-         "none"],
+    ids=["openmpi4", "openmpi5", "openmpi6", "hydra", "mvapich", "slurm", "hydra in a batch job",
+         "batch script", "pmix", "none"],
 )  # fmt: skip
 def test_place(env, expected):
     assert wrap.place_of(env) == expected
+
+
+def test_on_one_node_ranks_have_the_numbers_of_the_world(app):
+    plan = wrap.plan(app, {}, OPEN_MPI_6, wrap.place_of(OPEN_MPI_6))
+    names = ("LOCAL_RANK", "NODE_RANK", "LOCAL_SIZE", "SIZE")
+    assert [plan.env[f"OMPI_COMM_WORLD_{name}"] for name in names] == ["1", "1", "2", "2"]
 
 
 @pytest.mark.parametrize(
