@@ -99,8 +99,8 @@ def build_shims(lib, kept):
         found = [at_once.submit(build_openmpi, folder, lib, kept, mpich)]
         if mpich is None:
             warn(
-                "no MPICH headers (wheel `mpich`), so no libraries for MPICH and the standard ABI: "
-                "`mpicoloc build --mpicc CC`"
+                "no MPICH headers (wheel `mpich`), so no libraries for MPICH, the standard ABI and Open MPI "
+                "6: `mpicoloc build --mpicc CC`"
             )
         else:
             abis = ("mpich", "abi") if (mpich / "mpi_abi.h").exists() else ("mpich",)

@@ -89,7 +89,7 @@ class Pairs:
         """The line with estimates as they are made now; unchanged if its run has left nothing."""
         layout, *run = toggled_tables.key(line)
         seen = stored(self.folder(*run)) if layout == self.label else None
-        return line if seen is None else line | {"estimates": seen.estimates()}
+        return line if seen is None else line | {"estimates": seen.estimates(), "filtered": seen.filtered()}
 
     def measure(self, pair, meter):
         """Truth and estimates of one run: one line of the file."""

@@ -71,8 +71,8 @@ def filtered_error(line):
 
 def price_rows(lines):
     """Least, mean and largest price, and part of the jobs above that of the run alone, by rule."""
-    columns = list(zip(*(row[3:] for row in toggled_tables.prices(lines)), strict=True))
-    for name, found in zip(("time", "mpicoloc", "oracle"), columns, strict=True):
+    columns = zip(*(row[3:] for row in toggled_tables.prices(lines)), strict=True)
+    for name, found in [] if not lines else zip(("time", "mpicoloc", "oracle"), columns, strict=True):
         above = 100 * sum(one > 1 for one in found) / len(found)
         yield [name, min(found), statistics.mean(found), max(found), above]
 
@@ -82,10 +82,11 @@ def length_rows(lines):
     for layout in dict.fromkeys(line["layout"] for line in lines):
         own = [line for line in lines if line["layout"] == layout]
         own = [line for line in own if (line["target"], line["co_runner"]) in OF_LENGTHS]
-        errors = [[abs(one) for one in map(of, own) if one is not None] for of in (error, filtered_error)]
+        own = [line for line in own if None not in (error(line), filtered_error(line))]
+        errors = [[abs(of(line)) for line in own] for of in (error, filtered_error)]
         costs = [100 * line["overhead_frac"] for line in own if line["overhead_frac"] is not None]
         yield [
-            layout.removeprefix("apart").strip("-ms") or "adapted",
+            layout.removeprefix("apart").removeprefix("-").removesuffix("ms") or "adapted",
             len(own),
             *map(_mean, [*errors, costs]),
         ]

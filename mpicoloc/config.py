@@ -85,12 +85,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
            "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
            "count: by how often many places in the program are executed, by changing the running program's "
-           "code, auto: by ipc where there are hardware counters, else by count, or burst if that is much "
-           "more certain, or code must not be changed or has nothing to count",
+           "code or sampling its registers, auto: by ipc where there are hardware counters, else by count, "
+           "or burst if that is much more certain or there is nothing to count",
            choices=("auto", "ipc", "burst", "count", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
            "allow the meter count to replace instructions of the running program by jumps to counters, for "
-           "a tenth of a second at each shutter, six where jobs take turns; 0 or --no-patching: never"),
+           "a tenth of a second at each shutter, six where jobs take turns; 0 or --no-patching: never, so "
+           "that it only samples registers"),
     Option("bubble", "MPICOLOC_BUBBLE", "--bubble", float, 0.0, "",
            "part of the shutters in which a bubble or the probe runs beside the job; needs the meter count, "
            "`mpicoloc bubble calibrate`, and in jobs confined to their processors a co-runner with --bubble",

@@ -179,8 +179,8 @@ def moments(values: ArrayLike) -> Moments | None:
 class Run:
     """One run of a job.
 
-    `co_runners` has the id of each other job on its nodes and how long both were there, s; `slowdown_by` what
-    the run suffered by each of several that could be told apart, averaged over the whole run. `seen` has the
+    `co_runners` has the id of each other job on its nodes and how long both were there, s; `slowdown_by` the
+    slowdown of the whole run by each that could be told apart. `seen` has the
     quantities (`pairing.features`) that were measured. `was_alone`: it is known that it had no co-runner
     nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
     processors on which the job could run there (`core.number_lists`).

@@ -45,6 +45,7 @@ _NOBODY = 65534
 _N_CHILDREN, _CHILDREN_S = 16, 5.0
 """Processes at a time, and time for those of all users together."""
 _MOST_BYTES = 1 << 22
+_MOST_LETTERS, _MOST_CO_RUNNERS = 256, 64
 
 
 def serve(port: int, address: str) -> HTTPServer:
@@ -68,7 +69,8 @@ class JobCollector(Collector):
         rows = self._look()
         info = InfoMetricFamily("mpicoloc_job", "The job's user and command.", labels=["job"])
         for row in rows:
-            info.add_metric([row["name"]], {"user": user(row["uid"]), "command": str(row["command"] or "")})
+            command = _label(row["command"]) or ""
+            info.add_metric([row["name"]], {"user": user(row["uid"]), "command": command})
         yield info
         for name, (meaning, key) in METRICS.items():
             metric = GaugeMetricFamily(f"mpicoloc_job_{name}", meaning, labels=["job"])
@@ -107,12 +109,19 @@ def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
     metric = GaugeMetricFamily("mpicoloc_job_corunner_slowdown", meaning, labels=["job", "corunner"])
     for row in rows:
         found = row.get("co_runners")
-        known = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        values = {str(one.get("id")): _number(one, "slowdown.value") for one in known}
+        known = found[:_MOST_CO_RUNNERS] if isinstance(found, list) else []
+        values = {
+            _label(one.get("id")): _number(one, "slowdown.value") for one in known if isinstance(one, dict)
+        }
         for name, value in values.items():
-            if value is not None:
+            if name is not None and value is not None:
                 metric.add_metric([row["name"], name], value)
     return metric
+
+
+def _label(text: Any) -> str | None:
+    """A text of a user's process as a label; None if it is none."""
+    return text[:_MOST_LETTERS].encode(errors="replace").decode() if isinstance(text, str) else None
 
 
 def _number(row: dict[str, Any], key: str) -> float | None:

@@ -257,7 +257,7 @@ def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company |
 
 
 def beside(run: Run) -> list[tuple[str, Estimate]] | str:
-    """Which jobs a run met, by their names, and what it suffered by each; or why that is not known."""
+    """Jobs that a run met, by their names, with the slowdown by each; or why these are not known."""
     if run.partial or not run.solo_s > 0:
         return "did not come to its end"
     if run.was_alone:
@@ -273,15 +273,20 @@ def beside(run: Run) -> list[tuple[str, Estimate]] | str:
 
 def _by_each(run: Run) -> list[tuple[str, Estimate]]:
     """The slowdown by each co-runner that was told apart, while it was there."""
-    part = {name: overlap_s / run.wall_s for name, overlap_s in run.co_runners}
-    return [
-        (name, _of_part(one, part[name]))
-        for name, one in run.slowdown_by.items()
-        if part.get(name, 0.0) >= LEAST_SHARED_FRAC and 1 + (one.low - 1) / part[name] > 0
-    ]
+    if not run.shared_s:
+        return []
+    # Of what the run does, the part that it did beside others.
+    shared_work = 1 - max(run.wall_s - run.shared_s, 0.0) / run.solo_s
+    found = []
+    for name, overlap_s in run.co_runners:
+        one, part = run.slowdown_by.get(name), shared_work * overlap_s / run.shared_s
+        if one is not None and overlap_s >= LEAST_SHARED_FRAC * run.wall_s and part > 0:
+            found.append((name, _of_part(one, part)))
+    return [(name, one) for name, one in found if one.low > 0]
 
 
 def _of_part(whole: Estimate, part: float) -> Estimate:
+    """The excess over 1 falls into this part of the work."""
     low, value, high = (1 + (end - 1) / part for end in (whole.low, whole.value, whole.high))
     return Estimate(value, low, high, whole.n, "1", whole.method)
 
@@ -329,12 +334,12 @@ def _together(
 ) -> dict[int, list[Run]]:
     """Runs of one kind that met, or met the same run of another kind, by the identity of each of them."""
     group = {id(run): [run] for same in kinds for run in same}
+    met: dict[int, dict[tuple[str, int, int], Run]] = defaultdict(dict)
     for run, found in company:
-        beside = [] if isinstance(found, str) else found[1]
-        for other in beside:
-            if run.kind == other.kind:
-                _join(group, run, other)
-            _join(group, beside[0], other)
+        first = met[id(run)]
+        first.setdefault(run.kind, run)
+        for other in [] if isinstance(found, str) else found[1]:
+            _join(group, first.setdefault(other.kind, other), other)
     return group
 
 

@@ -118,7 +118,7 @@ def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
 def from_production(
     runs: Sequence[Run], machine: str = "", layout: str = ""
 ) -> tuple[TrainingSet, Counter[str]]:
-    """Slowdowns of runs that met one other job.
+    """Slowdowns of runs beside other jobs.
 
     Raises `DataError` if they are of several machines or layouts and it is not told which is meant.
     """

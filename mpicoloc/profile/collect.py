@@ -149,16 +149,18 @@ def places_and_counts(node: np.void | None) -> dict[str, Table]:
 
 def _places(counts: np.void) -> tuple[list[list[int]], Table]:
     """For each set the rows of its places, and the table."""
-    known: dict[tuple[int, int], int] = {}
+    known: dict[tuple[int, ...], int] = {}
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
         found = places_of_set["places"][: int(places_of_set["n"])]
-        keys = [(int(place["i_path"]), int(place["offset"])) for place in found]
+        # A jump at a loop's head counts its passes one by one, a register in units.
+        facts = ("i_path", "offset", "n_bytes", "step", "reg")
+        keys = [tuple(int(place[fact]) for fact in facts) for place in found]
         rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
     paths = [contract.text(path) for path in counts["paths"]]
     columns: dict[str, list[Any]] = {
-        "path": [paths[i_path] for i_path, _ in known],
-        "offset": [offset for _, offset in known],
+        "path": [paths[i_path] for i_path, *_ in known],
+        "offset": [offset for _, offset, *_ in known],
     }
     return rows_of_sets, table("places", columns)
 

@@ -55,7 +55,9 @@ static int start(mc_sample_ring *ring)
     ring->map = map;
     ring->n_bytes = bytes;
     /* If the agent does not look in time, the kernel stops the event when the ring is full. */
-    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(bytes / record_bytes)) == 0 ? MC_OK : MC_E_PERF;
+    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)((bytes - (size_t)sysconf(_SC_PAGESIZE)) / record_bytes)) == 0
+               ? MC_OK
+               : MC_E_PERF;
 }
 
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers)

@@ -12,7 +12,7 @@ typedef struct mc_sample_ring {
     int has_registers;
 } mc_sample_ring;
 
-enum { MC_N_SAMPLED_REGISTERS = 15 };
+enum { MC_N_SAMPLED_REGISTERS = 15, MC_N_REGISTER_SAMPLES = 850 };
 
 typedef struct mc_thread_sample {
     uint64_t address;
@@ -25,7 +25,7 @@ typedef struct mc_thread_sample {
    samples, or 850 with registers. MC_E_PERF, with errno set. */
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers);
 
-/* From the next sample on. */
+/* The next sample comes so much later than now. */
 void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns);
 
 /* Processor time that the thread has used since. */

@@ -243,7 +243,7 @@ static int is_new(const mc_places *places, int i)
 static int is_near(const mc_place_set *set, const mc_place *place, uint64_t bytes)
 {
     for (uint64_t i = 0; i < set->n; i++)
-        if (are_close(&set->places[i], place, bytes))
+        if (set->places[i].unit != MC_TELLS_NOTHING && are_close(&set->places[i], place, bytes))
             return 1;
     return 0;
 }
@@ -345,13 +345,14 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
     add_unseen(places, set);
 }
 
-/* The unit of one loop is the same in all sets: its passes are compared. */
-static uint64_t known_unit(const mc_counts *counts, const mc_place *loop)
+/* It is the same in all sets: passes are compared. */
+uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop)
 {
     for (uint64_t i = 0; i < counts->n_sets; i++)
         for (uint64_t j = mc_loops_first(&counts->sets[i]); j < counts->sets[i].n; j++) {
             const mc_place *place = &counts->sets[i].places[j];
-            if (place->i_path == loop->i_path && place->offset == loop->offset)
+            if (place->unit && place->i_path == loop->i_path && place->offset == loop->offset &&
+                place->step == loop->step && place->reg == loop->reg)
                 return place->unit;
         }
     return 0;
@@ -367,8 +368,8 @@ static int find_loop(const mc_spot *spot, mc_decoder *decoder, mc_program_files 
         return 0;
     *found = (mc_place){
         loop.begin, (uint64_t)spot->i_path, loop.n_bytes, loop.step, (uint64_t)mc_sampled_register(loop.reg), 0};
-    found->unit = known_unit(counts, found);
-    return 1;
+    found->unit = mc_places_known_unit(counts, found);
+    return found->unit != MC_TELLS_NOTHING;
 }
 
 /* Near a place that a jump counts, or in a loop. */
@@ -377,10 +378,18 @@ static int is_counted(const mc_place_set *set, const mc_place *sampled)
     uint64_t n_jumps = mc_loops_first(set);
     for (uint64_t i = 0; i < set->n; i++) {
         const mc_place *place = &set->places[i];
-        int is_inside = place->i_path == sampled->i_path && sampled->offset - place->offset < place->n_bytes;
-        if (i < n_jumps ? are_close(place, sampled, BLOCK_BYTES) : is_inside)
+        if (i < n_jumps ? are_close(place, sampled, BLOCK_BYTES)
+                        : mc_loop_holds(place, sampled->offset, sampled->i_path))
             return 1;
     }
+    return 0;
+}
+
+int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place)
+{
+    for (uint64_t i = 0; i < mc_loops_first(set); i++)
+        if (are_close(&set->places[i], place, NEAR_BYTES))
+            return 1;
     return 0;
 }
 

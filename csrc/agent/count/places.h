@@ -47,8 +47,11 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
 /* costs: of each place of a set, as a part of a thread's time. If they are more than counting may cost, `rest` gets the
    places that may stay, and the answer is 1. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
-/* Add loops in which threads were seen and no place of the set is near. What `counts` knows of them already is taken from
-   its other sets. */
+/* The unit of a loop in any set; 0: it has none yet. */
+uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
+/* 1: this instruction is near a place of the set that a jump counts. */
+int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);
+/* Add loops in which threads were seen, if no place of the set is near. */
 void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                          const mc_spots *spots);
 /* 1: this instruction is near a place of the set, so the place is passed while threads are there. */

@@ -11,6 +11,7 @@
 enum {
     N_WORTH_DECODING = 3, /* samples of one instruction that are worth a look at its loop */
     N_DECODED = 32,       /* loops looked at after a shutter */
+    N_FAILED_MAX = 4,     /* shutters in which a loop's samples tell nothing */
 };
 
 /* A sample costs the thread some 12 us here (a timer's interrupt in a virtual machine). Loops want two periods, in windows
@@ -51,16 +52,33 @@ void mc_window_samples_free(mc_window_samples *samples)
     free(samples);
 }
 
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set, int i_first)
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set, int i_first,
+                            uint64_t length_ns)
 {
     if (!samples)
         return MC_E_FULL;
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
     mc_loops_begin(&samples->loops, set);
-    int status = mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0], samples->loops.n > 0);
-    samples->n_threads = (size_t)samples->spots->n_samplers;
-    return status;
+    /* Records with registers are long: all of the windows' must fit into the ring. */
+    samples->stretch = samples->loops.n ? 1 + length_ns / (MC_N_REGISTER_SAMPLES * EVERY_NS[1]) : 1;
+    samples->missed_every_ns = samples->stretch * (samples->loops.n ? (EVERY_NS[0] + EVERY_NS[1]) / 2 : EVERY_NS[0]);
+    return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0] * samples->stretch, samples->loops.n > 0);
+}
+
+double mc_window_samples_busy_frac(const mc_window_samples *samples)
+{
+    double sum = 0.0;
+    int n = 0;
+    for (int i = 0; i < MC_N_SAMPLERS; i++) {
+        const mc_sampler_reading *first = &samples->readings[i][0],
+                                 *last = &samples->readings[i][MC_N_WINDOW_EDGES - 1];
+        if (!first->t || last->t <= first->t)
+            continue;
+        sum += (double)(last->ran_ns - first->ran_ns) / (double)(last->t - first->t);
+        n++;
+    }
+    return n ? sum / n : 1.0;
 }
 
 /* Differences count only: pauses in the open gap are in it. */
@@ -83,10 +101,10 @@ static void set_period(const mc_window_samples *samples, int i_edge, mc_sampler_
     int i_window = 0;
     while (i_window < MC_N_COUNT_WINDOWS && mc_window_begin(i_window) != i_edge)
         i_window++;
-    reading->every_ns = EVERY_NS[0];
+    reading->every_ns = EVERY_NS[0] * samples->stretch;
     if (!samples->loops.n || i_window == MC_N_COUNT_WINDOWS)
         return;
-    reading->every_ns = EVERY_NS[period_of(i_window)];
+    reading->every_ns = EVERY_NS[period_of(i_window)] * samples->stretch;
     mc_sample_ring_set_every(ring, reading->every_ns);
 }
 
@@ -128,6 +146,14 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
     others[i].n[i_window]++;
 }
 
+/* Samples begin anew with each window, so it has fewer than its length over their distance. */
+static double stands_for_ns(const walk *all, int i_window)
+{
+    const mc_sampler_reading *begin = &all->readings[mc_window_begin(i_window)];
+    uint64_t ran_ns = begin[1].ran_ns - begin->ran_ns, n = ran_ns / begin->every_ns;
+    return (double)ran_ns / (double)(n ? n : 1);
+}
+
 static int classify(walk *all, const mc_thread_sample *sample, int i_window)
 {
     uint64_t address = sample->address;
@@ -142,7 +168,8 @@ static int classify(walk *all, const mc_thread_sample *sample, int i_window)
         return is_in_stub(all->sampler, address) ? NEAR : PROGRAM;
     int i_path = mc_spots_path(all->code->counts, maps->paths[map->i_path]);
     uint64_t offset = address - map->start + map->offset;
-    mc_loops_add(&all->samples->loops, sample, offset, i_path, i_window, period_of(i_window));
+    const mc_sample_place where = {offset, i_path, i_window, period_of(i_window), stands_for_ns(all, i_window)};
+    mc_loops_add(&all->samples->loops, sample, &where);
     if (i_path >= 0 && mc_places_are_near(all->code->set, &(mc_place){.offset = offset, .i_path = (uint64_t)i_path}))
         return NEAR;
     if (i_path >= 0)
@@ -197,7 +224,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
 {
     for (int i = 0; samples && i < samples->n_missed; i++) {
         mc_spot missed = samples->missed[i];
-        missed.n = missed.n * EVERY_NS[0] / MC_SAMPLE_EVERY_NS;
+        missed.n = missed.n * samples->missed_every_ns / MC_SAMPLE_EVERY_NS;
         if (missed.n)
             mc_spot_add(spots->rows, &spots->n, MC_N_SPOTS, &missed);
     }
@@ -226,17 +253,16 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
-/* Time in a loop whose passes are not known counts neither as near nor as far. */
+/* Time in a loop whose passes are not known is far from all places, unless a jump counts near it. */
 static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
 {
-    for (int i = 0; i < samples->loops.n; i++)
-        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
-            uint64_t n = samples->loops.rows[i].n_samples[j];
-            if (mc_loops_passes(&samples->loops, i, j, EVERY_NS[period_of(j)]) >= 0.0)
-                continue;
-            shutter->n_near[j] -= mc_min(n, shutter->n_near[j]);
-            shutter->n_samples[j] -= mc_min(n, shutter->n_samples[j]);
-        }
+    const mc_place_set *set = samples->loops.set;
+    for (int i = 0; i < samples->loops.n; i++) {
+        const mc_place *loop = &set->places[samples->loops.i_first + i];
+        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++)
+            if (mc_loops_passes(&samples->loops, i, j) < 0.0 && !mc_places_are_near_jump(set, loop))
+                shutter->n_near[j] -= mc_min(samples->loops.rows[i].n_samples[j], shutter->n_near[j]);
+    }
 }
 
 /* So many that counting a place costs about as much as elsewhere. */
@@ -251,22 +277,39 @@ static uint64_t unit_of(const mc_loop_windows *row)
     return unit > 1.0 ? (uint64_t)unit : 1;
 }
 
-uint64_t mc_window_samples_loops(const mc_window_samples *samples, mc_place_set *set, mc_count_row *row)
+static uint64_t note_passes(const mc_loops *loops, int i_row, mc_place *place, mc_count_row *row)
 {
     uint64_t n_all = 0;
+    for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
+        double passes = mc_loops_passes(loops, i_row, j);
+        if (passes <= 0.0)
+            continue;
+        if (!place->unit)
+            place->unit = unit_of(&loops->rows[i_row]);
+        passes /= (double)place->unit;
+        uint32_t n = passes < (double)UINT32_MAX ? (uint32_t)(passes + 0.5) : UINT32_MAX;
+        row->n[j][loops->i_first + i_row] = n;
+        n_all += n;
+    }
+    return n_all;
+}
+
+uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, mc_count_row *row)
+{
+    uint64_t n_all = 0;
+    if (samples && samples->i_set != row->i_set) {
+        memset(samples->n_failed, 0, sizeof samples->n_failed);
+        samples->i_set = row->i_set;
+    }
     for (int i = 0; samples && i < samples->loops.n; i++) {
-        int i_place = samples->loops.i_first + i;
-        for (int j = 0; j < MC_N_COUNT_WINDOWS; j++) {
-            double passes = mc_loops_passes(&samples->loops, i, j, EVERY_NS[period_of(j)]);
-            if (passes <= 0.0)
-                continue;
-            mc_place *place = &set->places[i_place];
-            if (!place->unit)
-                place->unit = unit_of(&samples->loops.rows[i]);
-            passes /= (double)place->unit;
-            row->n[j][i_place] = passes < (double)UINT32_MAX ? (uint32_t)(passes + 0.5) : UINT32_MAX;
-            n_all += row->n[j][i_place];
-        }
+        mc_place *place = &counts->sets[row->i_set].places[samples->loops.i_first + i];
+        if (!place->unit)
+            place->unit = mc_places_known_unit(counts, place);
+        if (place->unit == MC_TELLS_NOTHING)
+            continue;
+        n_all += note_passes(&samples->loops, i, place, row);
+        if (mc_loops_fail(&samples->loops, i) && ++samples->n_failed[i] == N_FAILED_MAX)
+            place->unit = MC_TELLS_NOTHING;
     }
     return n_all;
 }

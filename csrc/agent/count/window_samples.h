@@ -29,9 +29,10 @@ typedef struct mc_other_spot {
 } mc_other_spot;
 
 typedef struct mc_window_samples {
-    mc_spots *spots; /* its samplers are used; they belong to n_threads threads */
-    size_t n_threads;
+    mc_spots *spots; /* its samplers are used */
     mc_loops loops;
+    uint64_t stretch, missed_every_ns;    /* of the distance of samples; mean distance of those of `missed` */
+    uint64_t i_set, n_failed[MC_N_LOOPS]; /* of the loops of this set: shutters in which they told nothing */
     mc_sampler_reading readings[MC_N_SAMPLERS][MC_N_WINDOW_EDGES];
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];
@@ -50,9 +51,9 @@ typedef struct mc_counted_code {
 mc_window_samples *mc_window_samples_new(void); /* NULL: no memory */
 void mc_window_samples_free(mc_window_samples *samples);
 
-/* Begin to sample some running threads; registers too, if the set has loops. MC_OK, or nothing is sampled. */
-int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set,
-                            int i_first);
+/* Begin to sample some running threads for so long; registers too, if the set has loops. MC_OK, or nothing is sampled. */
+int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *ranks, const mc_place_set *set, int i_first,
+                            uint64_t length_ns);
 /* An edge of a window is now. */
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop. The shutter gets the samples of all threads outside MPI in each window, and how many of them were near the
@@ -61,8 +62,11 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
    of them, the one that did most, waited for a processor. *cost_ns grows by what the samples took of the threads. */
 void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter,
                            uint64_t *cost_ns);
-/* Afterwards: passes of the set's loops, in their units, into a row's columns; returns their sum. */
-uint64_t mc_window_samples_loops(const mc_window_samples *samples, mc_place_set *set, mc_count_row *row);
+/* Afterwards: passes of the loops of the row's set, in their units, into its columns; returns their sum. A loop that tells
+   nothing several times is given up. */
+uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, mc_count_row *row);
+/* Afterwards: part of the time from the first edge to the last for which a sampled thread had a processor. */
+double mc_window_samples_busy_frac(const mc_window_samples *samples);
 /* Add to the spots what no place was near since the last time: a search samples some seconds only, and the program may
    have rarer phases. */
 void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots);

@@ -586,7 +586,7 @@ static uint64_t before_ns(const uint64_t windows_ns[])
     return ns;
 }
 
-/* Returns all passes; those of loops cost nothing. */
+/* Returns all passes. Those of loops take no time of the threads. */
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
     mc_counts *counts = &count->node->counts;
@@ -605,7 +605,7 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
             row->n[i][j] = (uint32_t)mc_min(sums[j], UINT32_MAX);
     }
     counts->n_passes += n_all;
-    n_all += mc_window_samples_loops(count->samples, &counts->sets[count->i_set], row);
+    n_all += mc_window_samples_loops(count->samples, counts, row);
     __atomic_store_n(&counts->n_rows, counts->n_rows + 1, __ATOMIC_RELEASE);
     return n_all;
 }
@@ -655,7 +655,7 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     /* First: pages that are writable while jumps are in them are not known as code. */
     int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
     int has_jumps = mc_loops_first(set) > 0;
-    mc_window_samples_begin(count->samples, count->ranks, set, i_first);
+    mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
     uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
     if (is_installed)
@@ -673,9 +673,9 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     if (count->n_vain == N_VAIN_MAX)
         count->t_next = 0;
     thin(count, windows_ns);
-    size_t n_threads = has_jumps ? n_active_threads(&count->edges[DURING_BEGIN], &count->edges[DURING_END])
-                                 : mc_max(count->samples->n_threads, 1);
-    own->record.busy_frac = (double)used_ns / ((double)took_ns * (double)n_threads);
+    size_t n_threads = n_active_threads(&count->edges[DURING_BEGIN], &count->edges[DURING_END]);
+    own->record.busy_frac = has_jumps ? (double)used_ns / ((double)took_ns * (double)n_threads)
+                                      : mc_window_samples_busy_frac(count->samples);
     count->takes_turns = own->record.busy_frac < BUSY_MIN;
     own->record.before_ns = before_ns(windows_ns);
     own->record.during_ns = windows_ns[N_BEFORE];

@@ -5,7 +5,7 @@
 
 enum { N_REGISTERS = 16 };
 
-/* What the instructions of a loop do to each general register. */
+/* Writes of each general register by the instructions of a loop. */
 typedef struct writes {
     int n[N_REGISTERS], is_surely_stepped[N_REGISTERS];
     int64_t step[N_REGISTERS];
@@ -45,7 +45,8 @@ int mc_loop_step(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t ba
     if (!mc_loop_around(&view, address, &around))
         return MC_E_ARG;
     for (at = around.begin; at <= around.jump && mc_code_effects(&view, at, &it); at += it.n_bytes) {
-        int is_inner = it.kinds & MC_BRANCHES && it.target <= at && it.target > around.begin;
+        int is_back = it.kinds & MC_BRANCHES && it.target <= at && it.target >= around.begin;
+        int is_inner = is_back && at < around.jump;
         if (it.kinds & (MC_UNCLEAR | MC_RETURNS) || is_inner)
             return MC_E_ARG;
         has_passed |= at == address;

@@ -62,7 +62,7 @@ static void sample_windows(lab *a, mc_window_samples *samples, mc_shutter *shutt
     uint64_t cost_ns = 0;
     const mc_counted_code code = {&a->set, a->decoder, &a->files, a->counts};
     memset(shutter, 0, sizeof *shutter);
-    CHECK(mc_window_samples_begin(samples, &a->ranks, &a->set, 0) == MC_OK);
+    CHECK(mc_window_samples_begin(samples, &a->ranks, &a->set, 0, 0) == MC_OK);
     for (int i = 0; i < MC_N_WINDOW_EDGES; i++) {
         mc_window_samples_edge(samples, i);
         uint64_t n_before = mc_spots_n_taken(samples->spots);

@@ -55,29 +55,33 @@ static void test_not_stepped(void)
     CHECK(!LOOP(MULSD "\x48\x8d\x72\x08" CMP JNE("\xf3")).step);          /* lea 8(%rdx), %rsi */
     CHECK(!LOOP(MULSD "\x48\x83\xc4\x08" CMP JNE("\xf3")).step);          /* add $8, %rsp */
     CHECK(!LOOP(MULSD "\x66\x83\xc6\x08" CMP JNE("\xf3")).step);          /* add $8, %si */
+    CHECK(!LOOP(MULSD JE("\xfa") ADD8 CMP JNE("\xf1")).step);             /* a jump back before it */
     CHECK(!LOOP(MULSD ADD8 CMP JNE("\x80")).step);                        /* to where no code was read */
     CHECK(mc_loop_step(NULL, (const uint8_t *)MULSD, 4, BASE, BASE, &(mc_stepped_loop){0}) != MC_OK);
 }
 
-enum { LOOP_AT = 0x1000, EVERY_NS = 500000, OTHER_NS = 370000 };
+enum { LOOP_AT = 0x1000, WINDOW_NS = 12800000 };
 
+static const uint64_t EVERY_NS[2] = {500000, 370000};
 static const mc_place_set set = {
     .n = 2,
     .places = {{.offset = 0x500, .i_path = 1}, {.offset = LOOP_AT, .i_path = 1, .n_bytes = 16, .step = -8, .reg = RAX}},
 };
 
-/* Samples of a thread whose sweeps have so many passes of so many nanoseconds, in all windows. */
+/* Samples of a thread whose sweeps have so many passes of so many nanoseconds. They begin anew with each window. */
 static void sample(mc_loops *loops, uint64_t n_passes, double pass_ns)
 {
-    uint64_t registers[MC_N_SAMPLED_REGISTERS] = {0}, t = 1;
+    uint64_t registers[MC_N_SAMPLED_REGISTERS] = {0};
     mc_loops_begin(loops, &set);
-    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++)
-        for (int j = 0; j < 25; j++) {
-            t += i % 2 ? OTHER_NS : EVERY_NS;
-            registers[RAX] = 1u << 30;
-            registers[RAX] -= 8 * ((uint64_t)((double)t / pass_ns) % n_passes);
-            mc_loops_add(loops, &(mc_thread_sample){LOOP_AT + 4, t, registers}, LOOP_AT + 4, 1, i, i % 2);
+    for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
+        uint64_t every_ns = EVERY_NS[i % 2], n = WINDOW_NS / every_ns;
+        for (uint64_t j = 1; j <= n; j++) {
+            uint64_t t = (uint64_t)i * WINDOW_NS + j * every_ns;
+            registers[RAX] = (1u << 30) - 8 * ((uint64_t)((double)t / pass_ns) % n_passes);
+            const mc_sample_place where = {LOOP_AT + 4, 1, i, i % 2, (double)WINDOW_NS / (double)n};
+            mc_loops_add(loops, &(mc_thread_sample){LOOP_AT + 4, t, registers}, &where);
         }
+    }
 }
 
 static void test_passes(void)
@@ -86,10 +90,10 @@ static void test_passes(void)
     sample(&loops, 1u << 23, 2.0);
     CHECK(mc_loops_first(&set) == 1 && loops.n == 1);
     for (int i = 0; i < MC_N_COUNT_WINDOWS; i++) {
-        uint64_t every_ns = i % 2 ? OTHER_NS : EVERY_NS;
-        double expected = 25.0 * (double)every_ns / 2.0, found = mc_loops_passes(&loops, 0, i, every_ns);
+        double expected = WINDOW_NS / 2.0, found = mc_loops_passes(&loops, 0, i);
         CHECK(found > 0.999 * expected && found < 1.001 * expected);
     }
+    CHECK(!mc_loops_fail(&loops, 0));
 }
 
 /* Loops that are entered again after less than some sample distances tell nothing: not a wrong number. Sweeps of less than
@@ -99,24 +103,47 @@ static void test_short_sweeps(void)
     mc_loops loops;
     for (uint64_t n_passes = 10000; n_passes < 1000000; n_passes += n_passes / 100) {
         sample(&loops, n_passes, 2.0);
-        double found = mc_loops_passes(&loops, 0, 0, EVERY_NS), expected = 25.0 * EVERY_NS / 2.0;
+        double found = mc_loops_passes(&loops, 0, 0), expected = WINDOW_NS / 2.0;
         CHECK(found < 0.0 || (found > 0.99 * expected && found < 1.01 * expected));
+        CHECK((found < 0.0) == mc_loops_fail(&loops, 0));
     }
+}
+
+static void add_at(mc_loops *loops, uint64_t offset, int i_path)
+{
+    uint64_t registers[MC_N_SAMPLED_REGISTERS] = {0};
+    const mc_sample_place where = {offset, i_path, 0, 0, 1.0};
+    mc_loops_add(loops, &(mc_thread_sample){offset, 1u << 31, registers}, &where);
 }
 
 static void test_elsewhere(void)
 {
     mc_loops loops;
-    uint64_t registers[MC_N_SAMPLED_REGISTERS] = {0};
     sample(&loops, 1u << 23, 2.0);
     uint64_t n_pairs = loops.rows[0].n_pairs[0], n_samples = loops.rows[0].n_samples[0];
-    const mc_thread_sample other = {LOOP_AT + 16, 1u << 31, registers}, inside = {LOOP_AT, 1u << 31, registers};
-    mc_loops_add(&loops, &other, LOOP_AT + 16, 1, 0, 0);
-    mc_loops_add(&loops, &inside, LOOP_AT, 2, 0, 0);
-    mc_loops_add(&loops, &inside, LOOP_AT, -1, 0, 0);
+    add_at(&loops, LOOP_AT + 16, 1);
+    add_at(&loops, LOOP_AT, 2);
+    add_at(&loops, LOOP_AT, -1);
     CHECK(loops.rows[0].n_samples[0] == n_samples);
-    mc_loops_add(&loops, &inside, LOOP_AT, 1, 0, 0);
+    add_at(&loops, LOOP_AT, 1);
     CHECK(loops.rows[0].n_samples[0] == n_samples + 1 && loops.rows[0].n_pairs[0] == n_pairs);
+}
+
+/* What stands in shared memory may be anything. */
+static void test_damaged_set(void)
+{
+    mc_loops loops;
+    mc_place_set damaged = set;
+    damaged.n = UINT64_MAX;
+    damaged.places[1].step = 0;
+    damaged.places[1].reg = UINT64_MAX;
+    mc_loops_begin(&loops, &damaged);
+    CHECK(loops.n <= MC_N_LOOPS && mc_loops_first(&damaged) == 1);
+    add_at(&loops, LOOP_AT, 1);
+    CHECK(loops.rows[0].n_samples[0] == 0);
+    memset(&damaged, 0, sizeof damaged);
+    damaged.n = UINT64_MAX;
+    CHECK(mc_loops_first(&damaged) == MC_N_PLACES);
 }
 
 int main(void)
@@ -124,6 +151,7 @@ int main(void)
     test_passes();
     test_short_sweeps();
     test_elsewhere();
+    test_damaged_set();
     decoder = mc_decoder_new();
     if (!decoder)
         return n_failed ? n_failed : CANNOT;

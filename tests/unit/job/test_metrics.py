@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 metrics = pytest.importorskip("mpicoloc.job.metrics", reason="not installed: prometheus-client")
+generate_latest = pytest.importorskip("prometheus_client").generate_latest
 DASHBOARD = Path(__file__).resolve().parents[3] / "packaging" / "grafana" / "jobs.json"
 BOARD = {"uid": 0, "n_ranks": 2, "age_s": 5.0, "command": None}
 
@@ -44,6 +45,19 @@ def test_what_is_no_number_is_left_out(monkeypatch, value):
     assert not {name for name, _ in found} & {"mpicoloc_job_slowdown", "mpicoloc_job_corunner_slowdown"}
     assert found["mpicoloc_job_mpi_time_ratio", "8"] == 0.5
     assert ("mpicoloc_job_mpi_time_ratio", "7") not in found
+
+
+def test_the_slowdown_by_each_co_runner_has_its_id(monkeypatch):
+    by = [
+        {"id": name, "slowdown": {"value": value}} for name, value in (("9", 1.4), ("\ud800", 1.1), (7, 2.0))
+    ]
+    monkeypatch.setattr(metrics, "_rows", lambda: [row(1, "7", co_runners=by, command="\ud800")])
+    registry = metrics.CollectorRegistry()
+    registry.register(metrics.JobCollector())
+    page = generate_latest(registry).decode()
+    lines = [line for line in page.splitlines() if line.startswith("mpicoloc_job_corunner_slowdown{")]
+    assert sorted(lines) == [f'mpicoloc_job_corunner_slowdown{{corunner="{name}",job="7"}} {value}'
+                             for name, value in (("9", 1.4), ("?", 1.1))]  # fmt: skip
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of another user")

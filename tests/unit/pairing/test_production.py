@@ -12,6 +12,7 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import Machine, key_of, moments, run_as_json, run_from_json
 from mpicoloc.errors import DataError
 from mpicoloc.measure.job_scaling import WallTimeSplit, job_slowdown
+from mpicoloc.pairing import production
 from mpicoloc.pairing.production import layout, rows_of
 from mpicoloc.pairing.training_sets import from_production
 
@@ -176,6 +177,19 @@ def test_beside_several_jobs_there_is_a_row_for_each_that_was_told_apart():
     assert [(row.co_runner.program, row.slowdown.value) for row in mine] == [("b", 1.3), ("c", 1.25)]
     assert len({row.key for row in rows}) == len(rows)
     assert others["several co-runners"] == 0
+
+
+def test_what_one_co_runner_costs_falls_into_the_time_beside_it():
+    """50 s of work alone, and 50 s in the 100 s beside both, all of it due to one."""
+    first, _ = met()
+    by = {"2": Estimate(1.5, 1.4, 1.6, 0, "1", "partial")}
+    crowded = dataclasses.replace(first, wall_s=150.0, solo_s=100.0, shared_s=100.0, slowdown_by=by,
+                                  slowdown=Estimate(1.5, 1.4, 1.6, 40, "1", "count"))  # fmt: skip
+    alone_with_it = dataclasses.replace(crowded, co_runners=(("2", 100.0),))
+    crowded = dataclasses.replace(crowded, co_runners=(("2", 100.0), ("5", 100.0)))
+    assert [production.beside(one)[0][1].value for one in (crowded, alone_with_it)] == pytest.approx(
+        [2.0, 2.0]
+    )
 
 
 def test_a_copy_of_a_profile_teaches_nothing_new():

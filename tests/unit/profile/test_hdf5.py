@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import sample
+from numpy.lib.recfunctions import repack_fields
 
 import mpicoloc
-from mpicoloc.core.profile import COLUMNS, ROWS, table
+from mpicoloc.core.profile import ADDED, COLUMNS, ROWS, table
 from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.profile import frames, hdf5, profiles
 
@@ -194,6 +195,19 @@ def test_a_table_of_other_columns_is_refused(path, name, lacks, more, words):
         file[name] = new
     with pytest.raises(DataError, match=words):
         mpicoloc.open(path)
+
+
+@pytest.mark.parametrize("name", sorted(ADDED))
+def test_an_older_profile_lacks_columns_that_were_added(path, name):
+    hdf5.write(sample.profile(), path)
+    with h5py.File(path, "r+") as file:
+        old = file[name][()]
+        kept = [column for column in old.dtype.names if column not in ADDED[name]]
+        del file[name]
+        file[name] = repack_fields(old[kept])
+    found, written = hdf5.read(path).tables[name], sample.profile().tables[name]
+    assert len(found) and all((found[column] == written[column]).all() for column in kept)
+    assert not any(found[column].any() for column in ADDED[name])
 
 
 def test_an_opened_profile_says_what_it_is(path):
