@@ -62,7 +62,7 @@ static int start(mc_sample_ring *ring)
 
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers)
 {
-    has_registers = has_registers && REGISTERS;
+    has_registers = has_registers && REGISTERS != 0;
     *ring = (mc_sample_ring){.fd = open_event(tid, every_ns, has_registers), .has_registers = has_registers};
     if (ring->fd >= 0 && start(ring) == MC_OK)
         return MC_OK;
