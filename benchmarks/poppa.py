@@ -42,7 +42,8 @@ def runs():
 
 def measure(args):
     missing = {}
-    for args.shutter_ms, pairs in runs():
+    for length_ms, pairs in runs():
+        args.shutter_ms = length_ms
         args.pairs = ",".join(map("+".join, pairs))
         missing |= accuracy.measure_all(args)
     return missing

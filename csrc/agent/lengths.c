@@ -15,8 +15,8 @@ static const double SHUTTERS_SOON = 2.0; /* so many must fit into the duty limit
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long one has a good number with fewer, and takes one of
-   three, to cost its neighbours less. Beside several co-runners every third turn is for a
-   partial shutter: one that a long job leaves out, and of a short job one that would be full, after the first few. */
+   three, to cost its neighbours less. Beside several co-runners every third turn is for a partial shutter: a long job would
+   leave this turn out, a short one would take a full shutter. The first turns are always full. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
 static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths over this */

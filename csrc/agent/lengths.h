@@ -28,6 +28,7 @@ void mc_lengths_open(mc_lengths *lengths, uint64_t t_open);
 /* Length of the next shutter: the wish or more. Jobs with different wishes share one grid, so a job that could do with
    short shutters uses what the duty limits leave it. */
 uint64_t mc_lengths_planned_ns(const mc_lengths *lengths, const mc_board_view *view, uint64_t now);
+
 enum { MC_TAKE_NONE, MC_TAKE_FULL, MC_TAKE_PARTIAL };
 /* Which shutter this job takes at the instant that is offered to it: MC_TAKE_..., partial ones if it may. */
 int mc_lengths_takes(mc_lengths *lengths, int may_be_partial, uint64_t now);

@@ -293,7 +293,7 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
 }
 
 /* A meter that counts costs the job something too. What the nodes of a job take together is agreed upon elsewhere. */
-static int what_to_take(mc_agent *agent, uint64_t now)
+static int choose_shutter(mc_agent *agent, uint64_t now)
 {
     int n_others = agent->view.n_others,
         is_affordable = !has_windows(agent) || mc_duty_allows(&agent->pause.duty, 0, now);
@@ -314,7 +314,7 @@ static void decide(mc_agent *agent, uint64_t now)
     int is_offered = agent->node->meter != MC_METER_NONE && target == MC_TARGET_OWN;
     if (is_offered)
         draw_bubble(agent, now);
-    int take = is_offered ? what_to_take(agent, now) : MC_TAKE_NONE;
+    int take = is_offered ? choose_shutter(agent, now) : MC_TAKE_NONE;
     /* From the next instant on: this one was computed by all jobs with the period before. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {

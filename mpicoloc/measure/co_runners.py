@@ -109,7 +109,7 @@ def _costs(
     return cost, half
 
 
-def told(rows: Table) -> dict[str, Estimate]:
+def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
     """Slowdown by the co-runners that could be told apart, by job; of the node where it is largest."""
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:

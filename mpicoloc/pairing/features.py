@@ -18,7 +18,7 @@ from mpicoloc.core.counters import EVENTS, LEAST_THREADS_FRAC, SOFTWARE
 from mpicoloc.core.profile import PHASES, VERDICTS, Floats, Ints, Profile, Table, text
 from mpicoloc.core.slowdown import JobFeatures, Moments, Run, TrainingSet, machine_of, moments, program_name
 from mpicoloc.errors import DataError
-from mpicoloc.measure.co_runners import told
+from mpicoloc.measure.co_runners import slowdown_by_job
 
 LEAST_RUNNING_FRAC = 0.05
 """Part of its time that an event must have been on the processor: below, scaling up is guessing."""
@@ -395,7 +395,7 @@ def run_of(profile: Profile) -> Run:
         partial=profile.partial,
         slowdown=interference.slowdown,
         co_runners=_co_runners(profile),
-        slowdown_by=told(profile.tables["corunners"]),
+        slowdown_by=slowdown_by_job(profile.tables["corunners"]),
         machine=machine_of(profile),
         seen={name: values for name, values in known.items() if values is not None},
         cpus={text(row["hostname"]): text(row["cpus"]) for row in profile.tables["nodes"] if row["cpus"]},

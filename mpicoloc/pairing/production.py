@@ -1,5 +1,5 @@
-"""Slowdowns to learn from, out of the runs that were made anyway: those that met one other job, or several
-of which it is known what each cost.
+"""Slowdowns to learn from, out of runs that were made anyway: of jobs beside one other, or beside several if
+the slowdown by each is known.
 
 Nobody has to measure anything for them: shutters tell what each run lost (Breslow et al. 2013, Eq. 7), and
 the other job's profile tells what it was beside. Also what jobs suffered when they met, and what that lets
@@ -268,18 +268,16 @@ def beside(run: Run) -> list[tuple[str, Estimate]] | str:
     if slowdown is None:
         return "most of the time alone"
     name = _main_co_runner(run.co_runners, run.shared_s)
-    return [(name, slowdown)] if name is not None else _by_each(run) or "several co-runners"
+    return [(name, slowdown)] if name is not None else _by_each(run, run.shared_s) or "several co-runners"
 
 
-def _by_each(run: Run) -> list[tuple[str, Estimate]]:
+def _by_each(run: Run, shared_s: float) -> list[tuple[str, Estimate]]:
     """The slowdown by each co-runner that was told apart, while it was there."""
-    if not run.shared_s:
-        return []
-    # Of what the run does, the part that it did beside others.
-    shared_work = 1 - max(run.wall_s - run.shared_s, 0.0) / run.solo_s
+    # The run was as fast as alone while nobody was beside it.
+    shared_work = 1 - max(run.wall_s - shared_s, 0.0) / run.solo_s
     found = []
     for name, overlap_s in run.co_runners:
-        one, part = run.slowdown_by.get(name), shared_work * overlap_s / run.shared_s
+        one, part = run.slowdown_by.get(name), shared_work * overlap_s / shared_s
         if one is not None and overlap_s >= LEAST_SHARED_FRAC * run.wall_s and part > 0:
             found.append((name, _of_part(one, part)))
     return [(name, one) for name, one in found if one.low > 0]
@@ -408,10 +406,7 @@ _Z = 1.959963984540054
 
 
 def meetings(job: Sequence[Run]) -> list[tuple[str, Estimate]]:
-    """Whom a job met, and what it suffered by each.
-
-    Result: numbers of the other jobs, and the slowdowns beside them, as far as these were measured.
-    """
+    """Numbers of the jobs that a job met, and its slowdown beside each, as far as that was measured."""
     whole = run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:

@@ -59,9 +59,10 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
             parts += [_emit(p, f08, profiling, calls)] if not _has_buffer(p, calls) else []
             continue
         if has_large_counts:
-            f08 = f"{prefix}{base.lower()}_f08{'ts' * _has_choice_buffer(p)}_"
-        symbols = [f08] if has_large_counts or not base.endswith("_c") else []
-        if not base.endswith("_c"):
+            f08 = f"{prefix}{base.lower()}_{'f08ts' if _has_choice_buffer(p) else 'f08'}_"
+        is_large = base.endswith("_c")
+        symbols = [f08] if has_large_counts or not is_large else []
+        if not is_large:
             symbols += [f"{prefix}{base.lower()}_"]
             symbols += [f"mpi_{alias}_" for alias in calls.fortran_aliases.get(base, ())]
         parts += [_emit(p, symbol, f"p{symbol}", calls) for symbol in symbols]

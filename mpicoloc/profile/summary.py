@@ -11,7 +11,7 @@ from mpicoloc.core.profile import Estimate, Profile, text
 from mpicoloc.errors import MpicolocError
 from mpicoloc.measure import processor
 from mpicoloc.measure.advice import advice
-from mpicoloc.measure.co_runners import told
+from mpicoloc.measure.co_runners import slowdown_by_job
 from mpicoloc.profile import profiles
 
 
@@ -92,7 +92,7 @@ def co_runners(profile: Profile) -> list[CoRunner]:
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
         longest[name] = max(longest.get(name, 0.0), float(row["overlap_s"]))
-    slowdowns = told(profile.tables["corunners"])
+    slowdowns = slowdown_by_job(profile.tables["corunners"])
     ordered = sorted(longest.items(), key=lambda item: -item[1])
     return [CoRunner(name, overlap_s, slowdowns.get(name)) for name, overlap_s in ordered]
 

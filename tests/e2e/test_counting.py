@@ -84,7 +84,7 @@ def test_loops_without_a_place_are_counted_by_a_register(start, tmp_path):
         assert job.wait() == 0 and job.log == "ended 1\n", job.log
         profile = job.profile()
         node, counts = profile.tables["nodes"][0], profile.tables["counts"]
-        assert b"registers of" in node["meter_reason"]
+        assert b"by registers" in node["meter_reason"]
         assert len(counts) and counts["n_during"].any()
     assert node["n_hits"] == 0, "the last one's code was not to be changed"
 

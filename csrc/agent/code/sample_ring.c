@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #ifdef __x86_64__
-/* Of asm/perf_regs.h: AX to BP, R8 to R15. */
+/* asm/perf_regs.h numbers AX to BP from 0 on, and R8 to R15 from 16 on. */
 static const uint64_t REGISTERS = 0xff007f;
 #else
 static const uint64_t REGISTERS = 0;
@@ -48,16 +48,14 @@ static int start(mc_sample_ring *ring)
 {
     size_t n_pages = ring->has_registers ? N_PAGES_WITH_REGISTERS : N_PAGES;
     size_t record_bytes = RECORD_BYTES + (ring->has_registers ? REGISTERS_BYTES : 0);
-    size_t bytes = (n_pages + 1) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (n_pages + 1) * page;
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring->fd, 0);
     if (map == MAP_FAILED)
         return MC_E_PERF;
     ring->map = map;
     ring->n_bytes = bytes;
     /* If the agent does not look in time, the kernel stops the event when the ring is full. */
-    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)((bytes - (size_t)sysconf(_SC_PAGESIZE)) / record_bytes)) == 0
-               ? MC_OK
-               : MC_E_PERF;
+    return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(n_pages * page / record_bytes)) == 0 ? MC_OK : MC_E_PERF;
 }
 
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers)
@@ -82,7 +80,7 @@ void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns)
     ioctl(ring->fd, PERF_EVENT_IOC_PERIOD, &every_ns);
 }
 
-/* Words of a record: the address, and with registers the time, their kind (0: there are none), and they. */
+/* A record holds the address; with registers also the time, their kind (0: the thread has none), and their values. */
 static mc_thread_sample sample_of(const mc_sample_ring *ring, const uint64_t *words, size_t n_bytes)
 {
     mc_thread_sample sample = {.address = words[0]};

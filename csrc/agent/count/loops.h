@@ -30,6 +30,14 @@ typedef struct mc_loops {
     } last; /* sample of the present thread; i_row -1: in no loop */
 } mc_loops;
 
+/* Where and when a sample was taken. */
+typedef struct mc_sample_place {
+    uint64_t offset;
+    int i_path; /* of the file; -1: elsewhere */
+    int i_window, period;
+    double stands_for_ns;
+} mc_sample_place;
+
 /* Number among the registers that are sampled, of one as in mc_effects: the stack pointer is missing. */
 static inline int mc_sampled_register(int reg)
 {
@@ -45,13 +53,6 @@ int mc_loop_holds(const mc_place *place, uint64_t offset, uint64_t i_path);
 void mc_loops_begin(mc_loops *loops, const mc_place_set *set);
 /* The next sample does not follow the last one: it is of another thread, or code elsewhere ran between them. */
 void mc_loops_cut(mc_loops *loops);
-/* Where and when a sample was taken. */
-typedef struct mc_sample_place {
-    uint64_t offset;
-    int i_path; /* of the file; -1: elsewhere */
-    int i_window, period;
-    double stands_for_ns;
-} mc_sample_place;
 
 /* The next sample of the thread. */
 void mc_loops_add(mc_loops *loops, const mc_thread_sample *sample, const mc_sample_place *where);

@@ -32,7 +32,7 @@ static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, C
    dearest places a set may say nothing of the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
-/* Part of the samples that an instruction has at least whose loop is looked at. */
+/* An instruction with a smaller part of the samples is not worth a look at its loop. */
 static const double LOOP_FRAC = 0.01;
 
 /* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
@@ -345,7 +345,7 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
     add_unseen(places, set);
 }
 
-/* It is the same in all sets: passes are compared. */
+/* A loop has one unit in all sets, as shutters with different sets are compared. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop)
 {
     for (uint64_t i = 0; i < counts->n_sets; i++)
@@ -372,23 +372,23 @@ static int find_loop(const mc_spot *spot, mc_decoder *decoder, mc_program_files 
     return found->unit != MC_TELLS_NOTHING;
 }
 
-/* Near a place that a jump counts, or in a loop. */
-static int is_counted(const mc_place_set *set, const mc_place *sampled)
+static int is_near_jump(const mc_place_set *set, const mc_place *place, uint64_t bytes)
 {
-    uint64_t n_jumps = mc_loops_first(set);
-    for (uint64_t i = 0; i < set->n; i++) {
-        const mc_place *place = &set->places[i];
-        if (i < n_jumps ? are_close(place, sampled, BLOCK_BYTES)
-                        : mc_loop_holds(place, sampled->offset, sampled->i_path))
+    for (uint64_t i = 0; i < mc_loops_first(set); i++)
+        if (are_close(&set->places[i], place, bytes))
             return 1;
-    }
     return 0;
 }
 
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place)
 {
-    for (uint64_t i = 0; i < mc_loops_first(set); i++)
-        if (are_close(&set->places[i], place, NEAR_BYTES))
+    return is_near_jump(set, place, NEAR_BYTES);
+}
+
+static int is_in_loop(const mc_place_set *set, const mc_place *place)
+{
+    for (uint64_t i = mc_loops_first(set); i < set->n; i++)
+        if (mc_loop_holds(&set->places[i], place->offset, place->i_path))
             return 1;
     return 0;
 }
@@ -400,7 +400,8 @@ void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_file
     for (int i = 0; i < spots->n && n_left && set->n < MC_N_PLACES; i++) {
         const mc_spot *spot = &spots->rows[i];
         const mc_place sampled = {.offset = spot->offset, .i_path = (uint64_t)spot->i_path};
-        if ((double)spot->n < LOOP_FRAC * (double)spots->n_samples || is_counted(set, &sampled))
+        if ((double)spot->n < LOOP_FRAC * (double)spots->n_samples || is_near_jump(set, &sampled, BLOCK_BYTES) ||
+            is_in_loop(set, &sampled))
             continue;
         if (find_loop(spot, decoder, files, counts, &set->places[set->n])) {
             set->n++;

@@ -62,7 +62,6 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
     mc_loops_begin(&samples->loops, set);
     /* Records with registers are long: all of the windows' must fit into the ring. */
     samples->stretch = samples->loops.n ? 1 + length_ns / (MC_N_REGISTER_SAMPLES * EVERY_NS[1]) : 1;
-    samples->missed_every_ns = samples->stretch * (samples->loops.n ? (EVERY_NS[0] + EVERY_NS[1]) / 2 : EVERY_NS[0]);
     return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0] * samples->stretch, samples->loops.n > 0);
 }
 
@@ -94,18 +93,17 @@ static int period_of(int i_window)
     return i_window % 2;
 }
 
-/* Of the window that begins at this edge, if one does. */
-static void set_period(const mc_window_samples *samples, int i_edge, mc_sampler_reading *reading,
-                       const mc_sample_ring *ring)
+/* Distance of the samples in a window. */
+static uint64_t every_ns(const mc_window_samples *samples, int i_window)
 {
-    int i_window = 0;
-    while (i_window < MC_N_COUNT_WINDOWS && mc_window_begin(i_window) != i_edge)
-        i_window++;
-    reading->every_ns = EVERY_NS[0] * samples->stretch;
-    if (!samples->loops.n || i_window == MC_N_COUNT_WINDOWS)
-        return;
-    reading->every_ns = EVERY_NS[period_of(i_window)] * samples->stretch;
-    mc_sample_ring_set_every(ring, reading->every_ns);
+    return EVERY_NS[samples->loops.n ? period_of(i_window) : 0] * samples->stretch;
+}
+
+static void begin_period(const mc_window_samples *samples, int i_edge, const mc_sample_ring *ring)
+{
+    for (int i = 0; i < MC_N_COUNT_WINDOWS && samples->loops.n; i++)
+        if (mc_window_begin(i) == i_edge)
+            mc_sample_ring_set_every(ring, every_ns(samples, i));
 }
 
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
@@ -116,7 +114,7 @@ void mc_window_samples_edge(mc_window_samples *samples, int i_edge)
         mc_sampler_reading *reading = &samples->readings[i][i_edge];
         if (mc_sample_ring_ran_ns(&sampler->ring, &reading->ran_ns) != MC_OK)
             continue;
-        set_period(samples, i_edge, reading, &sampler->ring);
+        begin_period(samples, i_edge, &sampler->ring);
         reading->n_records = mc_sample_ring_each(&sampler->ring, NULL, NULL);
         reading->t = mc_now_ns();
         reading->outside_ns = head ? outside_ns(head, reading->t) : 0;
@@ -150,7 +148,7 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
 static double stands_for_ns(const walk *all, int i_window)
 {
     const mc_sampler_reading *begin = &all->readings[mc_window_begin(i_window)];
-    uint64_t ran_ns = begin[1].ran_ns - begin->ran_ns, n = ran_ns / begin->every_ns;
+    uint64_t ran_ns = begin[1].ran_ns - begin->ran_ns, n = ran_ns / every_ns(all->samples, i_window);
     return (double)ran_ns / (double)(n ? n : 1);
 }
 
@@ -200,11 +198,11 @@ static double outside_frac(const mc_sampler_reading *begin)
 }
 
 /* Samples of a thread in a window, outside MPI. Those in the kernel are missing among its records. */
-static uint64_t n_outside(const mc_sampler_reading *begin, const uint64_t n[N_KINDS])
+static uint64_t n_outside(const mc_sampler_reading *begin, uint64_t distance_ns, const uint64_t n[N_KINDS])
 {
     const mc_sampler_reading *end = begin + 1;
     uint64_t n_program = n[NEAR] + n[PROGRAM], n_records = end->n_records - begin->n_records;
-    uint64_t n_all = (end->ran_ns - begin->ran_ns) / begin->every_ns;
+    uint64_t n_all = (end->ran_ns - begin->ran_ns) / distance_ns;
     uint64_t n_most = n_program + n[LIBC] + (n_all > n_records ? n_all - n_records : 0);
     double frac = outside_frac(begin);
     return frac < 0.0 ? n_program : mc_max(n_program, mc_min((uint64_t)(frac * (double)n_all + 0.5), n_most));
@@ -214,7 +212,7 @@ static void remember(mc_window_samples *samples, const mc_other_spot *other)
 {
     uint64_t n = 0;
     for (int i = 0; i < MC_N_BEFORE_WINDOWS; i++)
-        n += other->n[i];
+        n += other->n[i] * every_ns(samples, i);
     if (n)
         mc_spot_add(samples->missed, &samples->n_missed, MC_N_MISSED_SPOTS,
                     &(mc_spot){other->offset, n, other->i_path});
@@ -224,7 +222,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
 {
     for (int i = 0; samples && i < samples->n_missed; i++) {
         mc_spot missed = samples->missed[i];
-        missed.n = missed.n * samples->missed_every_ns / MC_SAMPLE_EVERY_NS;
+        missed.n /= MC_SAMPLE_EVERY_NS;
         if (missed.n)
             mc_spot_add(spots->rows, &spots->n, MC_N_SPOTS, &missed);
     }
@@ -349,7 +347,7 @@ void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *co
             if (!begin->t || !begin[1].t)
                 continue;
             shutter->n_near[j] += sums.n[j][NEAR];
-            shutter->n_samples[j] += n_outside(begin, sums.n[j]);
+            shutter->n_samples[j] += n_outside(begin, every_ns(samples, j), sums.n[j]);
         }
     }
     take_out_waiting(samples, code, shutter);

@@ -19,7 +19,6 @@ static inline int mc_window_begin(int i_window)
 typedef struct mc_sampler_reading {
     /* Samples so far; processor time; time outside MPI, if it has a lane; time for which it waited for a processor. */
     uint64_t n_records, ran_ns, outside_ns, waited_ns, t;
-    uint64_t every_ns; /* distance of its samples from now on */
 } mc_sampler_reading;
 
 /* An instruction far from all counted places, and its samples in each window. */
@@ -31,13 +30,14 @@ typedef struct mc_other_spot {
 typedef struct mc_window_samples {
     mc_spots *spots; /* its samplers are used */
     mc_loops loops;
-    uint64_t stretch, missed_every_ns;    /* of the distance of samples; mean distance of those of `missed` */
+    uint64_t stretch;                     /* samples are so many times as far apart as usual */
     uint64_t i_set, n_failed[MC_N_LOOPS]; /* of the loops of this set: shutters in which they told nothing */
     mc_sampler_reading readings[MC_N_SAMPLERS][MC_N_WINDOW_EDGES];
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];
     int n_missed;
-    mc_spot missed[MC_N_MISSED_SPOTS]; /* others before shutters, since they were recalled */
+    /* Others before shutters, since they were recalled; n is the time that they stand for, ns. */
+    mc_spot missed[MC_N_MISSED_SPOTS];
 } mc_window_samples;
 
 /* What the samples are compared with. */

@@ -120,13 +120,13 @@ static void use_set(mc_count_meter *count, int i_set)
 {
     char text[96];
     const mc_place_set *set = &count->node->counts.sets[i_set];
-    int n_jumps = (int)mc_loops_first(set), n_loops = (int)set->n - n_jumps;
+    int n_loops = (int)(set->n - mc_loops_first(set));
     count->i_set = i_set;
     count->node->meter = MC_METER_COUNT;
-    int n = n_jumps || !n_loops ? snprintf(text, sizeof text, "%d places are counted", n_jumps) : 0;
+    int n = snprintf(text, sizeof text, "%d places are counted", (int)set->n);
     if (n_loops)
-        snprintf(text + n, sizeof text - (size_t)n, "%sregisters of %d loop%s are sampled%s", n ? ", " : "", n_loops,
-                 n_loops > 1 ? "s" : "", count->is_forbidden ? ", as option patching is 0" : "");
+        snprintf(text + n, sizeof text - (size_t)n, ", %d of them by registers%s", n_loops,
+                 count->is_forbidden ? ", as option patching is 0" : "");
     explain(count, text);
 }
 

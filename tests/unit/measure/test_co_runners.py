@@ -7,7 +7,7 @@ from loops import Program, simulate
 
 from mpicoloc.core.profile import VERDICTS, table
 from mpicoloc.measure import count
-from mpicoloc.measure.co_runners import told, with_slowdowns
+from mpicoloc.measure.co_runners import slowdown_by_job, with_slowdowns
 
 PERIOD_S = 0.5
 
@@ -37,7 +37,7 @@ def job_of(costs, seed=0, n_shutters=90, *, partial=3, overlap_frac=None):
 
 def costs_of(*words, **options):
     job, tables, slowdown = job_of(*words, **options)
-    found = told(with_slowdowns(job, tables, slowdown))
+    found = slowdown_by_job(with_slowdowns(job, tables, slowdown))
     return [found.get(f"other-{i}") for i in range(len(words[0]))], slowdown
 
 
@@ -79,7 +79,7 @@ def test_without_partial_shutters_nobody_is_told_apart():
 def test_jobs_on_several_nodes_and_without_a_slowdown_have_none():
     job, tables, slowdown = job_of((0.3, 0.1))
     for what in ((sample.job(n_nodes=2, wall_s=45.0), slowdown), (job, None)):
-        assert told(with_slowdowns(what[0], tables, what[1])) == {}
+        assert slowdown_by_job(with_slowdowns(what[0], tables, what[1])) == {}
 
 
 def test_partial_shutters_do_not_change_the_slowdown_of_the_job():
