@@ -30,7 +30,8 @@ typedef struct mc_trace_head {
 
 enum { MC_TRACE_T, MC_TRACE_DURATION, MC_TRACE_BYTES, MC_TRACE_KIND, MC_TRACE_N_COLUMNS };
 
-/* n values of `width` bytes each, and exceptions, which need more bytes. */
+/* n values of `width` bytes each, and exceptions, which need more bytes and are 0 among the values. `width` is the one
+   that makes the column smallest. */
 typedef struct mc_trace_column {
     uint32_t width, n_exceptions;
 } mc_trace_column;
