@@ -15,7 +15,8 @@ version = release = mpicoloc.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "_ext"]
+# reference/json.md includes the generated page, so that links to it also work in a checkout.
+exclude_patterns = ["_build", "_ext", "reference/generated/json.md"]
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 

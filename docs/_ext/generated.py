@@ -5,6 +5,7 @@
 
 import dataclasses
 import re
+import tomllib
 from pathlib import Path
 
 from mpicoloc import config, errors
@@ -203,11 +204,37 @@ What slowdown models may look at, in `mpicoloc/pairing/features.py`. Each has fo
 """
 
 
+def json_page():
+    """Examples and keys of what commands print with `--json`."""
+    documents = tomllib.loads(JSON_OUTPUT.read_text(encoding="utf-8"))
+    parts = ["## Keys of several documents\n", SHARED_INTRO, meanings_table(documents.pop("shared"))]
+    for name, document in documents.items():
+        heading = document.get("heading", f"mpicoloc {name} --json")
+        parts.append(f"{'###' if ' ' in name else '##'} {heading}\n")
+        if "about" in document:
+            parts.append(f"{document['about']}\n")
+        if "example" in document:
+            parts += [f"```json\n{document['example']}```\n", meanings_table(document["keys"])]
+    return "\n".join(parts)
+
+
+def meanings_table(meanings):
+    """Keys of a JSON document; several in one row are separated by commas."""
+    rows = ((", ".join(map(code, keys.split(", "))), meaning) for keys, meaning in meanings.items())
+    return table(["key", "meaning"], rows)
+
+
+JSON_OUTPUT = Path(config.__file__).with_name("core") / "json_output.toml"
+SHARED_INTRO = """\
+They have these meanings unless a document's own table gives another.
+"""
+
+
 def pages():
     """All generated pages: name and text."""
     verbs = {f"cli/{verb}": verb_page(verb) for verb in cli.VERBS}
     pages = {"options": options_page(), "cli": cli_page(), "profile": profile_page()}
-    return pages | {"features": features_page()} | verbs
+    return pages | {"features": features_page(), "json": json_page()} | verbs
 
 
 def write_pages(app=None):

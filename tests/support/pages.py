@@ -8,7 +8,6 @@ in order with the other blocks of its page, as if typed into one shell
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import shlex
@@ -128,16 +127,3 @@ def shortened(text, mark):
         assert re.search(rf"\b{long}\b", text), f"{long} is not in the block"
         text = re.sub(rf"\b{long}\b", short, text)
     return text
-
-
-def documented(title):
-    """The example of `--json` with this title in docs/reference/json.md."""
-    page = (ROOT / "docs" / "reference" / "json.md").read_text()
-    return json.loads(re.search(rf"keys of {title} -->\n```json\n(.*?)```", page, re.S)[1])
-
-
-def keys(value):
-    """The keys of a JSON value, at all depths."""
-    if isinstance(value, dict):
-        return {key: keys(child) for key, child in value.items()}
-    return [keys(child) for child in value] if isinstance(value, list) else None

@@ -4,7 +4,7 @@ import json
 
 import jobs
 import pytest
-from pages import documented, keys
+from json_output import documented, keys
 
 from mpicoloc.cli.main import main
 
@@ -31,7 +31,7 @@ def test_own_lanes_help_and_the_sweet_spot_favours_who_sends_less(recorded, caps
     """Jokanovic 2014, Figures 5.8 and 5.12. `test_qos_search` has the order of all, with fixed bursts."""
     assert main(["qos", *recorded, *FABRIC, "--search", "--figures", str(tmp_path / "f"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    wanted = documented("qos --json")["search"]
+    wanted = documented("qos")["search"]
     assert found["search"].keys() == wanted.keys()
     assert keys(found["search"]["trials"][0]).keys() == keys(wanted["trials"][0]).keys()
     assert [job["lane"] for job in found["jobs"]] == [0, 1], "the heavy one on lane 0"

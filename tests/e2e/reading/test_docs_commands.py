@@ -3,14 +3,14 @@ input and a profile.
 """
 
 import contextlib
-import json
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from pages import LAB, ROOT, Shell, blocks, is_there, keys, marked, missing
+from json_output import documented, keys
+from pages import LAB, ROOT, Shell, blocks, is_there, marked, missing
 
 from mpicoloc.core.profile import Job, table
 from mpicoloc.errors import MpicolocError
@@ -104,12 +104,10 @@ def prepare_programs(page, folder):
             subprocess.run(["mpicc", "-O2", "-o", folder / name, source, "-lm"], check=True, timeout=60)
 
 
-def test_json_page_has_the_keys_of_the_command():
-    page = (ROOT / "docs" / "reference" / "json.md").read_text()
-    documented = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
+def test_show_prints_the_documented_keys():
     found = summary(example_profile())
     found["interference"]["co_runners"] = [
         {"id": "other", "overlap_s": 1.0, "slowdown": dict.fromkeys(("value", "low", "high"))}
     ]
     found["interference"]["meters"] = {"burst": {"value": 1.1, "low": 1.0, "high": 1.2, "n": 40}}
-    assert keys(documented) == keys(found)
+    assert keys(documented("show")) == keys(found)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from json_output import documented, without_meaning
 
 from mpicoloc.cli import main
 
@@ -50,6 +51,9 @@ def test_the_keys_that_other_programs_rely_on_are_those_of_the_last_policy(capsy
     alone = answer(capsys)
     assert alone.keys() <= told.keys()
     none, model = told["policies"]
+    wanted = documented("batch")
+    assert list(told) == list(wanted) and list(model) == list(wanted["policies"][0])
+    assert not without_meaning("batch", told)
     assert told["completion_s"] < alone["completion_s"]
     assert none["completion_s"]["value"] == alone["completion_s"]
     assert none["saved_frac"] is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import sample
-from pages import documented, keys
+from json_output import documented, keys
 
 from mpicoloc.bill.repricing import SCHEMES
 from mpicoloc.cli.main import main
@@ -41,7 +41,7 @@ def prices(files, capsys):
 
 
 def test_a_price_is_that_of_the_profile_with_the_documented_keys(prices, files):
-    assert keys(prices("shared.h5")) == keys(documented("price --json"))
+    assert keys(prices("shared.h5")) == keys(documented("price"))
     (entry,) = prices("shared.h5")["prices"]
     profile = hdf5.read("shared.h5")
     assert entry["price_su"]["runtime"]["value"] == pytest.approx(profile.price.runtime_su)

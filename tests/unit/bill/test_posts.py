@@ -2,15 +2,14 @@
 
 import json
 import os
-import re
 import shutil
 import sqlite3
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import pytest
+from json_output import documented
 from ledger_lab import STAMP, SU, assert_right, charge, charged, profile, results, start, write
 
 from mpicoloc.bill.ledger import CHARGES, Ledger
@@ -120,12 +119,10 @@ def test_two_hosts_post_to_one_file(tmp_path):
 
 
 def test_the_documented_keys_are_those_of_the_command(books, tmp_path):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "json.md").read_text()
-    documented = json.loads(re.search(r"keys of ledger charge --json -->\n```json\n(.*?)```", page, re.S)[1])
     for rate in ("1", "1000"):  # charged, refused
         name = f"{rate}.h5"
         found = charged(books, write(tmp_path, name, job_id=rate), "--rate-su", rate)[1]
-        assert list(found[0]) == list(documented["charges"][0])
+        assert list(found[0]) == list(documented("ledger charge")["charges"][0])
 
 
 def test_copies_and_other_layouts_of_a_profile_are_the_same_profile(books, tmp_path):

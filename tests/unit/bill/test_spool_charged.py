@@ -2,12 +2,12 @@
 
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from json_output import documented, keys
 from ledger_lab import SU, assert_right, balances, results, start, write
 from spool_lab import BEGAN_S, KEY, RECORD, collected, script
 
@@ -264,11 +264,19 @@ def test_without_a_key_or_a_spool_nothing_is_charged(books, spool):
 
 
 def test_the_documented_keys_are_those_of_the_command(books, spool):
-    page = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "json.md").read_text()
-    documented = json.loads(re.search(r"keys of ledger collect --json -->\n```json\n(.*?)```", page, re.S)[1])
     path = spool()
     record = json.loads(Path(records.record_path(path)).read_text())
     found = collected(books, spool.folder)[1]
-    assert list(found) == list(documented) and list(found["charges"][0]) == list(documented["charges"][0])
-    told = json.loads(re.search(r"keys of a record -->\n```json\n(.*?)```", page, re.S)[1])
+    told = documented("ledger collect")
+    assert list(found) == list(told) and list(found["charges"][0]) == list(told["charges"][0])
+    told = documented("record")
     assert list(told) == list(record) and list(told["signature"]) == list(record["signature"])
+
+
+def test_a_statement_has_the_documented_facts(books, spool):
+    spool()
+    assert collected(books, spool.folder)[0] == 0
+    found = json.loads(books("statement", "lab", "--json")[1])
+    del found["lines"][0]
+    found["lines"][0]["facts"]["slurm"] = {}
+    assert keys(found) == keys(documented("ledger statement"))

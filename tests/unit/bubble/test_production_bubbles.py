@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import sample
+from json_output import documented, without_meaning
 from loops import Program, simulate
 
 from mpicoloc.bubble import curves_file, shutters as bubbled_shutters
@@ -392,6 +393,9 @@ def test_collect_adds_up_profiles_and_writes_curves(tmp_path, capsys):
     assert main.main(words) == 0
     said = capsys.readouterr()
     (told,) = json.loads(said.out)
+    assert list(told) == list(documented("bubble collect")[0]) and not without_meaning(
+        "bubble collect", [told]
+    )
     assert told["program"] == "loops" and told["slowdown"][-1] == pytest.approx(TRUTH[8.0], rel=0.1)
     assert told["score"]["value"] == pytest.approx(3.5) and told["score"]["n"] == 2 * MIN_PROBES
     assert "none.h5: no curve" in said.err and "no bubble ran in its shutters" in said.err

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from json_output import documented, without_meaning
 
 from mpicoloc.bubble import curves_file
 from mpicoloc.cli.main import main
@@ -30,6 +31,9 @@ def replay(*words):
 def test_one_disturbed_node_is_as_bad_as_all_for_nodes_that_wait_for_each_other(folder, capsys):
     assert replay("--json") == 0
     found = json.loads(capsys.readouterr().out)
+    wanted = documented("bubble propagation")
+    assert list(found) == list(wanted) and list(found["policy"]) == list(wanted["policy"])
+    assert not without_meaning("bubble propagation", found)
     assert (found["program"], found["n_nodes"]) == ("steps", N_NODES)
     assert found["levels"] == list(range(1, 9))
     for level, row in zip(found["levels"], found["slowdown"], strict=True):

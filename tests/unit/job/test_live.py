@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from pages import documented
+from json_output import documented
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Estimate
@@ -51,7 +51,7 @@ def test_table_and_json_say_what_is_known(capsys):
     rows = json.loads(json.dumps(live.as_json(jobs, {}), allow_nan=False))
     assert rows[0]["slowdown"]["low"] == 1.1 and rows[0]["calls_per_s"] == 300
     assert rows[1]["slowdown"] is None and rows[1]["mpi_frac"] is None
-    (row,) = documented("top --json")
+    (row,) = documented("top")
     assert list(rows[0]) == list(row) and set(rows[0]["slowdown"]) == set(row["slowdown"])
     known, unknown = list(rows[1].values())[:6], list(rows[1].values())[6:]
     assert list(row)[6] == "command" and None not in known and set(unknown) == {None}

@@ -8,8 +8,8 @@ import network_files
 import numpy as np
 import pytest
 import traces
+from json_output import documented, keys
 from network_files import profile
-from pages import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import Estimate, table
@@ -55,7 +55,7 @@ def test_windows_come_from_a_trace_of_every_call_as_well(network, folder):
 def test_keys_are_the_documented_ones(network):
     apart = ("--placement", "hosts", "--placement", "numbers")
     found = network("one.h5", "two.h5", "--topology", "topology.conf", *apart)
-    wanted = documented("network --json")
+    wanted = documented("network")
     assert found.keys() == wanted.keys() and found["cases"][0].keys() == wanted["cases"][0].keys()
     for part in ("levels", "links"):
         assert found["cases"][0][part][0].keys() == wanted["cases"][0][part][0].keys()

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import contention
 import once
 import pytest
+from json_output import documented
 
 pytest.importorskip("sklearn", reason="the extra schedule is not installed")
 
@@ -112,19 +112,18 @@ def test_predict_tells_of_each_pair_and_pair_plans_with_it(folder, fitted):
 
 def test_measured_and_predicted_slowdowns_have_the_documented_shape(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    page = (ROOT / "docs" / "reference" / "json.md").read_text()
-    documented = json.loads(re.search(r"keys of predict --json -->\n```json\n(.*?)```", page, re.S)[1])
+    wanted = documented("predict")
     assert cli.main(["predict", "--model", "m", "alone-0.h5", "alone-1.h5", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     measured = report.campaign_json(
         [Slowdown("a", "b", Estimate(1.2, 1.0, 1.5, 4, "1", "co-run"))], {"a": "x x4"}
     )
-    assert told.keys() == documented.keys()
-    assert told["jobs"][0].keys() == documented["jobs"][0].keys()
+    assert told.keys() == wanted.keys()
+    assert told["jobs"][0].keys() == wanted["jobs"][0].keys()
     for found in (told, measured):
         for row in found["slowdowns"]:
-            assert row.keys() == documented["slowdowns"][0].keys()
-            assert row["slowdown"].keys() == documented["slowdowns"][0]["slowdown"].keys()
+            assert row.keys() == wanted["slowdowns"][0].keys()
+            assert row["slowdown"].keys() == wanted["slowdowns"][0]["slowdown"].keys()
 
 
 def test_predict_tells_of_several_co_runners(folder, fitted, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from json_output import documented, without_meaning
 
 from mpicoloc.cli import main
 
@@ -49,6 +50,9 @@ def test_the_answer_has_the_keys_that_others_read(folder, capsys):
     assert {name: len(set(nodes)) for name, nodes in found["placement"].items()} == dict.fromkeys("abcd", 4)
     used = [node for nodes in found["placement"].values() for node in nodes]
     assert max(used.count(node) for node in used) <= 2 and set(used) <= set(range(8))
+    wanted = documented("place")
+    assert list(found) == list(wanted) and list(found["slowdowns"]["a"]) == list(wanted["slowdowns"]["a"])
+    assert not without_meaning("place", found)
 
 
 def test_no_other_way_to_meet_is_better(folder, capsys):

@@ -7,7 +7,7 @@ from collections import Counter
 import network_files
 import pandas
 import pytest
-from pages import documented, keys
+from json_output import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.profile import hdf5
@@ -119,7 +119,7 @@ def test_results_are_written(capsys, tmp_path):
     files = ("--out", tmp_path / "tables", "--figures", tmp_path / "pictures", "--format", "csv")
     traces = ("--perfetto", tmp_path / "run.json", "--paraver", tmp_path / "run.prv")
     found = as_json(capsys, *words, *files, *traces)
-    wanted = documented("replay --json")
+    wanted = documented("replay")
     assert found.keys() == wanted.keys()
     for part in ("jobs", "waits"):
         assert keys(found[part][0]) == keys(wanted[part][0])

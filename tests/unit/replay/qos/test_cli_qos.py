@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import network_files
 import pytest
-from pages import documented, keys
+from json_output import documented, keys
 
 from mpicoloc.cli.main import main
 from mpicoloc.core.profile import table
@@ -48,7 +48,7 @@ def qos(folder, monkeypatch, capsys):
 def test_keys_are_the_documented_ones(qos):
     code, out, _ = qos("--json")
     assert code == 0
-    found, wanted = json.loads(out), documented("qos --json")
+    found, wanted = json.loads(out), documented("qos")
     assert found["search"] is None
     del wanted["search"], found["search"]
     for part in ("lanes", "jobs"):
