@@ -42,7 +42,7 @@ uint32_t mc_part_find(mc_tables *tables, int peer);
 uint64_t mc_mix(uint64_t x);
 
 /* Size class: 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5
-   times a power of 2. */
+   times a power of 2. Exact sizes would fill the table of a program whose messages vary. */
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */

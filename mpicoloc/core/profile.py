@@ -440,6 +440,7 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
+"""Goes up by one when a table, column or fact is added, removed or changed; readers refuse others."""
 
 
 @dataclass(frozen=True)
