@@ -140,8 +140,11 @@ def selected(sums, by_pair):
 def informative(sums):
     """Rows of the results, and of other meters with enough estimates that do not repeat the result."""
     results = {one[0]: one[2:] for one in sums if one[1] == "result"}
-    return [i for i, one in enumerate(sums)
-            if one[1] == "result" or (one[3] >= MIN_ESTIMATES and one[2:] != results.get(one[0]))]  # fmt: skip
+    return [
+        i
+        for i, one in enumerate(sums)
+        if one[1] == "result" or (one[3] >= MIN_ESTIMATES and one[2:] != results.get(one[0]))
+    ]
 
 
 def wrong(pairs):
