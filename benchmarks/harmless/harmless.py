@@ -53,12 +53,11 @@ COLUMNS = ["program", "what", "ranks", "threads", "runs", "changes of code", "pa
 FORMATS = [None, None, "{:d}", "{:d}", "{:d}", "{:,d}", "{:.1e}", None, "{:d}"]
 SHOWN = ("hpcc", "cp2k", "arrays", "exceptions", "leaps", "all")
 """Programs of the page, besides those that differ."""
-CAPTION = "Some of the programs, all whose results differ, and the sum over all:"
+CAPTION = "Some programs, all whose results differ, and the sum over all:"
 TEXT = """Programs with short inputs run under `--meter count` with a test keeper that puts jumps to counters
 into up to 64 places of the hot code, different ones each time, and removes them within milliseconds; in every
 fourth run they stay. Exit code, output and all files are compared byte for byte with those of at least four
-bare runs, half of them beside spinners; what differs among bare runs (dates, times, memory) is masked.
-*changes* of all ranks of a job at once count as one."""
+bare runs, half of them beside spinners; what differs among bare runs (dates, times, memory) is masked."""
 
 
 class Bench:
@@ -271,7 +270,7 @@ def table(found):
 def selected(whole):
     """The table with what the page has of it."""
     shown = [i for i, row in enumerate(whole["rows"]) if row[0] in SHOWN or row[-1]]
-    return {**whole, "shown": {"rows": shown, "columns": [0, 1, 4, 5, 7, 8]}}
+    return {**whole, "shown": {"rows": shown, "columns": [0, 1, 5, 7, 8]}}
 
 
 def publish(results):
