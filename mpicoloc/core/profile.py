@@ -440,7 +440,8 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
-"""Goes up by one when a table, column or fact is added, removed or changed; readers refuse others."""
+"""From release 0.2.0 on it goes up by one when a table, column or fact is removed or changed, or one is added that is
+not in `ADDED`. Readers refuse other versions."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,10 @@ class MissingFilter(ValueError):
     """A table is compressed in a way that the HDF5 library here does not know."""
 
 
+class OtherColumns(ValueError):
+    """A table has other columns than those of this version."""
+
+
 def write_rows(file: h5py.File, name: str, array: Table) -> None:
     """Write table `name`."""
     dataset = file.create_dataset(name, data=array, **stored(array))
@@ -106,7 +110,7 @@ def read_rows(file: h5py.File, name: str) -> Table:
     dataset = _dataset(file, name)
     there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
     if there - known or known - there - ADDED.get(name, frozenset()):
-        raise ValueError(f"table {name} has not the columns that this version of mpicoloc writes")
+        raise OtherColumns(f"table {name} has not the columns that this version writes")
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))
     for column in COLUMNS[name]:
@@ -458,6 +462,10 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
         raise DataError(
             f"{path}: {error}; set HDF5_PLUGIN_PATH to where it is (hdf5plugin.PLUGIN_PATH of that package), "
             "or unpack the file there: `h5repack -f NONE OLD NEW`"
+        ) from error
+    except OtherColumns as error:
+        raise DataError(
+            f"{path} is of another version of mpicoloc, or damaged: {error}; read it with the mpicoloc that wrote it"
         ) from error
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
