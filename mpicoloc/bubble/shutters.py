@@ -352,8 +352,8 @@ def _without_shared_changes(found: Paces) -> Floats:
 
     A control variate. Co-runners press in those windows, but no bubble does, so beside as many of them these
     are the same at all levels but for chance. How far a pace follows them is fitted to the logarithms, within
-    each level and number of co-runners. In six real programs shutters then differ by 12 to 16 %, else by 20 to
-    28 %.
+    each level and number of co-runners. In six real programs shutters then differ by 12 to 16 %, else by 20
+    to 28 %.
     """
     has_before = found.is_good[:, _BEFORE] & (found.before > 0)
     if not has_before.any():

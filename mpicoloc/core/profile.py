@@ -440,8 +440,8 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
-"""From release 0.2.0 on it goes up by one when a table, column or fact is removed or changed, or one is added that is
-not in `ADDED`. Readers refuse other versions."""
+"""From release 0.2.0 on it goes up by one when a table, column or fact is removed or changed, or one is added
+that is not in `ADDED`. Readers refuse other versions."""
 
 
 @dataclass(frozen=True)

@@ -465,7 +465,8 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
         ) from error
     except OtherColumns as error:
         raise DataError(
-            f"{path} is of another version of mpicoloc, or damaged: {error}; read it with the mpicoloc that wrote it"
+            f"{path} is of another version of mpicoloc, or damaged: {error}; "
+            "read it with the mpicoloc that wrote it"
         ) from error
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
