@@ -66,7 +66,7 @@ def parse_swf(
     rows = _rows(lines, numbers)
     if isinstance(rows, list) and not any(rows):
         first = lines[numbers[0] - 1].strip()[:40]
-        raise DataError(f"{source} is no log, its first line is {first!r}: give {_FORMATS}")
+        raise DataError(f"{source} is not a log, its first line is {first!r}: give {_FORMATS}")
     table = np.array([(math.nan,) * N_FIELDS if row is None else row for row in rows])
     wrong = _damage(table)
     damaged = tuple(int(numbers[i]) for i in wrong)
@@ -235,7 +235,7 @@ def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
         values[key] = np.array([np.nan if (v := known[word]) is None else v for word in column])
         if None in known.values():
             bad = [i for i, word in enumerate(column) if known[word] is None]
-            wrong = {i: f"{key} {column[i][:40]!r} is no {what}" for i in bad} | wrong
+            wrong = {i: f"{key} {column[i][:40]!r} is not a {what}" for i in bad} | wrong
     return values, wrong
 
 
@@ -498,7 +498,7 @@ def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[J
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source} is no JSON: {error}: print it again with {_JSON_COMMAND}") from None
+        raise DataError(f"{source} is not JSON: {error}: print it again with {_JSON_COMMAND}") from None
     jobs = told.get("jobs") if isinstance(told, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
         raise DataError(f"{source} lacks jobs with their `time`: print the log with {_JSON_COMMAND}")

@@ -121,7 +121,7 @@ class Database:
                 found = self._version()
             except (ValueError, TypeError):  # not told: it may be a password
                 raise UsageError(
-                    f"ledger {self.shown}: its driver takes no such value behind '?'; see the URLs it takes"
+                    f"ledger {self.shown}: its driver refuses a value after '?': see the URLs that it takes"
                 ) from None
             if create and found is None:
                 self.write(_create)
@@ -447,7 +447,9 @@ class Ledger:
             if charge.claims[0] in held:
                 return _earlier_posting(connection, held[charge.claims[0]], name, charge)
             if held.keys() & set(turn):
-                raise Overtaken(f"job {charge.job_id} was charged meanwhile")
+                raise Overtaken(
+                    f"job {charge.job_id} was charged in the meantime: see `mpicoloc ledger statement`"
+                )
             if held:
                 raise Refused(
                     f"job {charge.job_id} was charged from another profile or without one, as transaction "
@@ -502,7 +504,7 @@ class Ledger:
             row = transaction_row(connection, transaction, keep_others_off=True)
             if row.kind != "charge":
                 raise Refused(
-                    f"transaction {transaction} is no charge but kind {row.kind}: nothing to refund"
+                    f"transaction {transaction} is of kind {row.kind}, not a charge: nothing to refund"
                 )
             if done := claimed(connection, claim):
                 return posted(connection, done[0])
@@ -734,8 +736,8 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
     if changed.rowcount != 1:
         floor = f", and may go down to {su_text(account.floor_usu)} SU" if account.floor_usu else ""
         raise Refused(
-            f"account {account.name} has not enough units: {su_text(account.balance_usu)} SU{floor}, "
-            f"needed are {su_text(abs(amount_usu))} SU"
+            f"account {account.name} does not have enough units: {su_text(account.balance_usu)} SU{floor}, "
+            f"needs {su_text(abs(amount_usu))} SU"
         )
 
 

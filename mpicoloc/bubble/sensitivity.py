@@ -287,4 +287,4 @@ def _note_falls(curve: SensitivityCurve) -> None:
     falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
     if len(falling):
         at = ", ".join(f"{level:g}" for level in falling)
-        messages.note(f"the curve falls at level {at}: noise? Run it longer")
+        messages.note(f"the curve falls at level {at}, perhaps by noise: run it longer")

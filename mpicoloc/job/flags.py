@@ -74,7 +74,7 @@ def _check_program(word: str) -> None:
     if word != "--" and "/" not in word and not os.path.exists(word) and elf.which(word) is None:
         raise UsageError(
             f"--trace must be a whole number or {config.BY_KEY['trace'].minus_one_word}, got {word!r} "
-            "(which is no program in PATH either)"
+            "(which is not a program in PATH either)"
         )
 
 

@@ -77,7 +77,7 @@ def _number(env: Mapping[str, str], name: str) -> int:
     try:
         return int(env[name])
     except ValueError:
-        raise UsageError(f"the launcher set {name}={env[name]!r}, which is no number") from None
+        raise UsageError(f"the launcher set {name}={env[name]!r}, which is not a number") from None
 
 
 def _checked(launcher: str, rank: int, size: int, family: str | None) -> Place:

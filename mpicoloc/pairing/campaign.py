@@ -97,7 +97,7 @@ def read_file(path: str) -> Campaign:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no TOML: {error}") from None
+        raise DataError(f"{path} is not TOML: {error}") from None
     known = {"rounds", "places", "programs"}
     if unknown := sorted(set(told) - known):
         raise DataError(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}")
@@ -128,7 +128,9 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     told = dict(_checked(path, f"programs.{name}", table, dict))
     what = f"programs.{name}"
     if not name or "/" in name or name.startswith("."):
-        raise DataError(f"{path}: {what}: a name becomes part of file names, so without / and leading dot")
+        raise DataError(
+            f"{path}: {what}: a name becomes part of file names: write it without / and leading dot"
+        )
     command = told.pop("command", None)
     argv = shlex.split(command) if isinstance(command, str) else command
     if not argv or not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
@@ -160,7 +162,7 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise DataError(f"{path}: places must be two lists of processors, got {told!r}")
     for cpu in itertools.chain(*lists):
         if _checked(path, "places", cpu, int) not in usable:
-            raise DataError(f"{path}: places: processor {cpu} is none of {usable}, those of this process")
+            raise DataError(f"{path}: places: processor {cpu} is not among {usable}, those of this process")
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -555,7 +557,7 @@ def read(folder: str) -> list[Done]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise DataError(f"{path} is no text: remove it to make all experiments again") from None
+        raise DataError(f"{path} is not text: remove it to make all experiments again") from None
     return [_done(path, i, line) for i, line in enumerate(lines[:-1], 1)]
 
 
@@ -573,7 +575,7 @@ def _done(path: str, i_line: int, line: str) -> Done:
             experiment, digests, runs, float(told["took_s"]), {"places": places, "meter": told["meter"]}
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None
+        raise DataError(f"{path}, line {i_line}, is not an experiment ({error}): remove that line") from None
 
 
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _check_names(sizes: dict[str, int], constraints: Constraints) -> None:
         raise UsageError(f"constraints name job {unknown!r}, which is not among the jobs")
     for name, most in constraints.at_most.items():
         if not 1 <= most < math.inf:
-            raise UsageError(f"job {name!r} may be slowed down by a factor from 1, got {most}")
+            raise UsageError(f"the largest slowdown of job {name!r} must be at least 1, got {most}")
 
 
 def _check_apart(sizes: dict[str, int], n_nodes: int, constraints: Constraints) -> None:

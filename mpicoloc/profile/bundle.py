@@ -122,7 +122,7 @@ def unpack_part(content: bytes | memoryview) -> NodePart:
     for name, one in _LISTS.items():
         values = facts.get(name)
         if not isinstance(values, list) or not all(_is(one, value) for value in values):
-            raise ValueError(f"its {name} is no list of {one.__name__}")
+            raise ValueError(f"its {name} is not a list of {one.__name__}")
     return NodePart(tables, facts)
 
 

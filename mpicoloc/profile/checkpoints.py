@@ -131,7 +131,7 @@ def content(path: str) -> bytes:
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     if not is_part:
-        raise DataError(f"{path} is no part of a profile; give a file of a folder NAME.parts")
+        raise DataError(f"{path} is not a part of a profile; give a file of a folder NAME.parts")
     return found
 
 

@@ -52,7 +52,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
         with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
             return dict(enumerate(json.load(file)))
     except (OSError, ValueError) as error:
-        notes.append(f"MPI functions have numbers for names: {error}")
+        notes.append(f"MPI functions are named by number: {error}")
         return {}
 
 

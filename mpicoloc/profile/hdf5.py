@@ -106,7 +106,7 @@ def read_rows(file: h5py.File, name: str) -> Table:
     dataset = _dataset(file, name)
     there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
     if there - known or known - there - ADDED.get(name, frozenset()):
-        raise ValueError(f"table {name} has not the columns that this version of mpicoloc writes")
+        raise ValueError(f"table {name} lacks columns that this version of mpicoloc writes")
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))
     for column in COLUMNS[name]:
@@ -126,7 +126,7 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
         raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
     numbers = values if values.dtype.kind == "f" else np.zeros(0)
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
-        raise ValueError(f"table {name} has a {column.name} that is no number")
+        raise ValueError(f"table {name} has a {column.name} that is not a number")
 
 
 def own(group: h5py.Group, name: str) -> Any:
@@ -145,7 +145,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     # h5py makes the type anew whenever it is asked for it.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
-        raise ValueError(f"{name} is no table")
+        raise ValueError(f"{name} is not a table")
     if not {kind[column].kind for column in kind.names} <= set("iufS"):
         raise ValueError(f"table {name} has columns that no profile has")
     whole = dataset.size * kind.itemsize
@@ -236,7 +236,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
     """The value of an attribute, by h5py's lower half: the upper one takes three times as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
-        raise ValueError(f"{attribute.name!r} is no single value")
+        raise ValueError(f"{attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
     attribute.read(cell)
     value = cell[()]
@@ -440,7 +440,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise DataError(f"{path} is no file; give the profile that a job wrote, mpicoloc-<job id>.h5")
+            raise DataError(f"{path} is not a file; give the profile that a job wrote, mpicoloc-<job id>.h5")
         yield file
 
 

@@ -165,7 +165,7 @@ def _has_ended(child: int) -> bool:
 def damage(path: str) -> DataError:
     """The error of a file that a process did not survive."""
     return DataError(
-        f"{path} is damaged: what reads it crashes or does not end; copy it again, or run the job again"
+        f"{path} is damaged: its reader crashes or does not end; copy it again, or run the job again"
     )
 
 
@@ -198,7 +198,9 @@ def _work(
             most = f"{memory_bytes >> 20} MiB"
             answer = [
                 _BAD,
-                error_as_json(DataError(f"{path} takes more than {most} of memory: it is not read")),
+                error_as_json(
+                    DataError(f"{path} takes more than {most} of memory, so it is not read: leave it out")
+                ),
             ]
         except MpicolocError as fault:
             answer = [_BAD, error_as_json(fault)]
@@ -233,7 +235,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read: "
+            f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
             "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 

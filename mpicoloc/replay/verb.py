@@ -397,8 +397,8 @@ def read(path: str) -> tuple[list[tuple[str, int]], float]:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
-            f"--against {path} is no output of mpicoloc replay --json: give what it printed under the other "
-            "policy"
+            f"--against {path} is not an output of mpicoloc replay --json: give what it printed under the "
+            "other policy"
         ) from None
 
 

@@ -179,7 +179,7 @@ def parsed(
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
-            "tried is Slurm 22.05, and read are the forms of 23.02 to 24.11"
+            "Slurm 22.05 is tested, and the formats of 23.02 to 24.11 are read"
         ) from None
 
 

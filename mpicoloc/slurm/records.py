@@ -107,7 +107,7 @@ def read_note(path: str) -> StepNote | None:
             raise ValueError(found.step)
         return found
 
-    damaged = "is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
+    damaged = "is not a note of a step: it is damaged. Look its job up with `sacct`, and remove it"
     return _read(path, make, damaged, NOTE_MAX_BYTES, is_roots=True)
 
 
@@ -250,7 +250,7 @@ def read_record(path: str) -> Sealed | None:
         code = values.pop("signature")
         return Sealed(step_record_of(values), _covered(values), str(code["key_id"]), str(code["code"]))
 
-    return _read(path, make, "is no record of Slurm's: it is damaged", MAX_BYTES)
+    return _read(path, make, "is not a record of Slurm's: it is damaged", MAX_BYTES)
 
 
 def _covered(values: dict[str, Any]) -> bytes:

@@ -381,7 +381,7 @@ def release_jobs(
     ]
     if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
-            f"jobs {', '.join(refused)} are not given back: run this as Slurm's administrator"
+            f"jobs {', '.join(refused)} are not released: run this as Slurm's administrator"
         )
     return [action for action, _ in given]
 

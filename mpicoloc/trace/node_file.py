@@ -164,7 +164,7 @@ def _next_block(file: Any) -> np.void | None:
 def _first_payload(file: Any, path: str) -> bytes:
     block = _next_block(file)
     if block is None or block["type"] != HEAD:
-        raise DataError(f"{path} is no trace of mpicoloc, or nothing was written to it")
+        raise DataError(f"{path} is not a trace of mpicoloc, or nothing was written to it")
     if block["version"] != VERSION:
         raise DataError(f"{path} has version {block['version']}, this mpicoloc reads {VERSION}: upgrade")
     payload: bytes = file.read(int(block["size_bytes"]))

@@ -451,7 +451,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".mct"))
     except OSError as error:
-        raise DataError(f"{folder} is no folder with a trace: {error.strerror}") from error
+        raise DataError(f"{folder} is not a folder with a trace: {error.strerror}") from error
     files = [node_file.read(os.path.join(folder, name)) for name in names]
     if not files:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")

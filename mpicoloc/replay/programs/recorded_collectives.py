@@ -80,9 +80,8 @@ def align(
         if aligner.next[rank] < len(own.function):
             i = aligner.next[rank]
             raise DataError(
-                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group "
-                "of ranks that the profile knows, whose other members call it too: the trace lacks calls, or "
-                "was cut; run the job with --trace all"
+                f"no other rank made the call that matches call {int(own.i_call[i])} of rank {rank}, "
+                f"{own.function[i]}: the trace lacks calls; run the job with --trace all"
             )
     return instances
 
@@ -688,9 +687,9 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
         one, other = (rank, int(callers[0])) if k < len(own) else (int(callers[0]), rank)
         call = list(calls[one].function)[k]
         raise DataError(
-            f"call {int(calls[one].i_call[k])} of rank {one}, {call}, is no collective of rank {other}, too: "
-            "only collectives of neighbours that all of them make can be replayed; "
-            "record a run with one such communicator"
+            f"rank {other} did not make the call that matches call {int(calls[one].i_call[k])} of rank "
+            f"{one}, {call}: collectives of neighbours can be replayed on one communicator only; "
+            "record such a run"
         )
 
 

@@ -523,6 +523,6 @@ def recording(job: Frames) -> Recording:
         remedy = "the files of its trace, which lay beside the profile, are not there: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{remedy}; this format needs it, json, parquet and prometheus do not")
+        raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
     # A folder that lies there may be of an earlier run.
     return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

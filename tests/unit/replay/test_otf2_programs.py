@@ -188,7 +188,7 @@ def test_a_rank_without_calls_is_told(archive, tmp_path):
 
 def test_what_is_no_archive_is_told(tmp_path):
     (tmp_path / "x.otf2").write_text("hello")
-    with pytest.raises(DataError, match="no OTF2 archive"):
+    with pytest.raises(DataError, match="not an OTF2 archive"):
         sources.read(str(tmp_path / "x.otf2"), sources.Choices())
 
 
