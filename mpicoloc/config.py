@@ -49,7 +49,7 @@ class Option(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What help pages write for the value: its unit, its words, or what it is."""
+        """The word for the value in help pages: its unit, its choices, or its type."""
         if self.placeholder:
             return self.placeholder
         if self.type is bool:

@@ -252,7 +252,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
 
 
 def _n_draws(asked: int | None, *, is_random: bool) -> int:
-    """How many draws `--seeds` asks for: one where nothing is random."""
+    """Number of draws that `--seeds` gives: one where nothing is random."""
     if is_random or asked == 1:
         return asked or N_SEEDS
     if asked:

@@ -44,7 +44,7 @@ _LARGER = 2
 
 @dataclass(frozen=True)
 class Study:
-    """What is simulated; `names` are the sharing policies, and `is_comparison`: they are compared."""
+    """A simulation's inputs; `names` are the sharing policies, and `is_comparison`: they are compared."""
 
     centre: Centre
     names: list[str]
@@ -295,7 +295,7 @@ def _setting(row: dict[str, Any], flag: str) -> str:
 
 
 def _saved_frac(row: dict[str, Any]) -> float | None:
-    """What the last policy saved, if there is something to compare it with."""
+    """The fraction that the last policy saved, if there is something to compare it with."""
     saved = row["policies"][-1]["saved_frac"] if "policies" in row else None
     return None if saved is None else float(saved["value"])
 
@@ -429,7 +429,7 @@ def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 LOG = "log"
-"""What a sweep of several logs calls them."""
+"""The name of the logs in a sweep of several."""
 _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 

@@ -39,7 +39,7 @@ SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1
 
 
 def audit(ledger: Ledger) -> list[str]:
-    """What is wrong, one line each; empty: no unit was lost or made."""
+    """Faults of the ledger, one line each; empty: no unit was lost or made."""
     with ledger.database.reading() as connection:
         return [
             *_sum_of_all(connection),

@@ -38,7 +38,7 @@ _COLUMNS = {*_KNOWN, *(f"level_{level}" for level in LEVELS[1:])}
 
 @dataclass(frozen=True)
 class _Known:
-    """What a row has: a program may have been measured by half."""
+    """The measured parts of a row: a program may have been measured by half."""
 
     program: str
     curve: SensitivityCurve | None = None

@@ -37,7 +37,7 @@ TURN_S, GUARD_S = 0.15, 0.03
 
 @dataclass(frozen=True)
 class Scored:
-    """What was found of a program; `is_beyond`: it presses more than the largest bubble."""
+    """The score of a program; `is_beyond`: its pressure exceeds that of the largest bubble."""
 
     score: Estimate
     probe_slowdown: Estimate

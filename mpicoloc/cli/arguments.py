@@ -141,7 +141,7 @@ def add_figures(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """What `--format` names; nothing can be asked for where there is no `--figures`."""
+    """The formats that `--format` names; none is possible without `--figures`."""
     from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:

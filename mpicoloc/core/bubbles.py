@@ -1,4 +1,4 @@
-"""What a program suffers beside bubbles of each level, and which bubble it is like itself."""
+"""A program's sensitivity curve and its pressure score."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def rank_file(hosts: Sequence[str], slots: Sequence[int], n_ranks: int) -> str:
 
 
 def node_list(hosts: Sequence[str]) -> str:
-    """What `sbatch --nodelist` takes."""
+    """The nodes as `sbatch --nodelist` takes them."""
     return ",".join(hosts)
 
 
@@ -88,7 +88,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """What an mpirun is, by its `--version`; None when it cannot say."""
+    """The family of an mpirun, by its `--version`; None when it cannot say."""
     try:
         result = subprocess.run(
             [path, "--version"],

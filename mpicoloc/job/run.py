@@ -180,7 +180,7 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """What changes when a profile is written anew; None: there is none."""
+    """A stamp that changes when a profile is written anew; None: there is none."""
     try:
         stat = os.stat(path)
     except OSError:

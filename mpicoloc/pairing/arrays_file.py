@@ -30,7 +30,7 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, MemoryError, NotImplementedError),
     *(LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, SyntaxError),
 )
-"""What zipfile, NumPy, JSON and a reader's own checks raise on a file that is not as it was written."""
+"""Errors that zipfile, NumPy, JSON and a reader's own checks raise on a damaged file."""
 
 
 def write(

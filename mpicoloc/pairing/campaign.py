@@ -404,7 +404,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """What a shell leaves behind; keepers, which have a profile written, are in sessions of their own."""
+    """Whether a process belongs to the session, as what a shell leaves behind does, and no keeper."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -429,7 +429,7 @@ def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
 
 
 def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
-    """What has that variable in its environment, wherever in the tree of processes it is by now."""
+    """The processes that have that variable in their environment, wherever in the tree they are by now."""
     entry = f"{name}={value}".encode()
     return [
         int(pid)
@@ -579,14 +579,14 @@ def _done(path: str, i_line: int, line: str) -> Done:
 
 
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
-    """What times depend on beside the programs: processors of the places, and the meter of `env`."""
+    """Conditions on which times depend beside the programs: processors of the places, and `env`'s meter."""
     return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
 
 
 def missing(
     campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Done], env: Mapping[str, str]
 ) -> list[Experiment]:
-    """What is wanted and not done yet.
+    """The experiments that are wanted and not done yet.
 
     Raises `DataError` if a program is not the one of which runs are noted, or they were made on other places
     or with another meter than that of `env`.
@@ -621,7 +621,7 @@ def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
 
 
 def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float | None:
-    """How long experiments will take by those that are done, s; None where nothing tells.
+    """Expected duration of experiments by those that are done, s; None where nothing tells.
 
     What was made in another round takes as long again. Other pairs take as long as the longer program alone,
     and so many times longer as pairs do on the average.
@@ -805,7 +805,7 @@ class _Progress:
         self.left, self.done = list(todo), list(done)
 
     def begin(self, plan: Campaign, n_wanted: int) -> None:
-        """What is to be done."""
+        """Announce the experiments to make."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
         messages.note(
             f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"

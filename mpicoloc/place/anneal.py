@@ -27,7 +27,7 @@ from mpicoloc.errors import DataError, UsageError
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a placement must keep.
+    """The constraints of a placement.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ OBJECTIVES = {
 
 @dataclass(frozen=True)
 class Responses:
-    """What jobs make of the pressures on their nodes.
+    """The jobs' responses to the pressures on their nodes.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""What a broken constraint costs, in costs of the most disturbed job: more than one move gains."""
+"""Cost of a broken constraint, in costs of the most disturbed job: more than one move gains."""
 SAME = 1e-12
 """Relative difference of slowdowns that is rounding."""
 WORST_POWER = 16.0
@@ -434,7 +434,7 @@ class Replicas:
         return np.asarray(apart + over)
 
     def cost_of(self, slowdown: Floats) -> Floats:
-        """What jobs with these slowdowns add to the objective, which is made small."""
+        """The addition of jobs with these slowdowns to the objective, which is made small."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)
@@ -491,7 +491,7 @@ _ALIGNED = (_Stage(0.3, 1.0, 2), _Stage(0.3, 0.05, 1))
 
 @dataclass(frozen=True)
 class Annealing:
-    """How long and how fast it cools.
+    """The length and pace of the cooling.
 
     Parameters
     ----------

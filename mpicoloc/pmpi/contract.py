@@ -110,7 +110,7 @@ class Counter(NamedTuple):
 
 
 class SegmentHead(NamedTuple):
-    """Who a rank is and how it is."""
+    """A rank's identity and state."""
 
     world_rank: int
     pid: int
@@ -245,7 +245,7 @@ def segment_paths(key: str) -> list[str]:
 
 
 def segment_heads(key: str) -> list[SegmentHead]:
-    """What the job's segments on this node say of their ranks now; those not yet complete are left out."""
+    """The heads of the job's segments on this node; those not yet complete are left out."""
     return [
         SegmentHead(one.world_rank, one.pid, one.state, ffi.string(one.job_id).decode("utf-8", "replace"))
         for one in _mapped_segments(key)

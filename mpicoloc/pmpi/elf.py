@@ -1,4 +1,4 @@
-"""What MPI a program links, read from its ELF headers: nothing of the program is run or loaded.
+"""The MPI library that a program links, read from its ELF headers: nothing of the program is run or loaded.
 
 ``ldd`` would run the program's own loader and costs every rank a process.
 """
@@ -93,7 +93,7 @@ def read(path: str) -> Elf | None:
 
 
 def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
-    """What `find` finds in the file; None when it is no ELF file. Errors as of `read`."""
+    """The findings of `find` in the file; None when it is no ELF file. Errors as of `read`."""
     with open_regular(path) as file:
         if file.read(4) != b"\x7fELF":
             return None
@@ -105,7 +105,7 @@ def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
 
 
 def build_id(path: str) -> str:
-    """What the linker named a program or library by, hexadecimal; empty if it did not, or it is no ELF file.
+    """The linker's identifier of a program or library, hexadecimal; empty without one, or if no ELF file.
 
     Raises `UsageError` if it is one but cut short or damaged.
     """

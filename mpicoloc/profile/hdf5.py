@@ -67,12 +67,12 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 MAX_BYTES = 1 << 32
 """Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
 _MAX_RATIO = 1100
-"""What gzip packs best of all, 1032, and a little more: a larger table has parts that were never written."""
+"""Gzip's best ratio, 1032, and a little more: a larger table has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
 # the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
 STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-"""How HDF5 stores tables of at least `SMALL_BYTES`; shorter ones are one piece, as they are."""
+"""Storage of tables of at least `SMALL_BYTES` in HDF5; shorter ones are one piece, as they are."""
 SMALL_BYTES = 1 << 13
 CHUNK_BYTES = 1 << 18
 
@@ -251,12 +251,12 @@ _GROWTH_BYTES = 1 << 20
 """A file made in memory grows by so much at a time."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
-"""What h5py, NumPy and the lines below raise on a file that is not as it was written."""
+"""Errors that h5py, NumPy and the lines below raise on a damaged file."""
 
 Content = bytes | BinaryIO
 """A file in memory, or one that is open."""
 Finish = Callable[[h5py.File], None]
-"""What is done last with a file that is written."""
+"""The last step with a file that is written."""
 
 
 def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:

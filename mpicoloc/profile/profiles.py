@@ -25,7 +25,7 @@ _MAX_FILES = 100
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
-    """What `work` answers for each of the files, as they come. What the caller does takes none of their time.
+    """The answers of `work` for each of the files, as they come; the caller's own work does not delay them.
 
     The files of a process that crashes, or is late, get one each.
     """

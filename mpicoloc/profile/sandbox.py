@@ -66,7 +66,7 @@ class Child:
     ) -> None:
         self.path = path
         self.waited_s = 0.0
-        """How long we have waited for its answer."""
+        """Time for which we have waited for its answer."""
         self._most_bytes = most_bytes + len(_GOOD + _END)
         self._answer = bytearray()
         self._has_ended = False
@@ -128,7 +128,7 @@ class Child:
 
 
 def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
-    """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
+    """The answer of `work`, as `read` reads it; raises the error of `work` if that is one of ours.
 
     `limits` as of `Child`. Raises `DataError` if the process did not live to the end of it, or its answer is
     none. Raises `EnvironmentFault` if it cannot give up its rights.
@@ -253,7 +253,7 @@ def error_as_json(fault: MpicolocError) -> bytes:
 
 
 def address_space_bytes() -> int:
-    """What this process has of it now, as ``RLIMIT_AS`` counts."""
+    """This process's address space now, as ``RLIMIT_AS`` counts."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 

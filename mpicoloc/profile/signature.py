@@ -208,7 +208,7 @@ KEY_BYTES = 32
 MAX_BYTES = 1 << 31
 """Largest profile that is signed or charged: it is read into memory."""
 _GROWTH_BYTES = 1 << 20
-"""What a signature adds to a file at most."""
+"""The largest growth of a file by a signature."""
 _SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
 """The end of the year 9999: what calendars can show."""
@@ -216,7 +216,7 @@ LATEST_UNIX_S = 253402300800.0
 
 @dataclass(frozen=True)
 class Signature:
-    """What a profile says of its signature, fit to be shown; nothing of it is checked.
+    """A profile's statement of its signature, fit to be shown; nothing of it is checked.
 
     `key_id` names the key without telling anything about it.
     """
@@ -364,7 +364,7 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
 
 
 def _bytes(path: str) -> tuple[bytes, int]:
-    """What is in the file, and whose it is."""
+    """The content of the file, and its owner."""
     with hdf5.readable(path) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_BYTES:
@@ -381,7 +381,7 @@ def _is_code(path: str, name: str | None) -> bool:
 
 
 def facts(path: str | os.PathLike[str]) -> Signature | None:
-    """What the profile in `path` says of its signature; None: unsigned."""
+    """The signature's facts in the profile in `path`; None: unsigned."""
     named = os.fspath(path)
 
     def work() -> list[bytes]:

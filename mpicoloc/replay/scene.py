@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def count_jobs(args: argparse.Namespace) -> int:
-    """How many jobs the flags mean.
+    """Number of jobs that the flags mean.
 
     Raises `UsageError` if there are none, or profiles and a pattern.
     """
@@ -260,7 +260,7 @@ def _fabric(args: argparse.Namespace) -> Fabric:
 
 
 def _hardware(args: argparse.Namespace, n_jobs: int) -> Hardware:
-    """What the topology does not say."""
+    """Facts that the topology does not state."""
     cables = args.cable_latency_s
     return Hardware(
         cable_latency_s=cables[0] if len(cables) == 1 else cables,
@@ -320,7 +320,7 @@ def _words(lanes: Sequence[int]) -> str:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """How messages become packets."""
+    """The rules by which messages become packets."""
     return Settings(
         mtu_bytes=args.mtu,
         control_bytes=min(64, args.mtu),

@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """How messages become packets, and what is recorded.
+    """The rules by which messages become packets, and the choice of records.
 
     Parameters
     ----------

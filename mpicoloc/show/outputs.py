@@ -64,7 +64,7 @@ def text_file(path: str, flag: str = "--out") -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _refusals(path: str, flag: str) -> Iterator[None]:
-    """What the folder or the disk refuses is told with the remedy."""
+    """Turn a refusal of the folder or the disk into an error with the remedy."""
     try:
         yield
     except BrokenPipeError:

@@ -114,7 +114,7 @@ def read_note(path: str) -> StepNote | None:
 def _read(
     path: str, make: Callable[[dict[str, Any]], T], damaged: str, max_bytes: int, *, is_roots: bool = False
 ) -> T | None:
-    """What `make` makes of a JSON file; None: there is none."""
+    """The result of `make` for a JSON file; None: there is none."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if is_roots else 0)
     try:
         with open(os.open(path, flags), "rb") as file:
@@ -464,7 +464,7 @@ def settle_job(
 
 
 def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
-    """What is made, or the error instead; that slurmctld does not answer is raised."""
+    """The result, or the error instead; that slurmctld does not answer is raised."""
     try:
         yield from made
     except ControllerAway:

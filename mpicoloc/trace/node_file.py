@@ -49,7 +49,7 @@ INDEX = np.dtype(
     [("at", "<u8"), ("size_bytes", "<u4"), ("crc", "<u4"), ("rank", "<i4"), ("n", "<u4"), ("t_min", "<u8"),
      ("t_max", "<u8")]
 )  # fmt: skip
-"""What is kept in memory of each block of events."""
+"""Facts on each block of events that are kept in memory."""
 
 SENT, RECEIVED, MESSAGE, ONE_SIDED, CALL = 0x4000, 0x2000, 0x1000, 0x0800, 0x07FF
 """Bits of a kind's call: what its peer is; no call but one more message of the next call; a message for which

@@ -71,7 +71,7 @@ def is_ibnetdiscover(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What leads where, and the names of nodes by what other tools print of them.
+    """Links of each node by port, and the names of nodes by what other tools print of them.
 
     Parameters
     ----------

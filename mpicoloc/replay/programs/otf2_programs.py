@@ -29,7 +29,7 @@ from mpicoloc.trace.export.calls import ordinals
 
 _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"
-"""What every file of an archive begins with."""
+"""The first bytes of every file of an archive."""
 _SENDS, _RECEIVES = ("MpiSend", "MpiIsend"), ("MpiRecv", "MpiIrecv")
 _COLLECTIVES = ("MpiCollectiveEnd", "NonBlockingCollectiveComplete")
 _LEFT_OUT = {
@@ -52,7 +52,7 @@ class _Call:
 
 @dataclass
 class _Rank:
-    """What one rank did."""
+    """The operations of one rank."""
 
     calls: list[_Call] = field(default_factory=list)
     depth: int = 0

@@ -75,7 +75,7 @@ class RecordedJob:
         return job_traffic.hostnames(self.profile)
 
     def programs(self, hosts: Array) -> RankPrograms:
-        """What the ranks do where they run on these hosts.
+        """The programs of the ranks where they run on these hosts.
 
         Raises `DataError` if the trace does not tell, or messages lack their receives, see
         `sources.check_matched`.

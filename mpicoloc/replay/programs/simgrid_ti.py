@@ -84,7 +84,7 @@ class _Action:
 
 @dataclass
 class _Rank:
-    """What is known of a rank while its lines are read."""
+    """The state of a rank while its lines are read."""
 
     actions: list[_Action] = field(default_factory=list)
     default_type: int = _BYTE

@@ -28,7 +28,7 @@ _PROFILE = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Choices:
-    """What a user decides of a replayed job.
+    """A user's choices for a replayed job.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 
 def library_of(choices: Choices) -> Library:
-    """What chooses algorithms of collectives where no library is known."""
+    """The library that chooses algorithms of collectives where none is known."""
     return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 
