@@ -173,7 +173,7 @@ class PropagationMatrix:
         if times.ndim != 2 or times.shape != seen.shape or times.shape[0] < 1 or times.shape[1] < 2:
             raise DataError(f"propagation: needs pressures x (nodes + 1) numbers, got shape {times.shape}")
         if times.shape[0] > MAX_LEVEL:
-            raise DataError(f"propagation: there are {MAX_LEVEL:g} levels at most, got {times.shape[0]}")
+            raise DataError(f"propagation: at most {MAX_LEVEL:g} levels are allowed, got {times.shape[0]}")
         is_time = np.isfinite(times) & (times > 0)
         if not is_time.all():
             raise DataError(f"propagation: times must be finite and above 0, got {times[~is_time][0]:g}")

@@ -338,7 +338,7 @@ def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> Si
     is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
     for flag, value in is_changed.items():
         if value:
-            raise UsageError(f"--{flag} changes the routes, which --tables tells: leave one of them out")
+            raise UsageError(f"--{flag} changes the routes, which --tables gives: leave one of them out")
     next_nodes = files.next_nodes_of(args.tables, args.topology, fabric)
     return with_next_nodes(of_fabric(fabric, args.routing, hardware), next_nodes)
 

@@ -33,7 +33,7 @@ def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bo
     if not is_folder and os.path.isdir(out):
         raise UsageError(f"{flag} {out} is a folder: give the name of a file")
     if is_folder and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
-        raise UsageError(f"{flag} {out} is there already: give the name of a new folder, or remove it")
+        raise UsageError(f"{flag} {out} exists already: give the name of a new folder, or remove it")
 
 
 @contextlib.contextmanager

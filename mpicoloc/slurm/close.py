@@ -55,7 +55,7 @@ def check_pattern(pattern: str) -> None:
     if "%s" not in _split(pattern):
         raise UsageError(
             f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
-            "each step. Say %s in it, as '%j.%s.h5'"
+            "each step. Put %s into it, as in '%j.%s.h5'"
         )
 
 

@@ -120,7 +120,7 @@ def _read(
         with open(os.open(path, flags), "rb") as file:
             status, content = os.fstat(file.fileno()), file.read(max_bytes + 1)
         if is_roots and not (stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())):
-            raise DataError(f"{path} is not root's, so the plugin did not write it: remove it")
+            raise DataError(f"{path} is not owned by root, so the plugin did not write it: remove it")
         values = json.loads(content) if len(content) <= max_bytes else {}
         version = values["schema_version"]
         if version != VERSION:

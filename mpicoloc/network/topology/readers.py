@@ -493,7 +493,7 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     topology = fabric.topology
     if not isinstance(topology, Topology):
         raise UsageError(
-            f"up-links {','.join(map(str, w))}: only an XGFT takes them, no {topology}: leave them out, or "
+            f"up-links {','.join(map(str, w))}: only an XGFT takes them, not {topology}: leave them out, or "
             "give the notation of a similar fat-tree"
         )
     try:

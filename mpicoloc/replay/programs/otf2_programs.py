@@ -283,7 +283,7 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
                     "the archive is not whole"
                 )
             raise DataError(
-                f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
+                f"{archive.path} does not say what collectives moved ({names[call.function]} of rank "
                 f"{rank}): record it with Score-P, or replay the profile itself"
             )
 

@@ -707,8 +707,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
         rank = int(src[np.flatnonzero(rest)[0]])
         raise DataError(
             f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the rank has "
-            "other neighbours in other calls, and the profile tells only those of all together; record a run "
-            "with one such communicator"
+            "other neighbours in other calls, and the profile has only those of all calls together; record a "
+            "run with one such communicator"
         )
     return _Edges(src, dst, n_messages, n_bytes)
 

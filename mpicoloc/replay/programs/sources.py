@@ -87,7 +87,7 @@ def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> So
     """A job whose trace has no names of hosts, and does not depend on them."""
 
     def hostnames() -> list[str]:
-        raise UsageError(f"{path} does not tell where its ranks ran: give --placement F8, RF or a file")
+        raise UsageError(f"{path} does not say where its ranks ran: give --placement F8, RF or a file")
 
     return Source(rank_programs.n_ranks, frozenset(obeyed), hostnames, lambda hosts: rank_programs)
 

@@ -157,7 +157,7 @@ def test_a_sweep_is_refused_before_its_first_row_for_what_its_last_one_lacks(
         (("one.swf", "--sweep", "order", "easy", "--page", "p", "--out", "x"), 2, "to one simulation"),
         (("one.swf", "--sweep", "seed", "1", "--out", "x"), 2, "seed 1: --seed applies to jobs that share"),
         (("one.swf", "--processes", "2"), 2, "only to --sweep"),
-        (("one.swf", "--out", "."), 2, "is there already"),
+        (("one.swf", "--out", "."), 2, "exists already"),
         (("one.swf", "--out", "no/such"), 2, "there is no folder"),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_is_half_written_is_not_there(folder):
     with outputs.folder("sub") as part:
         open(os.path.join(part, "one"), "w").close()
     assert os.listdir("sub") == ["one"]
-    with pytest.raises(UsageError, match="is there already"), outputs.folder("sub"):
+    with pytest.raises(UsageError, match="exists already"), outputs.folder("sub"):
         pass
 
 

@@ -175,7 +175,7 @@ def test_collectives_without_sizes_are_told(archive, tmp_path):
     for rank in range(2):
         archive.call(rank, "MPI_Bcast", 10, 20)
     archive.close()
-    with pytest.raises(DataError, match=r"does not tell what collectives moved .*MPI_Bcast of rank 0"):
+    with pytest.raises(DataError, match=r"does not say what collectives moved .*MPI_Bcast of rank 0"):
         read(tmp_path)
 
 
