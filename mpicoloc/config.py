@@ -49,7 +49,7 @@ class Option(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """What help pages write for the value: its unit, its words, or what it is."""
+        """The word for the value in help pages: its unit, its choices, or its type."""
         if self.placeholder:
             return self.placeholder
         if self.type is bool:
@@ -263,7 +263,7 @@ def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
     """
     env = os.environ if env is None else env
     near = ((name, nearest_variable(name)) for name in unknown_variables(env))
-    return [f"{name} is no option and has no effect: did you mean {other}?" for name, other in near if other]
+    return [f"{name} is not an option and is ignored: did you mean {other}?" for name, other in near if other]
 
 
 def bad_values() -> list[str]:

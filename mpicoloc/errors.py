@@ -61,7 +61,7 @@ def print_to_stderr(words: str) -> None:
 
 
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""What Python raises while it reads foreign data that are not as they were written."""
+"""Errors that Python raises while it reads foreign data that are not as they were written."""
 
 
 # Libraries that a compute node does not need, and the extras of `pip install` that bring them.

@@ -72,7 +72,7 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
             return;
         }
     }
-    /* Each thread gets an index of its own, so two may add at once; at worst the same object is there twice. */
+    /* Each thread gets an index of its own, so two may add at once; at worst the same object appears twice. */
     n = __atomic_fetch_add(&segment->n_modules, 1, __ATOMIC_RELAXED);
     if (n >= MC_N_MODULES) {
         __atomic_store_n(&segment->n_modules, (uint64_t)MC_N_MODULES, __ATOMIC_RELAXED);

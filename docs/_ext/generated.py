@@ -8,6 +8,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import message_list
+
 from mpicoloc import config, errors
 from mpicoloc.cli import arguments, main as cli
 from mpicoloc.core import profile
@@ -234,7 +236,8 @@ def pages():
     """All generated pages: name and text."""
     verbs = {f"cli/{verb}": verb_page(verb) for verb in cli.VERBS}
     pages = {"options": options_page(), "cli": cli_page(), "profile": profile_page()}
-    return pages | {"features": features_page(), "json": json_page()} | verbs
+    pages |= {"features": features_page(), "json": json_page(), "messages": message_list.page()}
+    return pages | verbs
 
 
 def write_pages(app=None):

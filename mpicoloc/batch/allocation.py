@@ -218,7 +218,7 @@ def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 
 class _Layout:
-    """What of the switches never changes."""
+    """Facts about the switches that never change."""
 
     def __init__(self, machine: Machine) -> None:
         self.n = machine.n_switches

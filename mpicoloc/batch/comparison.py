@@ -221,7 +221,7 @@ SHARING_ORDERS = ("fcfs", "easy")
 
 @dataclass(frozen=True)
 class Centre:
-    """What is simulated, whoever shares.
+    """The simulated centre, whoever shares.
 
     Parameters
     ----------

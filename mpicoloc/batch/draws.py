@@ -68,7 +68,7 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
         except ValueError:
             part = -1.0
         if not (equals and name and 0 < part < np.inf):
-            raise UsageError(f"--mix {word!r} is no NAME=PART with a part above 0, for example {known[0]}=2")
+            raise UsageError(f"--mix {word!r} is not NAME=PART with a part above 0, for example {known[0]}=2")
         if name not in known or name in parts:
             why = "is named twice" if name in parts else f"has no {figures}; there are {', '.join(known)}"
             raise UsageError(f"--mix: program {name} {why}")
@@ -169,13 +169,13 @@ def read_utilisation(path: str) -> dict[str, dict[int, float]]:
     hosts.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or a program is there twice.
+    none, or a program appears twice.
     """
     found: dict[str, dict[int, float]] = {}
     for i, row in enumerate(table_rows(path, "utilisation", {"program", "level_1"}, {"program"}), 1):
         name = str(row["program"])
         if name in found:
-            raise DataError(f"{path}: row {i}: program {name!r} is there twice; keep one row")
+            raise DataError(f"{path}: row {i}: program {name!r} appears twice; keep one row")
         levels = {int(match[1]): key for key in row if (match := _LEVEL.fullmatch(str(key)))}
         values = {level: number_of(path, i, key, row[key]) for level, key in levels.items()}
         found[name] = {level: value for level, value in values.items() if not math.isnan(value)}
@@ -199,7 +199,9 @@ def _utilisation(paths: Sequence[str]) -> dict[str, dict[int, float]]:
         else:
             table = read_utilisation(path)
         if both := found.keys() & table.keys():
-            raise DataError(f"{path}: {min(both)} is in another --utilisation file too: keep one of both")
+            raise DataError(
+                f"{path}: {min(both)} is in another --utilisation file too: keep it in one of them"
+            )
         found |= table
     return found
 
@@ -224,7 +226,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), Slowdowns(ones, ones))]
     if args.programs is not None and args.mix is not None:
-        raise UsageError("--programs tells the programs and --mix draws them: give one of both")
+        raise UsageError("--programs names the programs and --mix draws them: give one of them")
     table = None if args.programs is None else _table(args.programs, log)
     known: Mapping[str, Any] = links or {}
     model: SlowdownModel | None = None
@@ -250,11 +252,13 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
 
 
 def _n_draws(asked: int | None, *, is_random: bool) -> int:
-    """How many draws `--seeds` asks for: one where nothing is random."""
+    """Number of draws that `--seeds` gives: one where nothing is random."""
     if is_random or asked == 1:
         return asked or N_SEEDS
     if asked:
-        messages.note("one seed: --programs and slowdowns without intervals leave nothing to draw")
+        messages.note(
+            "only one seed is used: with --programs and slowdowns without intervals nothing is random"
+        )
     return 1
 
 

@@ -42,7 +42,7 @@ class Settler(Protocol):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What became of each job of a workload.
+    """The outcome of each job of a workload.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Schedule:
 
 
 Simulate = Callable[[Workload, Machine, Order, Allocation, Sequence[Observer]], Schedule]
-"""What runs all jobs of a workload, as `simulate` does."""
+"""A function that runs all jobs of a workload, as `simulate` does."""
 
 
 def simulate(

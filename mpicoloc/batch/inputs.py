@@ -15,7 +15,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 
 ESTIMATES = ("user", "perfect")
-"""What the batch system believes of run times: the limits that users asked for, or the truth."""
+"""The batch system's belief about run times: the limits that users set, or the truth."""
 NO_JOB = -1
 """Number of a job, queue or program that a log does not tell."""
 
@@ -80,7 +80,7 @@ class JobLog:
         return int((-(-self.n_processors[known] // self.n_nodes[known])).max()) if known.any() else None
 
     def name(self, column: str, number: int) -> str | int:
-        """What a number of a column stands for, or the number itself."""
+        """The meaning of a number in a column, or the number itself."""
         return self.names.get(column, {}).get(number, number)
 
 

@@ -87,7 +87,7 @@ class SharedLinks:
 
 @dataclass(frozen=True)
 class LinkRows:
-    """Who uses which links: rows of one job above one switch or subtree, those of a subtree together.
+    """Links used by jobs: rows of one job above one switch or subtree, those of a subtree together.
 
     A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
     row for each job above each switch serves where `mutual_slowdown` needs the load of each link.
@@ -173,7 +173,7 @@ class _Users:
 
 
 class LinkSharing:
-    """What jobs that share links above switches and subtrees cost each other.
+    """The cost to each other of jobs that share links above switches and subtrees.
 
     Two jobs share them by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all
     links above the switches of a level equally busy.

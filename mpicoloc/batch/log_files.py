@@ -66,7 +66,7 @@ def parse_swf(
     rows = _rows(lines, numbers)
     if isinstance(rows, list) and not any(rows):
         first = lines[numbers[0] - 1].strip()[:40]
-        raise DataError(f"{source} is no log, its first line is {first!r}: give {_FORMATS}")
+        raise DataError(f"{source} is not a log, its first line is {first!r}: give {_FORMATS}")
     table = np.array([(math.nan,) * N_FIELDS if row is None else row for row in rows])
     wrong = _damage(table)
     damaged = tuple(int(numbers[i]) for i in wrong)
@@ -128,7 +128,7 @@ def _row(line: str) -> list[float] | None:
 
 
 def _damage(table: Floats) -> dict[int, str]:
-    """What is wrong with the damaged rows."""
+    """A description of the damaged rows."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
@@ -235,12 +235,12 @@ def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
         values[key] = np.array([np.nan if (v := known[word]) is None else v for word in column])
         if None in known.values():
             bad = [i for i, word in enumerate(column) if known[word] is None]
-            wrong = {i: f"{key} {column[i][:40]!r} is no {what}" for i in bad} | wrong
+            wrong = {i: f"{key} {column[i][:40]!r} is not a {what}" for i in bad} | wrong
     return values, wrong
 
 
 def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
-    """What is wrong with rows whose times contradict each other."""
+    """A description of rows whose times contradict each other."""
     submit_s, start_s, end_s = (values[key] for key in ("submit", "start", "end"))
     local = "local clocks go back once a year, so print the log with SLURM_TIME_FORMAT=%s"
     wrong = {int(i): "it has no time of submission" for i in np.flatnonzero(np.isnan(submit_s))}
@@ -313,7 +313,7 @@ def _time(word: str) -> float | None:
 
 
 def _same_times(words: Sequence[str]) -> Floats | None:
-    """What `_time` reads of each word, all at once; None: they are not of one format, or one is wrong."""
+    """The times that `_time` reads of each word, all at once; None: formats differ, or one is wrong."""
     if all(word in _UNKNOWN or (len(word) == _TIME_LENGTH and word[10] == "T") for word in words):
         try:
             times = np.array(["NaT" if word in _UNKNOWN else word for word in words], "datetime64[s]")
@@ -420,7 +420,7 @@ _COLUMNS = {
     "queue": ("qos",),
     "name": ("jobname",),
 }
-"""What each column of `slurm_jobs` is called by `sacct`; the first that is there counts."""
+"""Names by which `sacct` calls each column of `slurm_jobs`; the first that is there counts."""
 _SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
 
 
@@ -498,7 +498,7 @@ def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[J
     try:
         told = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source} is no JSON: {error}: print it again with {_JSON_COMMAND}") from None
+        raise DataError(f"{source} is not JSON: {error}: print it again with {_JSON_COMMAND}") from None
     jobs = told.get("jobs") if isinstance(told, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
         raise DataError(f"{source} lacks jobs with their `time`: print the log with {_JSON_COMMAND}")

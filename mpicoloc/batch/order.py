@@ -93,7 +93,7 @@ Nodes = tuple[Ints, int | Uses]
 
 @dataclass(frozen=True)
 class Allocation:
-    """How nodes are chosen.
+    """The way in which nodes are chosen.
 
     Parameters
     ----------

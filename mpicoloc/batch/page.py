@@ -177,7 +177,7 @@ def _row(run: SharedRun) -> dict[str, Any]:
 def _compared(
     name: str, own: Sequence[SharedRun], by_name: Mapping[str, Sequence[SharedRun]]
 ) -> dict[str, Estimate | None]:
-    """What a policy saves and loses beside others, seed by seed: these have the same programs and truths."""
+    """Savings and losses of a policy beside others, seed by seed: these have the same programs and truths."""
     alone = by_name.get("none", [None])[0]
     saved = (
         []
@@ -203,7 +203,7 @@ def _compared(
 
 
 def _bill(centre: Centre, run: SharedRun, tariff: Tariff) -> Floats:
-    """What each job is charged, SU (Breslow et al. 2013, Eq. 2)."""
+    """The charge for each job, SU (Breslow et al. 2013, Eq. 2)."""
     work, schedule = centre.workload, run.schedule
     n_cores, wall_s = work.n_nodes * work.cores_per_node, schedule.end_s - schedule.start_s
     slowdown = comparison.slowdowns(work, schedule)
@@ -252,7 +252,7 @@ def table(found: Sequence[PolicyFigures]) -> list[list[str]]:
 
 
 def sentences(found: Sequence[PolicyFigures]) -> list[str]:
-    """What sharing would have saved, a sentence for each policy."""
+    """A sentence for each policy on what sharing would have saved."""
     words = {"blind": "blindly", "model": "by model", "service": "as the pairing service decides"}
     lines = []
     for each in found:
@@ -329,7 +329,7 @@ def _window(runs: Sequence[SharedRun]) -> tuple[float, float]:
 def _data(
     workload: Workload, machine: Machine, runs: Sequence[SharedRun], window: tuple[float, float]
 ) -> dict[str, Any]:
-    """What the page's script draws; times in s since the begin of the window."""
+    """Data that the page's script draws; times in s since the begin of the window."""
     begin_s, end_s = window
     policies = []
     for run in runs:

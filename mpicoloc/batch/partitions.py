@@ -76,13 +76,13 @@ def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     sets = {words["nodeset"]: words.get("nodes", "") for _, _, words in lines if "nodeset" in words}
     for where, line, words in lines:
         if _INCLUDE.match(line):
-            raise DataError(f"{where}: {line}: write the lines of that file here, which is not read")
+            raise DataError(f"{where}: {line}: included files are not read; write its lines here")
         name = words.get("partitionname", "")
         if name == "DEFAULT":
             defaults |= words
         elif name:
             if name in found:
-                raise DataError(f"{where}: partition {name} is there twice: join the two lines")
+                raise DataError(f"{where}: partition {name} appears twice: join the two lines")
             found[name] = _partition(name, defaults | words, where, place, sets)
     if not found:
         raise DataError(f"{source}: no partition in it: write lines like {_EXAMPLE}")
@@ -107,7 +107,7 @@ def _partition(
     limit = words.get("maxtime", "UNLIMITED")
     max_s = _limit_s(limit)
     if max_s is None:
-        raise DataError(f"{where}: MaxTime={limit} is no time: write it like 1-12:00:00, or UNLIMITED")
+        raise DataError(f"{where}: MaxTime={limit} is not a time: write it like 1-12:00:00, or UNLIMITED")
     tier = _whole(words, "PriorityTier", where, 1)
     is_default = words.get("default", "").upper() == "YES"
     return Partition(name, nodes, min(most, len(nodes)), max_s, tier, is_default)
@@ -118,7 +118,7 @@ def _whole(words: Mapping[str, str], key: str, where: str, otherwise: int) -> in
     if word in ("", "UNLIMITED"):
         return otherwise
     if not (word.isascii() and word.isdigit() and len(word) < 10):
-        raise DataError(f"{where}: {key}={word} is no whole number")
+        raise DataError(f"{where}: {key}={word} is not a whole number")
     return int(word)
 
 

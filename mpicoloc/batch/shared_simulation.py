@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError
 
 _Z = 1.959963984540054
 BLIND_SLOWDOWN = 2.0
-"""What a batch system without a model expects of two jobs on a node: each has half of its processors."""
+"""Slowdown of two jobs on a node without a model: each has half of its processors."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class SharedSimulation(Simulation):
         self._n_last: dict[int, int] = {}
 
     def pair_slowdown(self, job: int, other: int) -> float:
-        """What the batch system believes that a job suffers beside another one."""
+        """The slowdown that the batch system expects for a job beside another one."""
         return float(self.slowdowns.believed[self.programs[job], self.programs[other]])
 
     def _next_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Who joins whom: two jobs a node whatever they suffer, or where a slowdown model finds a gain.
+"""Rules of sharing: two jobs a node whatever they suffer, or where a slowdown model finds a gain.
 
 A policy never delays the first job of the queue by what it knows: it keeps the nodes that this one waits for.
 The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot of the
@@ -30,7 +30,7 @@ _LEAST_LEFT_S = 1.0
 
 @dataclass(frozen=True)
 class _Assignment:
-    """What was decided of a job: its nodes, the jobs that it waits for, and the text that stands at it."""
+    """The decision on a job: its nodes, the jobs that it waits for, and the text that stands at it."""
 
     nodes: Ints
     after: tuple[int, ...]

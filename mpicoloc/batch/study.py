@@ -44,7 +44,7 @@ _LARGER = 2
 
 @dataclass(frozen=True)
 class Study:
-    """What is simulated; `names` are the sharing policies, and `is_comparison`: they are compared."""
+    """A simulation's inputs; `names` are the sharing policies, and `is_comparison`: they are compared."""
 
     centre: Centre
     names: list[str]
@@ -109,7 +109,7 @@ def is_comparison(args: argparse.Namespace) -> bool:
     for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag) not in (None, False):
             raise UsageError(
-                f"--{flag.replace('_', '-')} is of jobs that share nodes: give --sharing blind, model or "
+                f"--{flag.replace('_', '-')} applies to jobs that share nodes: add --sharing blind, model or "
                 "service too"
             )
     return args.page is not None or delays
@@ -211,7 +211,7 @@ def _restricted(
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")
-            messages.note(f"{args.log}: {left_out} that their partition does not allow left out")
+            messages.note(f"{args.log}: {left_out} left out, as the partition does not allow them")
         work, of_job = partitions.select(work, keep), of_job[keep]
     partitions.check(work, parts, of_job)
     if args.estimates == "user":
@@ -295,7 +295,7 @@ def _setting(row: dict[str, Any], flag: str) -> str:
 
 
 def _saved_frac(row: dict[str, Any]) -> float | None:
-    """What the last policy saved, if there is something to compare it with."""
+    """The fraction that the last policy saved, if there is something to compare it with."""
     saved = row["policies"][-1]["saved_frac"] if "policies" in row else None
     return None if saved is None else float(saved["value"])
 
@@ -429,7 +429,7 @@ def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 LOG = "log"
-"""What a sweep of several logs calls them."""
+"""The name of the logs in a sweep of several."""
 _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
@@ -474,7 +474,7 @@ def _cases(
     # A log stays the same for long, since processes keep the one that they have read.
     axes = ({LOG: args.logs} if len(args.logs) > 1 else {}) | sweep.axes(args, valued, {})
     if twice := [log for log in args.logs if args.logs.count(log) > 1]:
-        raise UsageError(f"log {twice[0]} is there twice: give it once")
+        raise UsageError(f"log {twice[0]} appears twice: give it once")
     digest = functools.cache(lambda word: sweep.digest_of([word]) if os.path.isfile(word) else word)
     cases = []
     for settings, own in sweep.variants(args, axes, valued):

@@ -65,7 +65,7 @@ def job_number(job_id: str) -> str:
 
 
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
-    """How many charges of jobs of this number took a turn, and those not given back whole, oldest first.
+    """Number of charges of jobs of this number with a turn, and those not refunded whole, oldest first.
 
     A charge that rests on them is posted only if they are still all (`Charge.turn`).
     """
@@ -191,7 +191,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
 
 
 def facts_of(prices: Bill) -> dict[str, Any]:
-    """What the ledger keeps of how a price came about."""
+    """Facts on how a price came about, as the ledger keeps them."""
     return {
         "n_cores": prices.n_cores,
         "wall_s": prices.wall_s,

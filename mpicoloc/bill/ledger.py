@@ -29,7 +29,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused,
 
 VERSION = "1"
 BUSY_S = 60.0
-"""How long a post waits for those of others."""
+"""Time that a post waits for those of others."""
 N_TRIES = 5
 FAR_USU = 4 * 10**18
 """No balance goes further from 0: it stays inside 64 bits with any amount added."""
@@ -84,7 +84,7 @@ claims = sa.Table(
     sa.Column("claim", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("transaction_id", _ID, sa.ForeignKey(transactions.c.id), nullable=False, index=True),
 )
-"""What may happen once only: a profile, a job, a reference. The database's index sees to it."""
+"""Events that may happen once only: a profile, a job, a reference. The database's index sees to it."""
 
 
 class Database:
@@ -121,7 +121,7 @@ class Database:
                 found = self._version()
             except (ValueError, TypeError):  # not told: it may be a password
                 raise UsageError(
-                    f"ledger {self.shown}: its driver takes no such value behind '?'; see the URLs it takes"
+                    f"ledger {self.shown}: its driver refuses a value after '?': see the URLs that it takes"
                 ) from None
             if create and found is None:
                 self.write(_create)
@@ -168,7 +168,7 @@ class Database:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """What the database refuses, as an error of ours."""
+        """Turn an error of the database into one of ours."""
         try:
             yield
         except exc.SQLAlchemyError as error:
@@ -240,7 +240,7 @@ def _is_worth_another_try(error: exc.DBAPIError) -> bool:
 
 
 def _codes(error: exc.DBAPIError) -> set[Any]:
-    """What PostgreSQL's drivers and MySQL's call the error, in an attribute or in the first argument."""
+    """Codes of the error by PostgreSQL's drivers and MySQL's, in an attribute or in the first argument."""
     names = [getattr(error.orig, name, None) for name in ("sqlstate", "pgcode")]
     first = list(getattr(error.orig, "args", ()))[:1]
     fields = [argument.get("C") for argument in first if isinstance(argument, dict)]
@@ -274,7 +274,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a profile is charged, or a step that left none.
+    """The charge for a profile, or for a step that left none.
 
     Attributes
     ----------
@@ -311,7 +311,7 @@ class Charge:
 
     @property
     def claims(self) -> list[str]:
-        """What this charge takes for itself."""
+        """The claims that this charge makes."""
         found = [content_claim(self.digest)]
         if self.run:
             found.append(run_claim(self.run))
@@ -447,7 +447,9 @@ class Ledger:
             if charge.claims[0] in held:
                 return _earlier_posting(connection, held[charge.claims[0]], name, charge)
             if held.keys() & set(turn):
-                raise Overtaken(f"job {charge.job_id} was charged meanwhile")
+                raise Overtaken(
+                    f"job {charge.job_id} was charged in the meantime: see `mpicoloc ledger statement`"
+                )
             if held:
                 raise Refused(
                     f"job {charge.job_id} was charged from another profile or without one, as transaction "
@@ -502,7 +504,7 @@ class Ledger:
             row = transaction_row(connection, transaction, keep_others_off=True)
             if row.kind != "charge":
                 raise Refused(
-                    f"transaction {transaction} is no charge but kind {row.kind}: nothing to refund"
+                    f"transaction {transaction} is of kind {row.kind}, not a charge: nothing to refund"
                 )
             if done := claimed(connection, claim):
                 return posted(connection, done[0])
@@ -579,9 +581,9 @@ def is_given_back(connection: sa.Connection, charge: Any) -> bool:
 
 
 RELEASED = "released:"
-"""What a claim on a profile is called when the profile was released."""
+"""Prefix of a claim on a profile that was released."""
 SPOOLED = "spool:"
-"""What a claim on a file of a spool begins with; that file needs no further look while the claim stands."""
+"""Prefix of a claim on a file of a spool; that file needs no further look while the claim stands."""
 
 
 def hashed(text: str) -> str:
@@ -734,8 +736,8 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
     if changed.rowcount != 1:
         floor = f", and may go down to {su_text(account.floor_usu)} SU" if account.floor_usu else ""
         raise Refused(
-            f"account {account.name} has not enough units: {su_text(account.balance_usu)} SU{floor}, "
-            f"needed are {su_text(abs(amount_usu))} SU"
+            f"account {account.name} does not have enough units: {su_text(account.balance_usu)} SU{floor}, "
+            f"needs {su_text(abs(amount_usu))} SU"
         )
 
 

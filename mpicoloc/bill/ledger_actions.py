@@ -39,7 +39,7 @@ SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1
 
 
 def audit(ledger: Ledger) -> list[str]:
-    """What is wrong, one line each; empty: no unit was lost or made."""
+    """Faults of the ledger, one line each; empty: no unit was lost or made."""
     with ledger.database.reading() as connection:
         return [
             *_sum_of_all(connection),
@@ -151,7 +151,7 @@ def grant(args: argparse.Namespace) -> int:
     posting = ledger_of(args).grant(args.account, args.su, stamp_now(), args.reference, args.note)
     if posting.amount_usu != args.su:
         raise UsageError(
-            f"reference {args.reference!r} has granted {su_text(posting.amount_usu)} SU in transaction "
+            f"reference {args.reference!r} was used to grant {su_text(posting.amount_usu)} SU in transaction "
             f"{posting.transaction}, not {su_text(args.su)}: give another reference"
         )
     return _show_posting(posting, f"{su_text(posting.amount_usu)} SU granted to {args.account}", args.json)

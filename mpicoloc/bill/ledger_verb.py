@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("account", "reference", "note", "job_id"):
         text = getattr(args, name, None) or ""
         if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
-            raise UsageError(f"{name} is no UTF-8 text, got {text!r}: write it in UTF-8")
+            raise UsageError(f"{name} is not UTF-8 text, got {text!r}: write it in UTF-8")
     if args.action == "collect":
         from mpicoloc.slurm import collect
 

@@ -90,7 +90,7 @@ def find(name: str) -> RateFunction:
     except Exception as error:
         raise UsageError(f"pricing {name!r} cannot be loaded ({_error_text(error)})") from error
     if not callable(function):
-        raise UsageError(f"pricing {name!r} is no function but {type(function).__name__}")
+        raise UsageError(f"pricing {name!r} is not a function but of type {type(function).__name__}")
     return function
 
 
@@ -121,7 +121,7 @@ def _module_of_file(path: str) -> ModuleType:
 
     spec = importlib.util.spec_from_file_location("mpicoloc_site_pricing", path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -138,7 +138,7 @@ def rate(name: str, function: RateFunction, rate_su: float, t_solo_s: float, t_c
         raise UsageError(f"pricing {name!r} failed ({_error_text(error)})") from error
     if not (math.isfinite(answer) and answer >= 0):
         given = f"rate_su={rate_su:g}, t_solo_s={t_solo_s:g}, t_corun_s={t_corun_s:g}"
-        raise UsageError(f"pricing {name!r} must answer with a number >= 0, got {answer} for {given}")
+        raise UsageError(f"pricing {name!r} must return a number >= 0, got {answer} for {given}")
     return answer
 
 

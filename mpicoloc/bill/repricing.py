@@ -166,7 +166,7 @@ def solo_s(text: str, profile: Profile) -> float:
         return arguments.parse("--solo", text, arguments.positive)
     if solo.interference.shared_s:
         raise DataError(
-            f"{text} is no run alone: it shared its nodes for {solo.interference.shared_s:.4g} s; "
+            f"{text} is not a solo run: it shared its nodes for {solo.interference.shared_s:.4g} s; "
             "run the job alone, or give seconds"
         )
     size, other = ((p.job.n_ranks, p.job.n_cores) for p in (profile, solo))

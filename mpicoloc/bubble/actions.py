@@ -77,7 +77,7 @@ def show_curve(curve: SensitivityCurve, way: str) -> None:
 
 
 def production_json(name: str, found: Bubbled) -> dict[str, Any]:
-    """What jobs' own shutters tell of a program, for JSON; None where nothing is known."""
+    """A program's curve and score from jobs' own shutters, for JSON; None where nothing is known."""
     names = ("levels", "slowdown", "low", "high", "n")
     curve = {} if found.curve is None else curve_json(found.curve, "")
     return {

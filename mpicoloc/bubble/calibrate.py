@@ -102,7 +102,7 @@ def parse(text: str, path: str) -> Calibration:
     """
     lines = text.splitlines()
     if not lines or lines[0] != FIRST_LINE:
-        raise DataError(f"{path} is no calibration of bubbles: {_REMEDY}")
+        raise DataError(f"{path} is not a calibration of bubbles: {_REMEDY}")
     try:
         words = dict(line.split(" ", 1) for line in lines[1:] if not line.startswith(("#", "level ")))
         rows = [line.split()[1:] for line in lines if line.startswith("level ")]
@@ -285,7 +285,9 @@ def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
     mended = rising(measured.slowdown)
     most = float(np.max(np.abs(mended - measured.slowdown)))
     if most > 0:
-        messages.note(f"the probe's curve falls at some level: changed by up to {most:.4f}, so that it rises")
+        messages.note(
+            f"the probe's curve fell at some level: it was changed by up to {most:.4f}, so that it rises"
+        )
     mended[0] = 1.0
     mended = np.maximum.accumulate(mended)
     low, high = np.minimum(measured.low, mended), np.maximum(measured.high, mended)

@@ -1,4 +1,4 @@
-"""What a bubble of each level does on one kind of machine, and how much that slows the reference probe."""
+"""A bubble's working set and pace by level on one kind of machine, and the reference probe's slowdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOPE = 1e-9
 
 @dataclass(frozen=True)
 class BubbleSetting:
-    """What a bubble does: size of its working set, and cache lines that it touches a second (0: no limit)."""
+    """A bubble's working set, and the cache lines that it touches a second (0: no limit)."""
 
     working_set_bytes: int
     lines_per_s: float
@@ -81,7 +81,7 @@ class Calibration:
         return ""
 
     def setting(self, level: float) -> BubbleSetting:
-        """What a bubble of this level does, linear between whole levels.
+        """Setting of a bubble of this level, linear between whole levels.
 
         Raises `DataError` if the level is not in [0, 8].
         """

@@ -38,7 +38,7 @@ _COLUMNS = {*_KNOWN, *(f"level_{level}" for level in LEVELS[1:])}
 
 @dataclass(frozen=True)
 class _Known:
-    """What a row has: a program may have been measured by half."""
+    """The measured parts of a row: a program may have been measured by half."""
 
     program: str
     curve: SensitivityCurve | None = None
@@ -55,7 +55,7 @@ def read(path: str) -> dict[str, ProgramPressure]:
     number without an interval is taken as certain.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or a program is there twice, or by half.
+    none, or a program appears twice, or by half.
     """
     found = {}
     for name, one in _read(path).items():
@@ -80,7 +80,7 @@ def _read(path: str) -> dict[str, _Known]:
         except DataError as error:
             raise error if str(error).startswith(path) else DataError(f"{path}: row {i}: {error}") from None
         if one.program in found:
-            raise DataError(f"{path}: row {i}: program {one.program!r} is there twice; keep one row")
+            raise DataError(f"{path}: row {i}: program {one.program!r} appears twice; keep one row")
         found[one.program] = one
     return found
 
@@ -231,7 +231,7 @@ def jobs(path: str) -> list[JobRequest]:
     Columns, or keys: ``id``, ``program``, and ``n_nodes``, which is 1 where it is missing or empty.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or an id is there twice.
+    none, or an id appears twice.
     """
     found: dict[str, JobRequest] = {}
     needed = {"id", "program"}
@@ -241,7 +241,7 @@ def jobs(path: str) -> list[JobRequest]:
             raise DataError(f"{path}: row {i}: n_nodes must be a whole number from 1, got {row['n_nodes']!r}")
         job = JobRequest(str(row["id"]), str(row["program"]), 1 if math.isnan(n_nodes) else int(n_nodes))
         if job.id in found:
-            raise DataError(f"{path}: job {job.id!r} is there twice; ids must differ")
+            raise DataError(f"{path}: job {job.id!r} appears twice; ids must differ")
         found[job.id] = job
     if not found:
         raise UsageError(f"{path} has no job: give at least one")

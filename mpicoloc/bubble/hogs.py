@@ -115,7 +115,7 @@ class Hog:
         return own or f"mpicoloc-bubble ended with {self._process.poll()}"
 
     def set(self, setting: BubbleSetting) -> None:
-        """What it does from now on, that is within 5 ms.
+        """Change the bubble's setting, within 5 ms.
 
         Raises `EnvironmentFault` if somebody has killed it.
         """
@@ -169,7 +169,7 @@ class Bubble:
             raise
 
     def set(self, setting: BubbleSetting) -> None:
-        """What all of it together does from now on."""
+        """Change the setting of all bubbles together."""
         n = len(self._hogs)
         share = BubbleSetting(setting.working_set_bytes // n, setting.lines_per_s / n)
         for hog in self._hogs:

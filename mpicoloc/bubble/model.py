@@ -276,6 +276,6 @@ def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bubbl
         score = pressure_score(value, low_end, high_end, int(n_score[i]))
         found[name] = ProgramPressure(name, curve, score, None if policy is None else str(policy))
     if len(found) < len(names):
-        raise DataError("a program that is there twice")
+        raise DataError("a program that appears twice")
     machine = machine_from_values(told["machine"])
     return BubbleModel(found, str(told["combine"]), machine=machine, card=dict(told["card"]))

@@ -1,4 +1,4 @@
-"""How interference on some nodes of a job slows down all of it: the matrix, and how to fill it by few runs.
+"""Slowdown of a whole job by interference on some of its nodes: the matrix, and how to fill it by few runs.
 
 Han et al. 2016, sections 3.2 and 4.1. Rows are pressures, columns numbers of disturbed nodes. Section 3.3:
 four policies turn different pressures on a job's nodes into one pressure on some of them.

@@ -400,12 +400,12 @@ def run_replay(args: argparse.Namespace) -> int:
     for flag in _OF_REPLAY:
         if getattr(args, flag):
             raise UsageError(
-                f"--{flag.replace('_', '-')} does not go with --propagation: leave one of both out"
+                f"--{flag.replace('_', '-')} does not go with --propagation: leave one of them out"
             )
     if args.curves is None:
         raise UsageError("--propagation needs the program's curve on one node: give --curves FILE")
     if (n_jobs := scenes.count_jobs(args)) != 1:
-        raise UsageError(f"--propagation is of one job, got {n_jobs}: give one trace")
+        raise UsageError(f"--propagation takes one job, got {n_jobs}: give one trace")
     _check_matrix_flags(args)
     scene = scenes.scene_of(args)
     for note in scene.notes:

@@ -68,7 +68,7 @@ def refuse_matrix_flags(args: argparse.Namespace) -> None:
     for flag in ("curves", "name", *OF_FILLING):
         if getattr(args, flag) is not None:
             raise UsageError(
-                f"--{flag.replace('_', '-')} is of --propagation, which is not given: leave it out"
+                f"--{flag.replace('_', '-')} applies only to --propagation, which is not given: leave it out"
             )
 
 

@@ -37,7 +37,7 @@ TURN_S, GUARD_S = 0.15, 0.03
 
 @dataclass(frozen=True)
 class Scored:
-    """What was found of a program; `is_beyond`: it presses more than the largest bubble."""
+    """The score of a program; `is_beyond`: its pressure exceeds that of the largest bubble."""
 
     score: Estimate
     probe_slowdown: Estimate
@@ -287,4 +287,4 @@ def _note_falls(curve: SensitivityCurve) -> None:
     falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
     if len(falling):
         at = ", ".join(f"{level:g}" for level in falling)
-        messages.note(f"the curve falls at level {at}: noise? Run it longer")
+        messages.note(f"the curve falls at level {at}, perhaps by noise: run it longer")

@@ -37,7 +37,7 @@ QUIET_FRAC = 0.9
 
 @dataclass(frozen=True)
 class Progress:
-    """What was done until each time.
+    """The progress until each time.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def rising(values: Floats) -> Floats:
 
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
-"""How much the slope of log(slowdown) may change along a level, in a random walk: from a line to anything."""
+"""Possible changes of the slope of log(slowdown) along a level, in a random walk: from a line to anything."""
 SLOPE = 0.15
 """Standard deviation of log(slowdown) per level before anything is measured: 8 levels may be 3.3, or more."""
 _TO_95 = 1.96
@@ -375,7 +375,7 @@ def _without_shared_changes(found: Paces) -> Floats:
 
 
 def _from_means(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """How far each value is from the mean of its group."""
+    """The distance of each value from the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
     return values - _means(values, groups)[group]
 
@@ -497,7 +497,7 @@ _LEAST_HALF_LEVEL = 0.25
 
 
 def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:
-    """What several runs of one program tell together; at least one."""
+    """The curve of several runs of one program together; at least one."""
     curves = [one.measured for one in runs if one.measured is not None]
     measured = mean_curve(curves) if curves else None
     scores = [one.score for one in runs if one.score is not None]

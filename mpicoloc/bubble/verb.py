@@ -102,7 +102,7 @@ def _add_sensitivity(actions: Any) -> None:
 
 
 def _add_measured(parser: argparse.ArgumentParser) -> None:
-    """What `sensitivity` and `score` have in common."""
+    """Add the flags that `sensitivity` and `score` share."""
     parser.add_argument("--app-cores", metavar="LIST", help="processors of the program (default: the others)")
     parser.add_argument(
         "--seconds",

@@ -122,7 +122,7 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
         except MemoryError as error:
             raise DataError(
                 f"what was read takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
-                "files, or a part of the trace; no profile takes as much"
+                "files, or a part of the trace"
             ) from error
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
@@ -141,11 +141,11 @@ def add_figures(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """What `--format` names; nothing can be asked for where there is no `--figures`."""
+    """The formats that `--format` names; none is possible without `--figures`."""
     from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:
-        raise UsageError("--format is of figures: give --figures FOLDER too")
+        raise UsageError("--format applies to figures: add --figures FOLDER")
     return figures.formats_of(args.format)
 
 

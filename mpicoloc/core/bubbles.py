@@ -1,4 +1,4 @@
-"""What a program suffers beside bubbles of each level, and which bubble it is like itself."""
+"""A program's sensitivity curve and its pressure score."""
 
 from __future__ import annotations
 
@@ -173,9 +173,13 @@ class PropagationMatrix:
         if times.ndim != 2 or times.shape != seen.shape or times.shape[0] < 1 or times.shape[1] < 2:
             raise DataError(f"propagation: needs pressures x (nodes + 1) numbers, got shape {times.shape}")
         if times.shape[0] > MAX_LEVEL:
-            raise DataError(f"propagation: there are {MAX_LEVEL:g} levels at most, got {times.shape[0]}")
-        if not (np.isfinite(times).all() and (times > 0).all() and np.allclose(times[:, 0], 1)):
-            raise DataError("propagation: times must be finite and above 0, and 1 without disturbed nodes")
+            raise DataError(f"propagation: at most {MAX_LEVEL:g} levels are allowed, got {times.shape[0]}")
+        is_time = np.isfinite(times) & (times > 0)
+        if not is_time.all():
+            raise DataError(f"propagation: times must be finite and above 0, got {times[~is_time][0]:g}")
+        if not np.allclose(times[:, 0], 1):
+            undisturbed = times[np.argmax(np.abs(times[:, 0] - 1)), 0]
+            raise DataError(f"propagation: the entry for 0 disturbed nodes must be 1, got {undisturbed:g}")
         object.__setattr__(self, "times", frozen(times))
         object.__setattr__(self, "is_measured", frozen(seen))
 

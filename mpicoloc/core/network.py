@@ -627,7 +627,9 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
     """
     match = _FORM.fullmatch(notation)
     if not match:
-        raise UsageError(f"topology {shown(notation)} is no notation of a fat-tree: write it like {EXAMPLE}")
+        raise UsageError(
+            f"topology {shown(notation)} is not the notation of a fat-tree: write it like {EXAMPLE}"
+        )
     height, m, w = (_numbers(part, notation) for part in match.groups())
     if len(height) != 1 or not len(m) == len(w) == height[0]:
         raise UsageError(
@@ -656,7 +658,7 @@ def _numbers(part: str, notation: str) -> tuple[int, ...]:
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) <= _MAX_DIGITS):
             raise UsageError(
-                f"topology {shown(notation)}: {shown(word)} is no number: write it like {EXAMPLE}"
+                f"topology {shown(notation)}: {shown(word)} is not a number: write it like {EXAMPLE}"
             )
     return tuple(map(int, words))
 
@@ -667,7 +669,7 @@ def slimmed(topology: Levelled, slimming: int) -> Topology:
     Raises `DataError` if the network is no XGFT, or the number is out of range.
     """
     if not isinstance(topology, Topology):
-        raise DataError(f"only an XGFT can be slimmed, no {topology}: give the notation of a similar XGFT")
+        raise DataError(f"only an XGFT can be slimmed, not {topology}: give the notation of a similar XGFT")
     return replace(topology, w=(topology.w[0], *(slimming,) * (topology.height - 1)))
 
 

@@ -55,5 +55,7 @@ def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):
-        raise ValueError(f"{getattr(where, 'name', where)} has {field.name} {value!r}, which is no {kind}")
+        raise ValueError(
+            f"{getattr(where, 'name', where)} has {field.name} {value!r}, which is not of type {kind}"
+        )
     return value

@@ -322,7 +322,7 @@ ROWS: Mapping[str, str] = {
     "corunners": "one row for each node and each other job that was seen there",
     "events": "one row for each of the last calls of each rank, of a job that was run with --trace",
 }
-"""What a row of each table is."""
+"""The meaning of a row of each table."""
 
 
 @functools.cache
@@ -477,7 +477,7 @@ class MpiSummary:
 
 @dataclass(frozen=True)
 class MeterResult:
-    """What one meter says of the job's slowdown; `slowdown` is None where `reason` says why."""
+    """One meter's measurement of the job's slowdown; `slowdown` is None where `reason` says why."""
 
     meter: str
     slowdown: Estimate | None = None
@@ -486,7 +486,7 @@ class MeterResult:
 
 @dataclass(frozen=True)
 class Interference:
-    """What the co-runners cost the job.
+    """The cost of the co-runners to the job.
 
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
     results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
@@ -555,7 +555,7 @@ class NetworkLevel:
 
 @dataclass(frozen=True)
 class Network:
-    """What the job did to the network on which it ran, if the network's topology was known.
+    """The job's load on its network, if the network's topology was known.
 
     `traffic` says which messages the numbers include. `levels` has `n_levels` rows. `duration_s` is the time
     that divides the bytes of rates, see `Profile.time_alone_s`; None, in older files: the job's wall time.

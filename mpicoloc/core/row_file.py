@@ -80,7 +80,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, RecursionError) as error:
         kind = "JSON" if path.endswith(".json") else "CSV"
-        raise DataError(f"{path} is no {kind}: {error}") from None
+        raise DataError(f"{path} is not {kind}: {error}") from None
     columns = list(rows[0]) if rows else []
     # Columns with numbers are many of one kind, like level_2_low.
     for name in (one for one in columns if isinstance(one, str) and one not in known):

@@ -58,7 +58,7 @@ class Offset(NamedTuple):
     drift: float = DRIFT
 
     def bound_ns(self, at_ns: int) -> int:
-        """How wrong it may be at another time."""
+        """The largest error of the clock at another time."""
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
@@ -139,7 +139,7 @@ CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
 """And no more than this part of the time."""
 CLOCKS_AHEAD_NS = 5_000_000_000
-"""How far ahead shutters are agreed on, mostly."""
+"""Time in advance by which shutters are usually agreed on."""
 SLACK_NS = 300_000_000
 """For one agreement, at first; twice as much each time that it was too little."""
 MOST_SLACK_NS = 10_000_000_000
@@ -153,7 +153,7 @@ Steps = Generator[None, None, Any]
 
 
 class Offer(NamedTuple):
-    """What a coordinator tells the others before each shutter; times on the first node's clock."""
+    """A coordinator's message to the others before each shutter; times on the first node's clock."""
 
     is_over: int = 0
     """Its ranks are in MPI_Finalize, or gone."""
@@ -194,7 +194,7 @@ def is_shared(offers: Sequence[Offer]) -> bool:
 
 
 def apart_ns(offers: Sequence[Offer]) -> int:
-    """How far the same instant may be apart on two nodes."""
+    """The largest difference of the same instant on two nodes."""
     return sum(sorted(offer.bound_ns for offer in offers)[-2:])
 
 
@@ -226,13 +226,13 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
 
 
 def bubble_of_all(offers: Sequence[Offer]) -> int:
-    """What was drawn on the first node, if all of them can have any, and it is wanted; 0: nothing."""
+    """The bubble drawn on the first node, if all nodes can have any, and it is wanted; 0: none."""
     is_due = offers[0].is_bubble_wanted or not is_shared(offers)
     return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
 
 
 def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
-    """What all coordinators do together next: end, clocks, vote, or offers."""
+    """The next common step of all coordinators: end, clocks, vote, or offers."""
     if any(offer.is_over for offer in offers):
         return "end"
     if offers[0].is_clock_old:

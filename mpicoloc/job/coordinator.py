@@ -38,7 +38,7 @@ IDLE_S = 3.0
 ANSWER_S = 10.0
 """The coordinator waits no longer for an answer, and does the work itself: the ranks wait for that."""
 COMMAND_NAME = "mpicoloc-writer"
-"""What `ps -o comm` and /proc call the child."""
+"""Name of the child for `ps -o comm` and /proc."""
 
 Work = Callable[..., Any]
 
@@ -62,7 +62,7 @@ class WarmWriter:
             self._start({one.__name__: one for one in work}, load)
 
     def call(self, function: Work, *arguments: Any) -> Any:
-        """What a function returns, computed by the child if it can."""
+        """The result of a function, computed by the child if it can."""
         found = self._ask([function.__name__, *arguments])
         return function(*arguments) if found is None else found[0]
 
@@ -502,7 +502,7 @@ def _run_until_over(
 
 
 def _step_ns(started_s: float) -> int:
-    """How long to sleep at a time, so long after the start."""
+    """Time to sleep at once, at this time after the start."""
     age_ns = int((time.monotonic() - started_s) * 1e9)
     return min(STEP_NS, max(STEP_MIN_NS, age_ns // STEP_PART))
 
@@ -575,7 +575,7 @@ def _load_writer() -> None:
 
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
-    """What this node knows of the job, and whether rank 0 of the application runs here."""
+    """This node's part of the profile, and whether rank 0 of the application runs here."""
     gc.disable()  # imports take a tenth longer with it
     try:
         from mpicoloc.profile.bundle import pack_part

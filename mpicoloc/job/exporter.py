@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         flag = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--address"
         raise EnvironmentFault(
-            f"port {args.port} of {args.address} cannot be had ({error.strerror}): choose another with {flag}"
+            f"port {args.port} of {args.address} cannot be opened ({error.strerror}): choose "
+            f"another with {flag}"
         ) from None
     host = f"[{args.address}]" if ":" in args.address else args.address
     messages.note(f"metrics of this node's jobs: http://{host}:{server.server_port}/metrics")

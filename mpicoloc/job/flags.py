@@ -70,11 +70,11 @@ def prepare_argv(argv: Sequence[str], flags_with_value: Sequence[str]) -> list[s
 
 
 def _check_program(word: str) -> None:
-    """What follows ``--trace`` may be meant as its value."""
+    """Refuse a word after ``--trace`` that may be meant as its value."""
     if word != "--" and "/" not in word and not os.path.exists(word) and elf.which(word) is None:
         raise UsageError(
             f"--trace must be a whole number or {config.BY_KEY['trace'].minus_one_word}, got {word!r} "
-            "(which is no program in PATH either)"
+            "(which is not a program in PATH either)"
         )
 
 

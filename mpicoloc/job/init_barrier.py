@@ -66,7 +66,7 @@ def any_is_off(key: str) -> bool:
 
 
 def announced(announcement: str) -> list[tuple[str, int]]:
-    """What each process that has begun MPI wants, "init" or "session", and in which round.
+    """The kind of MPI start, "init" or "session", and its round, of each process that has begun MPI.
 
     A file that stays empty, for want of room, means the first MPI_Init.
     """
@@ -150,7 +150,7 @@ def any_at_wrap() -> bool:
 
 
 def _executable(pid: str) -> str | None:
-    """What a process runs; None of one that is gone or another user's."""
+    """The executable of a process; None of one that is gone or another user's."""
     try:
         return os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -158,7 +158,7 @@ def _executable(pid: str) -> str | None:
 
 
 def entries(pid: str, what: str) -> list[bytes]:
-    """What /proc tells of a process, "cmdline" or "environ"; nothing of one that is gone or out of reach."""
+    """Words of a process's "cmdline" or "environ" in /proc; none of one that is gone or out of reach."""
     try:
         with open(f"/proc/{pid}/{what}", "rb") as file:
             return file.read().split(b"\0")

@@ -25,7 +25,7 @@ def check_names(names: Sequence[str], what: str) -> None:
     wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
     if wrong is not None:
         raise DataError(
-            f"{what} {wrong!r} cannot stand in a host file: use letters, digits, dots and dashes only"
+            f"{what} {wrong!r} cannot be written to a host file: use letters, digits, dots and dashes only"
         )
 
 
@@ -48,7 +48,7 @@ def rank_file(hosts: Sequence[str], slots: Sequence[int], n_ranks: int) -> str:
 
 
 def node_list(hosts: Sequence[str]) -> str:
-    """What `sbatch --nodelist` takes."""
+    """The nodes as `sbatch --nodelist` takes them."""
     return ",".join(hosts)
 
 
@@ -88,7 +88,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """What an mpirun is, by its `--version`; None when it cannot say."""
+    """The family of an mpirun, by its `--version`; None when it cannot say."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -153,7 +153,7 @@ def given(path: str) -> Launcher:
     launcher = identify(elf.resolve_application(path))
     if launcher is None:
         raise UsageError(
-            f"--mpirun {path} is no mpirun of Open MPI or MPICH; start the job with: "
+            f"--mpirun {path} is not an mpirun of Open MPI or MPICH; start the job with: "
             f"{path} ... python -m mpicoloc.wrap app"
         )
     return launcher

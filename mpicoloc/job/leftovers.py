@@ -28,7 +28,7 @@ _OLD_BOARD = "mpicoloc.board"
 """Of all versions before the 14th of the layout."""
 _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
-"""What says of a process that it is there, as long as it is."""
+"""Pattern of names of files that exist as long as their process does."""
 QUIET_S = 60.0
 """Grace period: a file whose owner gave a sign of life since then stays. Its processes may be
 in another PID namespace, as in a container."""

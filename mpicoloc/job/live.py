@@ -38,7 +38,7 @@ _NOT_PRINTED = ("owner", "reason", "counts")
 
 @dataclass(frozen=True)
 class Counts:
-    """What the `n_ranks` ranks of a job on this node have done since they began, at the instant `t_s`.
+    """Counts of the `n_ranks` ranks of a job on this node since they began, at the instant `t_s`.
 
     `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s`, `rank_s` (the ranks' time) and `sent_bytes` are sums over
     the ranks.
@@ -82,7 +82,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a job did per second between two looks; None: not known."""
+    """A job's rates between two looks, per second; None: not known."""
 
     mpi_frac: float | None = None
     calls_per_s: float | None = None
@@ -210,7 +210,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 
 
 def _with_own(job: LiveJob, key: str) -> LiveJob:
-    """What its profile would say if the job ended now."""
+    """The slowdown and overhead that its profile would have if the job ended now."""
     profile = merge([collect(key, has_events=False)], partial=True)
     ranks, nodes, found = profile.tables["ranks"], profile.tables["nodes"], profile.interference
     ranks = ranks[ranks["state"] == b"running"]

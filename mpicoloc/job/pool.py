@@ -1,4 +1,4 @@
-"""Who does the work of a sweep: processes on all cores of this machine, or the ranks that mpirun started."""
+"""The workers of a sweep: processes on all cores of this machine, or the ranks that mpirun started."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def is_under_mpirun() -> bool:
 
 @contextlib.contextmanager
 def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
-    """What runs the cases of a sweep.
+    """The pool that runs the cases of a sweep.
 
     Under mpirun rank 0 hands the work out and the other ranks do it, through `mpi4py.futures`. Otherwise the
     processes of this machine do it.

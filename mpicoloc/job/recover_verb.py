@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
     out = args.out or checkpoints.profile_of(args.places[0])
     if out.endswith((".part", ".parts")) or os.path.isdir(out):
-        raise UsageError(f"which profile is {args.places[0]} of? Give --out FILE")
+        raise UsageError(f"{args.places[0]} does not name its profile: give --out FILE")
     profile, left_out = recover(args.places)
     for line in left_out:
         messages.trouble(f"left out: {line}")

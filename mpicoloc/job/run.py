@@ -180,7 +180,7 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """What changes when a profile is written anew; None: there is none."""
+    """A stamp that changes when a profile is written anew; None: there is none."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -235,7 +235,7 @@ def prepare_argv(argv: Sequence[str]) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Start the job, wait for it and for its profile; returns the application's exit code."""
     if args.n_ranks is None:
-        raise UsageError("-n N is missing: how many ranks shall the application have?")
+        raise UsageError("-n N is missing: give the number of the application's ranks")
     app = flags.application(args.app, "application", "mpicoloc run -n N [--] app [arguments]")
     programs = _programs(args.n_ranks, app)
     options = config.flags_to_env(flags.given(args))

@@ -51,7 +51,7 @@ def only_one(folder: str, what: str) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise EnvironmentFault(
-                f"another {what} is at work in {folder}: let it end, or give another folder with --out"
+                f"another {what} is running in {folder}: let it end, or give another folder with --out"
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
@@ -101,7 +101,7 @@ def recover(path: str) -> dict[str, Row]:
         if row is not None:
             rows[row["key"]] = row
         elif i < len(lines) or not (rows or line.startswith(b"{")):
-            raise DataError(f"{path}, line {i}, is no row: remove that line, or name another file")
+            raise DataError(f"{path}, line {i}, is not a row: remove that line, or name another file")
         else:
             messages.trouble(f"{path}: the last row, line {i}, is cut off or damaged: it is made again")
             os.truncate(path, sum(map(len, lines[:-1])))
@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
 def check_single(args: argparse.Namespace) -> None:
     """Refuse flags of sweeps where there is none."""
     if args.processes is not None:
-        raise UsageError("--processes is of --sweep, which is not given: leave it out")
+        raise UsageError("--processes applies only to --sweep, which is not given: leave it out")
 
 
 @dataclass(frozen=True)
@@ -178,18 +178,16 @@ def run(
     from mpicoloc.job import pool
 
     if args.out is None:
-        raise UsageError("a sweep notes its rows in a folder: give --out FOLDER")
+        raise UsageError("a sweep writes its rows to a folder: give --out FOLDER")
     for flag in of_one:
         if getattr(args, flag) is not None:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(f"{name} is of one {verb}, and {several} makes several: leave it out")
+            raise UsageError(f"{name} applies to one {verb}, and {several} makes several: leave it out")
     with pool.workers(args.processes) as executor:
         if executor is None:
             return [], 0
         if args.processes is not None and pool.is_under_mpirun():
-            raise UsageError(
-                "--processes is of one machine, and under mpirun its ranks do the work: leave it out"
-            )
+            raise UsageError("--processes has no effect under mpirun, whose ranks do the work: leave it out")
         wanted = cases()
         with only_one(args.out, "sweep") as is_sure:
             if not is_sure:
@@ -323,14 +321,14 @@ def axes(args: argparse.Namespace, actions: Actions, of_files: Mapping[str, str]
     for flag, *values in args.sweep or ():
         if flag not in of_files and flag not in actions:
             known = ", ".join([*of_files, *sorted(actions)])
-            raise UsageError(f"--sweep {flag}: no flag that can be swept: give {known}")
+            raise UsageError(f"--sweep {flag}: this flag cannot be swept; give one of {known}")
         if flag in found:
-            raise UsageError(f"--sweep {flag} is there twice: give all of its values once")
+            raise UsageError(f"--sweep {flag} appears twice: give all of its values once")
         if not values:
             raise UsageError(f"--sweep {flag} has no values: give some, as --sweep {flag} A B")
         given = getattr(args, of_files[flag] if flag in of_files else actions[flag].dest)
         if given and (flag in of_files or given != _default(actions[flag])):
-            raise UsageError(f"--sweep {flag}: its value is given too: leave one of both out")
+            raise UsageError(f"--sweep {flag}: its value is given too: leave one of them out")
         found[flag] = values
     return found
 

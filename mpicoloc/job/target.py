@@ -1,4 +1,4 @@
-"""What an application needs to be observed: its file, its MPI library, and the preloaded library that fits.
+"""An application's needs for being observed: its file, its MPI library, and the preloaded library that fits.
 
 Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
 """
@@ -87,7 +87,7 @@ class Target(NamedTuple):
 
 
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
-    """What the application `app` needs.
+    """Find the file, MPI library and preloaded library of the application `app`.
 
     Raises `UsageError` if there is no such program, or it is none that uses MPI, or it belongs to another
     launcher. Raises `EnvironmentFault` if no preloaded library fits its MPI.

@@ -77,7 +77,7 @@ def _number(env: Mapping[str, str], name: str) -> int:
     try:
         return int(env[name])
     except ValueError:
-        raise UsageError(f"the launcher set {name}={env[name]!r}, which is no number") from None
+        raise UsageError(f"the launcher set {name}={env[name]!r}, which is not a number") from None
 
 
 def _checked(launcher: str, rank: int, size: int, family: str | None) -> Place:
@@ -155,7 +155,7 @@ _OPEN_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_MCA_o
 
 
 class Plan(NamedTuple):
-    """What this rank becomes: the file to execute, its arguments and environment, and a line for the user."""
+    """This rank's next program: file, arguments and environment, and a line for the user."""
 
     file: str
     argv: list[str]
@@ -224,7 +224,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str], place: Place) -> Plan:
-    """What the rank at `place` becomes.
+    """The plan of the rank at `place`.
 
     Raises `UsageError` if the application cannot be run under mpicoloc, or an option is bad. Raises
     `EnvironmentFault` if no preloaded library fits its MPI.

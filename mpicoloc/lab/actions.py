@@ -49,7 +49,7 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
         if not 1 <= len(ends) <= 2 or not all(
             word.isascii() and word.isdigit() and len(word) < 6 for word in ends
         ):
-            raise UsageError(f"hosts {shown(text)}: {part!r} is no host: write them like 0-3,6")
+            raise UsageError(f"hosts {shown(text)}: {part!r} is not a host: write them like 0-3,6")
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < n_hosts:
             raise UsageError(f"hosts {shown(text)}: this lab has the hosts 0 to {n_hosts - 1}, not {part}")
@@ -99,9 +99,7 @@ def hydra(processes: Sequence[int]) -> list[str]:
     """
     runs = [(host, len(list(same))) for host, same in groupby(processes)]
     if len(runs) > len(set(processes)):
-        raise UsageError(
-            "MPICH's mpiexec wants the ranks of a host to follow each other: use --placement block"
-        )
+        raise UsageError("MPICH's mpiexec needs consecutive ranks on each host: use --placement block")
     places = ",".join(f"{node_name(0, host)}:{count}" for host, count in runs)
     return ["-hosts", places, "-launcher", "ssh", "-launcher-exec", server.AGENT, "-iface", "up0"]
 
@@ -162,7 +160,7 @@ def status(args: argparse.Namespace) -> int:
         except EnvironmentFault as error:
             messages.trouble(str(error))
         except UsageError:
-            messages.trouble(f"{name!r} is no lab of mpicoloc")
+            messages.trouble(f"{name!r} is not a lab of mpicoloc")
     if args.json:
         print(json.dumps(labs))
         return 0

@@ -100,7 +100,7 @@ class _Signals:
 
 
 def ask(lab: str, what: str) -> dict[str, object]:
-    """What a lab says of itself: ``describe`` or ``counters``."""
+    """A lab's answer to ``describe`` or ``counters``."""
     with connect(lab) as peer:
         peer.settimeout(_PATIENCE_S)
         _send(peer, {"do": what})

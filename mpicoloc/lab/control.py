@@ -237,7 +237,7 @@ def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
     both = zip(found, now["links"], strict=True)
     numbers = [(old[key], link[key]) for old, link in both for key in server.COUNTED]
     if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
-        raise DataError("not counted since the lab is up, or not before now: take it without --since")
+        raise DataError("these are not an earlier state of the lab's counters: take them without --since")
     return found
 
 

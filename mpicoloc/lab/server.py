@@ -40,7 +40,7 @@ NETWORK = "10.77.0.0/16"
 MAX_NODES = 2000
 MTU_BYTES = 1500
 COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
-"""What the lower end of each link has sent and received."""
+"""Counters of the lower end of each link, sent and received."""
 _MIN_BURST_BYTES = 128 * 1024
 """Above what the kernel hands over as one packet, 64 KiB."""
 _BURST_S = 0.001
@@ -255,7 +255,7 @@ class Lab:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """What the lab is."""
+        """A description of the lab."""
         return {
             "name": self.name,
             "topology": str(self.tree),

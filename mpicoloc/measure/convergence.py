@@ -1,4 +1,4 @@
-"""How the slowdown settles as a job takes more and more shutters."""
+"""Convergence of the slowdown as a job takes more and more shutters."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Counts:
 
     @property
     def time_ns(self) -> Floats:
-        """What is left of the time near counted places, by shutter and window."""
+        """The time that is left near counted places, by shutter and window."""
         return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
 
     @property

@@ -42,7 +42,7 @@ MAX_WAIT_SPREAD = 0.1
 
 @dataclass(frozen=True)
 class ThreadWaits:
-    """How long the threads of a job (rows) waited; those that were seen in any phase.
+    """Waiting times of the threads of a job (rows); those that were seen in any phase.
 
     `wait_frac` is the part of the job's time that a thread spent in waits too long for shutters, or after its
     end. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).

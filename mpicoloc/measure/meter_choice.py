@@ -146,7 +146,7 @@ def n_running_threads(ranks: Table, wall_s: float) -> float:
 
 
 def pass_ns(tables: Tables) -> float:
-    """What one pass of a counted place takes of the node's time, ns: several threads may count at once."""
+    """The node's time for one pass of a counted place, ns: several threads may count at once."""
     nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0

@@ -91,7 +91,7 @@ def notable_run_delay_frac(
     """`run_delay_frac` of a job if co-runners under mpicoloc do not explain it; else None.
 
     `method` is that of the slowdown, which covers what co-runners took; `foreign_low` is
-    `foreign_delay_low_frac`. A job that slept nearly all the time may have lost a large part of very little,
+    `foreign_delay_low_frac`. A job that slept nearly all the time may have lost a large part of a short time,
     so the run delay must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)

@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """What is counted is often the same in every run."""
+        """Whether nothing scatters, as counts are often the same in every run."""
         return self.error < 1e-12
 
     @property

@@ -162,7 +162,7 @@ class Characterisation:
 
 
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
-    """What each job does to each tree under each of its placements.
+    """Traffic of each job on each tree under each of its placements.
 
     Several jobs with one placement each, on one tree, run together: they get hosts of their own, and the
     links that they share are found.
@@ -285,7 +285,7 @@ def _case(
 
 
 def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
-    """What the job sends where its ranks run so; libraries let the ranks of a host act as one."""
+    """The job's traffic where its ranks run so; libraries let the ranks of a host act as one."""
     facts = job.profile.job
     if job.sent is not None:
         return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())

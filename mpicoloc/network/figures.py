@@ -34,7 +34,7 @@ class Labelled:
     series: str
 
     def row(self) -> tuple[str, str, str]:
-        """What each row of a table begins with."""
+        """The first cells of each row of a table."""
         return printable(self.case.job.id), str(self.case.topology), printable(self.case.placement_name)
 
 
@@ -83,7 +83,7 @@ def _unique(words: Sequence[str]) -> list[str]:
 
 
 def _words(known: Sequence[Labelled]) -> str:
-    """What all cases have in common, for descriptions."""
+    """The properties that all cases share, for descriptions."""
     jobs = _unique([one.job for one in known])
     tree = known[0].case.topology
     which = f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs"
@@ -223,7 +223,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def _links(known: Sequence[Labelled]) -> Figure:
-    """How the bytes are spread over the links that have any."""
+    """The spread of the bytes over the links that have any."""
     rows: list[Row] = []
     for one in known:
         loads = one.case.loads

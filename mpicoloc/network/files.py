@@ -99,7 +99,9 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
 
 def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
     if not content.startswith("# POINT TO POINT"):
-        raise DataError(f"{name} is no file of Open MPI's monitoring: it must begin with '# POINT TO POINT'")
+        raise DataError(
+            f"{name} is not a file of Open MPI's monitoring, which begins with '# POINT TO POINT'"
+        )
     for i, line in enumerate(content.splitlines(), 1):
         if line[:2] not in ("E\t", "I\t", "S\t", "R\t"):
             continue
@@ -154,7 +156,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
             f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
         )
     if args.monitoring and n > 1:
-        raise UsageError(f"--monitoring {args.monitoring!r} is of one profile, got {n}")
+        raise UsageError(f"--monitoring {args.monitoring!r} takes one profile, got {n}")
     names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
     duration_s, by = args.duration_s, "given by --duration-s"
     if duration_s is None:

@@ -20,7 +20,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
 
 
 def add_links(parser: argparse.ArgumentParser) -> None:
-    """What the topology's file may lack."""
+    """Add flags for facts that the topology's file may lack."""
     add = parser.add_argument
     add("--up-links", metavar="W1,W2,..", help="w1 to wh, if the topology's file lacks them")
     add(
@@ -31,7 +31,7 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
-    """What some placements need."""
+    """Add the flag that some placements need."""
     parser.add_argument(
         "--ranks-per-host", type=arguments.count, metavar="N", default=1, help="for placements Fk and RF (1)"
     )

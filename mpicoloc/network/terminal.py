@@ -1,4 +1,4 @@
-"""What jobs do to a fat-tree, as tables and as JSON."""
+"""Load of jobs on a fat-tree, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
 
 def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
-    """How many links two jobs share, and the one on which both together have most bytes."""
+    """Number of links that two jobs share, and the one on which both together have most bytes."""
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]

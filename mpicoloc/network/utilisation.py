@@ -242,7 +242,9 @@ def utilisation(
     for level in range(topology.height):
         rate = None if duration_s is None else float(sent[level]) / duration_s
         if rate is not None and not math.isfinite(rate):
-            raise DataError(f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: is it right?")
+            raise DataError(
+                f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: correct the duration"
+            )
         fraction = None if rate is None else (rate / float(available[level]) if available[level] else 0.0)
         rows.append(NetworkLevel(level, float(sent[level]), rate, float(available[level]), fraction))
     return tuple(rows)

@@ -1,1 +1,1 @@
-"""Who shares a node with whom: slowdown models, campaigns, plans."""
+"""Pairs of jobs for shared nodes: slowdown models, campaigns, plans."""

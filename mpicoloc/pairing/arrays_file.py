@@ -30,7 +30,7 @@ _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, MemoryError, NotImplementedError),
     *(LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError, SyntaxError),
 )
-"""What zipfile, NumPy, JSON and a reader's own checks raise on a file that is not as it was written."""
+"""Errors that zipfile, NumPy, JSON and a reader's own checks raise on a damaged file."""
 
 
 def write(
@@ -69,7 +69,7 @@ def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[st
         except _DAMAGE as error:
             raise damaged(name, form, error) from error
     if found[0] != form:
-        raise DataError(f"{name} is no {form}")
+        raise DataError(f"{name} is not an {form}")
     if found[1] != version:
         raise DataError(
             f"{name} has version {found[1]!r} of a {form}, this mpicoloc reads {version}: make it again"
@@ -90,7 +90,7 @@ def _opened(path: str) -> BinaryIO:
         raise DataError(f"no such file: {path}") from error
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise DataError(f"{path} is no file; give the name of one") from error
+            raise DataError(f"{path} is not a file; give the name of one") from error
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
 
 

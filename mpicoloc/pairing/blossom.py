@@ -179,7 +179,7 @@ _WEIGHT_BITS = 44
 
 @dataclass(frozen=True)
 class Matching:
-    """Who goes with whom.
+    """A matching: the partner of each vertex.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class Matching:
 
     @property
     def gap_frac(self) -> float:
-        """How far above the optimum the cost can be, as a part of the bound; NaN: nothing is proved."""
+        """The largest gap between cost and optimum, as a part of the bound; NaN: nothing is proved."""
         if self.lower_bound == 0:
             return 0.0 if self.cost == 0 else np.inf
         return float(np.maximum(self.cost / self.lower_bound - 1, 0.0))
@@ -462,7 +462,7 @@ class _Graph:
 
 
 def library() -> Any:
-    """What matches.
+    """Import the library that matches.
 
     Raises `EnvironmentFault` if it is not installed.
     """

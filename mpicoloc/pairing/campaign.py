@@ -97,7 +97,7 @@ def read_file(path: str) -> Campaign:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no TOML: {error}") from None
+        raise DataError(f"{path} is not TOML: {error}") from None
     known = {"rounds", "places", "programs"}
     if unknown := sorted(set(told) - known):
         raise DataError(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}")
@@ -128,7 +128,9 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     told = dict(_checked(path, f"programs.{name}", table, dict))
     what = f"programs.{name}"
     if not name or "/" in name or name.startswith("."):
-        raise DataError(f"{path}: {what}: a name becomes part of file names, so without / and leading dot")
+        raise DataError(
+            f"{path}: {what}: a name becomes part of file names: write it without / and leading dot"
+        )
     command = told.pop("command", None)
     argv = shlex.split(command) if isinstance(command, str) else command
     if not argv or not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
@@ -160,7 +162,7 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise DataError(f"{path}: places must be two lists of processors, got {told!r}")
     for cpu in itertools.chain(*lists):
         if _checked(path, "places", cpu, int) not in usable:
-            raise DataError(f"{path}: places: processor {cpu} is none of {usable}, those of this process")
+            raise DataError(f"{path}: places: processor {cpu} is not among {usable}, those of this process")
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -402,7 +404,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """What a shell leaves behind; keepers, which have a profile written, are in sessions of their own."""
+    """Whether a process belongs to the session, as what a shell leaves behind does, and no keeper."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -427,7 +429,7 @@ def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
 
 
 def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
-    """What has that variable in its environment, wherever in the tree of processes it is by now."""
+    """The processes that have that variable in their environment, wherever in the tree they are by now."""
     entry = f"{name}={value}".encode()
     return [
         int(pid)
@@ -555,7 +557,7 @@ def read(folder: str) -> list[Done]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise DataError(f"{path} is no text: remove it to make all experiments again") from None
+        raise DataError(f"{path} is not text: remove it to make all experiments again") from None
     return [_done(path, i, line) for i, line in enumerate(lines[:-1], 1)]
 
 
@@ -573,18 +575,18 @@ def _done(path: str, i_line: int, line: str) -> Done:
             experiment, digests, runs, float(told["took_s"]), {"places": places, "meter": told["meter"]}
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}, line {i_line}, is no experiment ({error}): remove that line") from None
+        raise DataError(f"{path}, line {i_line}, is not an experiment ({error}): remove that line") from None
 
 
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
-    """What times depend on beside the programs: processors of the places, and the meter of `env`."""
+    """Conditions on which times depend beside the programs: processors of the places, and `env`'s meter."""
     return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
 
 
 def missing(
     campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Done], env: Mapping[str, str]
 ) -> list[Experiment]:
-    """What is wanted and not done yet.
+    """The experiments that are wanted and not done yet.
 
     Raises `DataError` if a program is not the one of which runs are noted, or they were made on other places
     or with another meter than that of `env`.
@@ -619,7 +621,7 @@ def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
 
 
 def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float | None:
-    """How long experiments will take by those that are done, s; None where nothing tells.
+    """Expected duration of experiments by those that are done, s; None where nothing tells.
 
     What was made in another round takes as long again. Other pairs take as long as the longer program alone,
     and so many times longer as pairs do on the average.
@@ -803,7 +805,7 @@ class _Progress:
         self.left, self.done = list(todo), list(done)
 
     def begin(self, plan: Campaign, n_wanted: int) -> None:
-        """What is to be done."""
+        """Announce the experiments to make."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
         messages.note(
             f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"

@@ -39,7 +39,7 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """What a program suffers beside another one: T_co / T_solo."""
+    """A program's slowdown beside another one: T_co / T_solo."""
 
     target: str
     co_runner: str
@@ -47,7 +47,7 @@ class Slowdown:
 
 
 def overlap_s(run: TimedRun, others: Iterable[TimedRun]) -> float:
-    """How long one of `others`, which run one after the other, was there during `run`, s."""
+    """Time during `run` in which one of `others`, which run one after the other, was there, s."""
     end_s = run.begin_unix_s + run.wall_s
     both = (
         min(end_s, other.begin_unix_s + other.wall_s) - max(run.begin_unix_s, other.begin_unix_s)

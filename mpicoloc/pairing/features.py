@@ -374,7 +374,7 @@ def only(training: TrainingSet, names: Collection[str]) -> TrainingSet:
 
 
 def run_of(profile: Profile) -> Run:
-    """What a profile tells of its run."""
+    """The run that a profile describes."""
     job, interference = profile.job, profile.interference
     shared_s = interference.shared_s
     was_alone = shared_s is not None and shared_s <= (1 - ALONE_FRAC) * job.wall_s

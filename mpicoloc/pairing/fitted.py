@@ -170,7 +170,7 @@ def scores_of(of: Predictions) -> Scores:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What was learnt of F features from the jobs of a training set.
+    """Scales and fillings learnt of F features from the jobs of a training set.
 
     `scale` (F,) is the size at which asinh turns from linear to logarithmic, `fill` (F,) stands in for what
     is missing, `flagged` (K,) are the features whose absence becomes a feature of its own. `mean` and `sd`

@@ -164,7 +164,7 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
 
 
 def card(model: StoredModel) -> dict[str, Any]:
-    """What people want to know of a model, as plain values."""
+    """A model's key facts for people, as plain values."""
     told, _ = to_document(model)
     return {name: told[name] for name in ("kind", "machine", "n_rows", "band")} | told["card"]
 

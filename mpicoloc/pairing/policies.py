@@ -1,4 +1,4 @@
-"""Who shares a node with whom: Zacarias et al. 2021, section 3.5, and the policies it is compared with.
+"""Policies of pairing: Zacarias et al. 2021, section 3.5, and those it is compared with.
 
 Also what they know: the jobs that wait, and what a node has room for.
 """
@@ -111,7 +111,7 @@ def _check(name: str, array: Floats) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """What a node has for the jobs on it together; infinite: no limit.
+    """A node's room for the jobs on it together; infinite: no limit.
 
     Raises
     ------
@@ -152,7 +152,7 @@ class Room:
 
 
 def duration_s(queue: Queue, jobs: Sequence[int]) -> float:
-    """How long `jobs` take that begin together on one node, s; NaN where a slowdown is not known.
+    """Duration of `jobs` that begin together on one node, s; NaN where a slowdown is not known.
 
     The longest of their degraded run times, each as if all others were there all the time: for two jobs the
     term max(RunTime_i Deg_ij, RunTime_j Deg_ji) of Zacarias et al. 2021, section 3.5. Of more than two the
@@ -183,7 +183,7 @@ class Graph:
 def degradation_graph(
     queue: Queue, groups: Sequence[Sequence[int]], room: Room, n_per_node: int, threshold_frac: float | None
 ) -> Graph:
-    """How long each two of `groups` take together (Zacarias et al. 2021, section 3.5 and Figure 4)."""
+    """Durations of each two of `groups` together (Zacarias et al. 2021, section 3.5 and Figure 4)."""
     if not groups:
         return Graph(np.empty((0, 0)), np.empty(0))
     jobs = np.array([job for group in groups for job in group], np.int64)
@@ -251,7 +251,7 @@ WINDOW = 2000
 
 @dataclass(frozen=True)
 class Rules:
-    """How a plan is made.
+    """The rules by which a plan is made.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ class Plan:
 
     @property
     def gap_frac(self) -> float:
-        """How far above the least possible the cost can be at most; NaN where nothing was proved."""
+        """The largest possible gap between cost and optimum; NaN where nothing was proved."""
         if not self.groups:
             return 0.0
         return max(self.cost_s / self.lower_bound_s - 1, 0.0) if self.lower_bound_s > 0 else np.nan

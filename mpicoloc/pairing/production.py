@@ -27,11 +27,11 @@ GAP_S = 86400.0
 """A step that begins so long after the others have ended is of another job: numbers begin anew after months,
 and between two steps a job may do other things for hours."""
 _PEAKS = ("rss_bytes",)
-"""What the job needs at once is that of the step that needs most, however short it is."""
+"""Quantities of which the job needs as much as its most demanding step, however short that is."""
 
 
 class RunLike(Protocol):
-    """What is asked of anything that tells of a run."""
+    """The interface of anything that describes a run."""
 
     @property
     def id(self) -> str:
@@ -39,7 +39,7 @@ class RunLike(Protocol):
 
     @property
     def n_ranks(self) -> int:
-        """How many ranks it had."""
+        """Number of its ranks."""
 
     @property
     def start_unix_s(self) -> float:
@@ -47,7 +47,7 @@ class RunLike(Protocol):
 
     @property
     def wall_s(self) -> float:
-        """How long it took, s."""
+        """Its duration, s."""
 
     @property
     def partial(self) -> bool:
@@ -427,7 +427,7 @@ def expected_pair_slowdowns(
     measured: Mapping[tuple[K, K], Sequence[Estimate]],
     before: PairSlowdowns | float | None,
 ) -> tuple[Floats, Floats]:
-    """What is expected of all ordered pairs of kinds of jobs.
+    """The expected slowdowns of all ordered pairs of kinds of jobs.
 
     Shapes: result (n, n). Result: at [i, j] what the i-th kind suffers beside the j-th; NaN: nothing is
     known. Of an assumption there is no upper end.
@@ -453,7 +453,7 @@ def expected_pair_slowdowns(
 
 
 def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimate]], n: int) -> Floats:
-    """What to assume of each pair of n kinds.
+    """The assumed slowdown of each pair of n kinds.
 
     The geometric mean of what its target suffered beside others, what others suffered beside its co-runner,
     and, as one pair more, of what was assumed. A pair counts as one at most, however often it met, less if

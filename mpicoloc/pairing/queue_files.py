@@ -47,13 +47,13 @@ def jobs(path: str) -> list[WaitingJob]:
     ``intensity`` may be missing or empty.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, or a number
-    is none, or an id is there twice.
+    is none, or an id appears twice.
     """
     found = [_job(path, i, row) for i, row in enumerate(table_rows(path, "jobs", _JOB_KEYS, {"id"}), 1)]
     seen: set[str] = set()
     for job in found:
         if job.id in seen:
-            raise DataError(f"{path}: job {job.id!r} is there twice; ids must differ")
+            raise DataError(f"{path}: job {job.id!r} appears twice; ids must differ")
         seen.add(job.id)
     return found
 
@@ -67,7 +67,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     the slowdown may be an object with ``value``, ``low`` and ``high``.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, or a number
-    is none or no slowdown, or a pair is there twice.
+    is none or no slowdown, or a pair appears twice.
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
@@ -82,7 +82,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         cells.append((i, "slowdown", value, low, high))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
-            raise DataError(f"{path}: {pair[0]} beside {pair[1]} is there twice")
+            raise DataError(f"{path}: {pair[0]} beside {pair[1]} appears twice")
         found[pair] = value, low, high
         kinds = str(row.get("target_kind") or ""), str(row.get("co_runner_kind") or "")
         if all(kinds):

@@ -85,7 +85,7 @@ class Assignment:
         return self.jobs[-1]
 
     def text(self, limit_s: float, after: Sequence[int] = (), since_s: float | None = None) -> str:
-        """What stands at that job: its own time limit, the jobs that it was told to wait for, and when."""
+        """The text kept at that job: its own time limit, the jobs that it waits for, and since when."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
         said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
         said += f" after {':'.join(map(str, after))}" if after else ""
@@ -93,7 +93,7 @@ class Assignment:
 
 
 def assignment_of(job: BatchJob) -> tuple[Assignment, float] | None:
-    """What was decided for a job, and its own time limit, s; None: nothing."""
+    """The assignment of a job and its own time limit, s; None: nothing was decided."""
     found = _TEXT.fullmatch(job.admin_comment)
     if found is None:
         return None
@@ -310,7 +310,7 @@ them."""
 Timed = tuple[list[BatchJob], float]
 """Jobs that begin together, the leader first, and how long they take, s."""
 LeaderGroup = tuple[Assignment, list[BatchJob]]
-"""What a leader is to be told, and the jobs of its group."""
+"""The assignment of a leader, and the jobs of its group."""
 
 Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
 """Factor by which the time limit of a job must grow beside others."""
@@ -350,7 +350,7 @@ def decide(
     runtime_s: Mapping[int, float],
     growth: Growth,
 ) -> list[Action]:
-    """What to tell the batch system.
+    """Decide on the actions for the batch system.
 
     Only what is next on a node is decided; the rest may yet get a better partner. Jobs that run alone are
     left to the batch system. A leader waits for all that share its nodes now, and has one partner as long as
@@ -505,7 +505,7 @@ def _release(job: BatchJob, why: str) -> Release:
 
 
 def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
-    """What must be taken back: a node or the leader is gone, or it never begins."""
+    """Assignments to withdraw: a node or the leader is gone, or it never begins."""
     up = {node.name for node in now.nodes if node.is_up}
     found = []
     for number, share in said.items():
@@ -578,7 +578,7 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) ->
 
 
 def _leaders(now: Snapshot, kept: Sequence[Assignment]) -> list[Assignment]:
-    """What was said to leaders, the first in the queue first."""
+    """The assignments of leaders, the first in the queue first."""
     return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: order(now.by_id[each.job]))
 
 

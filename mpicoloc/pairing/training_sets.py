@@ -144,7 +144,7 @@ def _only_layout(rows: Iterable[Row]) -> str:
 
 
 def from_campaign(folder: str) -> TrainingSet:
-    """What a campaign measured.
+    """The training set of a campaign.
 
     Programs are those that the profiles name, as in production, so that both may be learnt from together;
     the campaign's names are the ids of the jobs.

@@ -27,7 +27,7 @@ from mpicoloc.errors import DataError, UsageError
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a placement must keep.
+    """The constraints of a placement.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def _check_names(sizes: dict[str, int], constraints: Constraints) -> None:
         raise UsageError(f"constraints name job {unknown!r}, which is not among the jobs")
     for name, most in constraints.at_most.items():
         if not 1 <= most < math.inf:
-            raise UsageError(f"job {name!r} may be slowed down by a factor from 1, got {most}")
+            raise UsageError(f"the largest slowdown of job {name!r} must be at least 1, got {most}")
 
 
 def _check_apart(sizes: dict[str, int], n_nodes: int, constraints: Constraints) -> None:
@@ -114,7 +114,7 @@ OBJECTIVES = {
 
 @dataclass(frozen=True)
 class Responses:
-    """What jobs make of the pressures on their nodes.
+    """The jobs' responses to the pressures on their nodes.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""What a broken constraint costs, in costs of the most disturbed job: more than one move gains."""
+"""Cost of a broken constraint, in costs of the most disturbed job: more than one move gains."""
 SAME = 1e-12
 """Relative difference of slowdowns that is rounding."""
 WORST_POWER = 16.0
@@ -435,7 +435,7 @@ class Replicas:
         return np.asarray(apart + over)
 
     def cost_of(self, slowdown: Floats) -> Floats:
-        """What jobs with these slowdowns add to the objective, which is made small."""
+        """The addition of jobs with these slowdowns to the objective, which is made small."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)
@@ -492,7 +492,7 @@ _ALIGNED = (_Stage(0.3, 1.0, 2), _Stage(0.3, 0.05, 1))
 
 @dataclass(frozen=True)
 class Annealing:
-    """How long and how fast it cools.
+    """The length and pace of the cooling.
 
     Parameters
     ----------

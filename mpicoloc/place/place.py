@@ -116,7 +116,7 @@ class _JobClasses:
 
 
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
-    """What no placement beats: the least sum or worst slowdown, or the largest speed-up.
+    """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
 
     Unknown are how many slots next to jobs of one kind hold jobs of another kind. Each occupied slot has
     n_slots - 1 others on its node, of which only as many are empty as there are empty slots. A job's cost is
@@ -310,7 +310,7 @@ class Placed:
 
     @property
     def gap_frac(self) -> float:
-        """How far the objective can be from the best one, at most."""
+        """The largest possible gap between the objective and the best one."""
         of = self.bound / self.value if self.objective == "speedup" else self.value / self.bound
         return max(of - 1, 0.0)
 

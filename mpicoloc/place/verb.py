@@ -138,7 +138,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
     for text in args.at_most:
         name, equals, most = text.rpartition("=")
         if not (name and equals):
-            raise UsageError(f"--at-most {text!r} is no JOB=X, for example a=1.2")
+            raise UsageError(f"--at-most {text!r} is not JOB=X, for example a=1.2")
         at_most[name] = arguments.parse("--at-most", most, arguments.positive)
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 

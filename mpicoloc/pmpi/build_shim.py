@@ -179,7 +179,7 @@ def build_bubble(out_dir: str | Path, kept: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class Capstone:
-    """What the wheel `capstone` has for a C program."""
+    """Files of the wheel `capstone` that a C program needs."""
 
     include: Path
     library: Path
@@ -319,7 +319,7 @@ def _without_mpi(path: Path, folders: Sequence[Path]) -> list[Path]:
 
 
 def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> str:
-    """What the folder has of a file for this compiler and these flags, else compiled into it."""
+    """The folder's object of a file for this compiler and these flags, else compiled into it."""
     path, command = own[0], [word for word in compiling if not word.startswith("-I")]
     searched = [word for word in compiling if word.startswith("-I")]
     content = b"".join(

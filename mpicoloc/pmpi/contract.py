@@ -36,7 +36,7 @@ def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: 
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or (is_own and status.st_uid != os.geteuid()):
         os.close(handle)
-        reason = "it is another user's" if stat.S_ISREG(status.st_mode) else "it is no regular file"
+        reason = "it is another user's" if stat.S_ISREG(status.st_mode) else "it is not a regular file"
         raise PermissionError(errno.EPERM, reason, os.fspath(path))
     mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb"}.get(flags & os.O_ACCMODE, "r+b")
     return io.FileIO(handle, mode)
@@ -110,7 +110,7 @@ class Counter(NamedTuple):
 
 
 class SegmentHead(NamedTuple):
-    """Who a rank is and how it is."""
+    """A rank's identity and state."""
 
     world_rank: int
     pid: int
@@ -218,7 +218,7 @@ def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """
     n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
     if n < 0:
-        raise DataError(f"{path} is no board of mpicoloc, or cannot be read")
+        raise DataError(f"{path} is not a board of mpicoloc, or cannot be read")
     return n
 
 
@@ -245,7 +245,7 @@ def segment_paths(key: str) -> list[str]:
 
 
 def segment_heads(key: str) -> list[SegmentHead]:
-    """What the job's segments on this node say of their ranks now; those not yet complete are left out."""
+    """The heads of the job's segments on this node; those not yet complete are left out."""
     return [
         SegmentHead(one.world_rank, one.pid, one.state, ffi.string(one.job_id).decode("utf-8", "replace"))
         for one in _mapped_segments(key)
@@ -359,7 +359,7 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     name = os.fspath(path)
     struct = _STRUCT_OF_SUFFIX.get(os.path.splitext(name)[1])
     if struct is None:
-        raise DataError(f"{name} is no file of mpicoloc: name a {', '.join(_STRUCT_OF_SUFFIX)} file")
+        raise DataError(f"{name} is not a file of mpicoloc: name a {', '.join(_STRUCT_OF_SUFFIX)} file")
     if len(content) < dtype(struct).itemsize:
         raise DataError(f"{name} is cut short: {len(content)} bytes, a {struct} has {dtype(struct).itemsize}")
     record: np.void = np.frombuffer(content, dtype=dtype(struct), count=1)[0]

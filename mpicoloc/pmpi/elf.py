@@ -1,4 +1,4 @@
-"""What MPI a program links, read from its ELF headers: nothing of the program is run or loaded.
+"""The MPI library that a program links, read from its ELF headers: nothing of the program is run or loaded.
 
 ``ldd`` would run the program's own loader and costs every rank a process.
 """
@@ -76,11 +76,11 @@ def open_regular(path: str) -> BinaryIO:
     """
     # Looked at first, as opening a pipe wakes up who writes into it; and again, as it may have been replaced.
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return open(handle, "rb")
 
 
@@ -93,7 +93,7 @@ def read(path: str) -> Elf | None:
 
 
 def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
-    """What `find` finds in the file; None when it is no ELF file. Errors as of `read`."""
+    """The findings of `find` in the file; None when it is no ELF file. Errors as of `read`."""
     with open_regular(path) as file:
         if file.read(4) != b"\x7fELF":
             return None
@@ -105,7 +105,7 @@ def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
 
 
 def build_id(path: str) -> str:
-    """What the linker named a program or library by, hexadecimal; empty if it did not, or it is no ELF file.
+    """The linker's identifier of a program or library, hexadecimal; empty without one, or if no ELF file.
 
     Raises `UsageError` if it is one but cut short or damaged.
     """

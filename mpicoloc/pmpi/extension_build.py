@@ -28,7 +28,7 @@ DECLARATIONS = """
 int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);
 int mc_perf_available(char *reason, size_t size);
 """
-"""What Python calls beside the contract."""
+"""Functions that Python calls beside the contract."""
 # The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
 DEFINITION_OF_RUN = """
 #include "common/counters/perf.h"

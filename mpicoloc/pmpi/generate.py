@@ -185,7 +185,7 @@ STACK = "MC_STACK()"
 
 @dataclass(frozen=True)
 class Row:
-    """What ``calls.toml`` says about a function."""
+    """A function's row in ``calls.toml``."""
 
     volume: str = ""
     before: str = ""
@@ -254,12 +254,12 @@ class Calls:
     fortran_drop_args: dict[str, int] = field(default_factory=dict)
 
     def row(self, name: str) -> Row:
-        """What the table says about a function; an empty row if nothing."""
+        """The table's row of a function; an empty row if nothing."""
         base = base_name(name).removesuffix("_c")
         return self.rows.get(base, Row())
 
     def timing(self, p: Prototype) -> Timing:
-        """How a call is timed."""
+        """The way in which a call is timed."""
         base = base_name(p.name).removesuffix("_c")
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
@@ -270,7 +270,7 @@ class Calls:
         return Timing(is_light, is_local=is_light and is_plain)
 
     def kind(self, name: str) -> str:
-        """What a call is, for people: "send", "collective", ...; "other" where the table names nothing."""
+        """The kind of a call, for people: "send", "collective", ...; "other" if the table has none."""
         base = base_name(name).removesuffix("_c")
         return next((kind for kind, pattern in self.kinds.items() if pattern.search(base)), "other")
 

@@ -19,7 +19,7 @@ KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
 
 
 class Common(NamedTuple):
-    """What a node agent says of the shutters that its job has in common with other nodes: see `mc_common`."""
+    """A node agent's data on the shutters that its job has in common with other nodes: see `mc_common`."""
 
     i_answered: int
     is_free: int
@@ -54,7 +54,7 @@ class Agent:
 
     @property
     def common(self) -> Common:
-        """What it says of the shutters that the job's nodes have in common."""
+        """The agent's data on the shutters that the job's nodes have in common."""
         out = ffi.new("mc_common *")
         lib.mc_common_read(self._handle, out)
         return Common(*(int(getattr(out, name)) for name in Common._fields))

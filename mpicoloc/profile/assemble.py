@@ -129,7 +129,7 @@ def _unsigned(profile: Profile, error: MpicolocError) -> Profile:
 
 
 def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
-    """What signs the profile when it is written; a key that cannot be used becomes a note in it."""
+    """The profile, with a note if its key cannot be used, and the function that signs the file."""
     path = config.get("sign_key_file")
     if path is None:
         return profile, None

@@ -47,7 +47,7 @@ def pack(facts: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator[byte
 
 
 def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
-    """What `pack` was given; the tables are views of `content`.
+    """The argument of `pack`; the tables are views of `content`.
 
     Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if it is no such
     bundle, or one of a version with other columns.
@@ -94,7 +94,7 @@ _MAX_NUMBER = 1 << 40
 
 @dataclass(frozen=True)
 class NodePart:
-    """What one node knows of a job. `facts` is plain JSON data, so that a part can travel without pickle.
+    """One node's part of a job. `facts` is plain JSON data, so that a part can travel without pickle.
 
     In `tables` node rows are numbered from 0 (this node) and module rows within the part. `until_unix_s` of
     the facts is 0, or the job went on after this time.
@@ -122,7 +122,7 @@ def unpack_part(content: bytes | memoryview) -> NodePart:
     for name, one in _LISTS.items():
         values = facts.get(name)
         if not isinstance(values, list) or not all(_is(one, value) for value in values):
-            raise ValueError(f"its {name} is no list of {one.__name__}")
+            raise ValueError(f"its {name} is not a list of {one.__name__}")
     return NodePart(tables, facts)
 
 
@@ -147,7 +147,7 @@ def pack_profile(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | 
 
 
 def unpack_profile(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
-    """What `pack_profile` was given; the tables are views of `content`.
+    """The argument of `pack_profile`; the tables are views of `content`.
 
     Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError`, `DataError` if it is
     no such bundle.

@@ -61,7 +61,7 @@ def files(place: str) -> list[str]:
 
 
 def remedy(profile: str) -> str:
-    """What to do about a profile that is not there, if its job has left parts; else nothing."""
+    """The remedy for a profile that is not there, if its job has left parts; else nothing."""
     with contextlib.suppress(DataError, EnvironmentFault):
         files(profile)
         return f"its job has left checkpoints: `mpicoloc recover {profile}` makes a partial profile of them"
@@ -119,7 +119,7 @@ def sync(folder: str) -> None:
 
 
 def content(path: str) -> bytes:
-    """What follows the first line in the file at `path`; errors as of `read`."""
+    """The content behind the first line in the file at `path`; errors as of `read`."""
     try:
         # A pipe in a user's folder must not keep a site's script waiting.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
@@ -131,7 +131,7 @@ def content(path: str) -> bytes:
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     if not is_part:
-        raise DataError(f"{path} is no part of a profile; give a file of a folder NAME.parts")
+        raise DataError(f"{path} is not a part of a profile; give a file of a folder NAME.parts")
     return found
 
 

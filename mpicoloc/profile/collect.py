@@ -52,7 +52,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
         with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
             return dict(enumerate(json.load(file)))
     except (OSError, ValueError) as error:
-        notes.append(f"MPI functions have numbers for names: {error}")
+        notes.append(f"MPI functions are named by number: {error}")
         return {}
 
 
@@ -278,7 +278,7 @@ def shutters(node: np.void | None) -> Table:
 
 
 def bubble_levels(node: np.void | None) -> Table:
-    """What the calibration of the node's bubbles says, if there is one."""
+    """The levels of the calibration of the node's bubbles, if there is one."""
     if node is None or not node["probe_curve"]["slowdown"].all():
         return table("bubble_levels")
     curve = node["probe_curve"]
@@ -523,7 +523,7 @@ def _cycles(lanes: Lanes) -> Pieces:
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
-    """What is known of cycles that shutters cut; of those in co-run it stands with the kind's first group."""
+    """The known part of cycles cut by shutters; that in co-run stands with the kind's first group."""
     if phase == contract.MC_PHASE_SOLO:
         return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:

@@ -93,7 +93,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group names all runs: no other profiles beside it")
+        raise UsageError("--group names all runs: put every profile behind a --group")
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:
@@ -116,7 +116,7 @@ def _limit(text: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not name or not math.isfinite(value) or value < 0 or (scale == 1.0 and value > 1):
-        raise UsageError(f"--regression {text!r} is no NAME=LIMIT: give one like wall_s=5% or wall_s=0.05")
+        raise UsageError(f"--regression {text!r} is not NAME=LIMIT: give one like wall_s=5% or wall_s=0.05")
     return name, value
 
 

@@ -1,4 +1,4 @@
-"""What of runs is compared, and which quantities grew by more than a limit."""
+"""The quantities of runs that are compared, and those that grew by more than a limit."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def compare(
 
 
 def growth(row: Comparison) -> str:
-    """How much a quantity grew, in words."""
+    """The growth of a quantity, in words."""
     return "above 0, where it was" if row.ratio is None else f"{row.ratio:.3f} times what it was"
 
 
 def _refuse_partial(file: str, limits: Mapping[str, float]) -> None:
-    """What a job did until it was killed takes less time than all of it."""
+    """Refuse partial profiles: a job takes less time until it is killed than in all."""
     text = f"{file} is partial: the job did not come to its end"
     if limits:
         raise DataError(f"{text}, so it cannot show a regression; leave it out")
@@ -127,7 +127,7 @@ def _warn_of_differences(jobs: Sequence[Frames]) -> None:
 
 
 def quantities(job: Frames) -> dict[str, _Value]:
-    """What one run gives to compare: `UNITS`, and seconds in each MPI function by its name."""
+    """One run's quantities to compare: `UNITS`, and seconds in each MPI function by its name."""
     profile = job.profile
     ranks = profile.tables["ranks"]
     comp_s = ranks["comp_ns"].astype(float) * 1e-9

@@ -184,7 +184,7 @@ def wall_time(profile: Profile) -> _Told:
 
 @_figure("slowdown-by-rank", "Slowdown of each rank by itself")
 def slowdown_by_rank(profile: Profile) -> _Told:
-    """What each rank suffered by itself."""
+    """The slowdown of each rank by itself."""
     ranks = profile.tables["ranks"]
     known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
     if not len(known):
@@ -218,7 +218,7 @@ NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or
 
 @_figure("matrix", "Bytes sent from each to each")
 def matrix(profile: Profile) -> _Told:
-    """Who sent how much to whom."""
+    """The bytes that each rank sent to each other."""
     n_ranks, sent = profile.job.n_ranks, _sent(profile)
     sent = sent[_is_rank(sent["src"], n_ranks) & _is_rank(sent["dst"], n_ranks)]
     if not len(sent):
@@ -276,7 +276,7 @@ def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
 
 @_figure("message-sizes", "Sizes of messages")
 def sizes(profile: Profile) -> _Told:
-    """How long messages are."""
+    """The lengths of messages."""
     sent = _sent(profile)
     if not len(sent):
         return NO_MESSAGES
@@ -328,7 +328,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
 
 @_figure("network", "Utilisation of the network's levels")
 def levels(profile: Profile) -> _Told:
-    """What the job did to each level of its network."""
+    """The job's load on each level of its network."""
     found = profile.network
     if found is None:
         return (
@@ -438,7 +438,7 @@ def call_sites(profile: Profile) -> _Told:
 
 @_figure("rank-timeline", "What the ranks did over time")
 def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
-    """What each rank was doing over time; `file` is where the profile was read."""
+    """The activity of each rank over time; `file` is where the profile was read."""
     found = times.of_trace(times.all_calls, file, profile)
     if isinstance(found, str):
         return found
@@ -569,7 +569,7 @@ OF_TRACES = (timeline, rank_timeline)
 """Those that also need to know where the profile was read."""
 MOST_RANKS = 10_000_000
 DAMAGE = (ArithmeticError, LookupError, ValueError)
-"""What NumPy raises on numbers that no job has."""
+"""Errors that NumPy raises on numbers that no job has."""
 
 
 def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[Figure | Gap]]]:

@@ -157,7 +157,7 @@ class Frames:
 
     @property
     def counters(self) -> pd.DataFrame:
-        """What the processor counted for each rank, a row for each event; empty where nothing could be."""
+        """The processor's counts for each rank, a row for each event; empty where nothing could be."""
         return self.table("counters")
 
     @property

@@ -67,12 +67,12 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 MAX_BYTES = 1 << 32
 """Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
 _MAX_RATIO = 1100
-"""What gzip packs best of all, 1032, and a little more: a larger table has parts that were never written."""
+"""Gzip's best ratio, 1032, and a little more: a larger table has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
 # the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
 STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-"""How HDF5 stores tables of at least `SMALL_BYTES`; shorter ones are one piece, as they are."""
+"""Storage of tables of at least `SMALL_BYTES` in HDF5; shorter ones are one piece, as they are."""
 SMALL_BYTES = 1 << 13
 CHUNK_BYTES = 1 << 18
 
@@ -110,7 +110,7 @@ def read_rows(file: h5py.File, name: str) -> Table:
     dataset = _dataset(file, name)
     there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
     if there - known or known - there - ADDED.get(name, frozenset()):
-        raise OtherColumns(f"table {name} has not the columns that this version writes")
+        raise OtherColumns(f"table {name} has other columns than those that this version writes")
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))
     for column in COLUMNS[name]:
@@ -130,7 +130,7 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
         raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
     numbers = values if values.dtype.kind == "f" else np.zeros(0)
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
-        raise ValueError(f"table {name} has a {column.name} that is no number")
+        raise ValueError(f"table {name} has a {column.name} that is not a number")
 
 
 def own(group: h5py.Group, name: str) -> Any:
@@ -149,7 +149,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     # h5py makes the type anew whenever it is asked for it.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
-        raise ValueError(f"{name} is no table")
+        raise ValueError(f"{name} is not a table")
     if not {kind[column].kind for column in kind.names} <= set("iufS"):
         raise ValueError(f"table {name} has columns that no profile has")
     whole = dataset.size * kind.itemsize
@@ -240,7 +240,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
     """The value of an attribute, by h5py's lower half: the upper one takes three times as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
-        raise ValueError(f"{attribute.name!r} is no single value")
+        raise ValueError(f"{attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
     attribute.read(cell)
     value = cell[()]
@@ -255,12 +255,12 @@ _GROWTH_BYTES = 1 << 20
 """A file made in memory grows by so much at a time."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
-"""What h5py, NumPy and the lines below raise on a file that is not as it was written."""
+"""Errors that h5py, NumPy and the lines below raise on a damaged file."""
 
 Content = bytes | BinaryIO
 """A file in memory, or one that is open."""
 Finish = Callable[[h5py.File], None]
-"""What is done last with a file that is written."""
+"""The last step with a file that is written."""
 
 
 def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
@@ -444,7 +444,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise DataError(f"{path} is no file; give the profile that a job wrote, mpicoloc-<job id>.h5")
+            raise DataError(f"{path} is not a file; give the profile that a job wrote, mpicoloc-<job id>.h5")
         yield file
 
 

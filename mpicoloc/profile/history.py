@@ -133,7 +133,7 @@ _VERSION = f"{SCHEMA_VERSION}.6"
 """Of the rows of the index: one of another version is made anew."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
-"""What a damaged index raises, here and there."""
+"""Errors that a damaged index raises, here and there."""
 _STAMP = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_uid")
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS profiles
@@ -164,7 +164,7 @@ def history(folder: str | os.PathLike[str]) -> Jobs:
 def changes(
     folder: str | os.PathLike[str], seen: dict[str, str], names: Collection[str]
 ) -> tuple[list[dict[str, Any]], set[str], str | None]:
-    """What has changed below a folder since the last call with the same `seen`.
+    """Changes below a folder since the last call with the same `seen`.
 
     Raises `DataError`, `EnvironmentFault` as of `history`.
     """

@@ -55,7 +55,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def usage(pid: int) -> dict[str, float]:
-    """What a process used since it began, all its threads: columns of the table of ranks; NaN: not told.
+    """A process's usage since it began, all its threads: columns of the table of ranks; NaN: not known.
 
     Switches, migrations and run delay are those of threads that still live. Kernels that do not count the run
     delay print zeros.
@@ -82,7 +82,7 @@ def usage(pid: int) -> dict[str, float]:
 
 
 def stat_fields(pid: int | str) -> list[str]:
-    """What /proc/PID/stat says behind the name; nothing of a process that is gone."""
+    """The fields of /proc/PID/stat behind the name; none of a process that is gone."""
     return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 
@@ -164,7 +164,7 @@ def ranks(segments: Sequence[np.void], node: np.void | None) -> Table:
 
 
 def _used(segment: np.void) -> dict[str, float]:
-    """What a rank used between MPI_Init and MPI_Finalize, or so far.
+    """A rank's usage between MPI_Init and MPI_Finalize, or so far.
 
     How long it waits in these two, asleep for the most part, is a matter of launcher and keeper.
     """

@@ -87,7 +87,7 @@ def complete(
 
 
 def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
-    """What bubbles in shutters tell, with what they cost, and the job's curve."""
+    """The slowdowns by bubbles in shutters, with their cost, and the job's curve."""
     from mpicoloc.bubble import shutters as bubbled_shutters
 
     bubbled = bubbled_shutters.from_job(tables)

@@ -25,7 +25,7 @@ _MAX_FILES = 100
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
-    """What `work` answers for each of the files, as they come. What the caller does takes none of their time.
+    """The answers of `work` for each of the files, as they come; the caller's own work does not delay them.
 
     The files of a process that crashes, or is late, get one each.
     """
@@ -91,8 +91,8 @@ def _answers(child: Child, batch: Sequence[str]) -> list[tuple[str, Answer]]:
 
 def _silence(path: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{path} is not read: what reads it gave no answer for {sandbox.WAIT_S:g} s; look whether the disk "
-        "that it is on answers, and copy the file or leave it out"
+        f"{path} could not be read within {sandbox.WAIT_S:g} s: check that its disk answers, copy the file, "
+        "or leave it out"
     )
 
 

@@ -22,7 +22,7 @@ from mpicoloc.profile.merge import merge
 from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
 _NEEDED = (hashlib, numpy.random, count, ipc)
-"""What `merge` imports when it needs it, where no module can be read any more."""
+"""Modules that `merge` imports when it needs them, where no module can be read any more."""
 _SAME_START_S = 60.0
 """All nodes of a run begin within this time, by clocks that differ."""
 
@@ -36,7 +36,7 @@ class PartFile:
 
     @property
     def run(self) -> tuple[str, int]:
-        """What is the same on all nodes."""
+        """The facts that are the same on all nodes."""
         return self.part.facts["job_id"], self.part.facts["world_size"]
 
     @property

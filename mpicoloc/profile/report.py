@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Write what was asked for, and print the name of the page."""
     if args.others:
         raise UsageError(
-            f"a page is of one profile, got {1 + len(args.others)}: call it for each, or see them side by "
+            f"a page shows one profile, got {1 + len(args.others)}: make one page each, or see them side by "
             "side with `mpicoloc compare`"
         )
     formats = arguments.formats_of(args)

@@ -66,7 +66,7 @@ class Child:
     ) -> None:
         self.path = path
         self.waited_s = 0.0
-        """How long we have waited for its answer."""
+        """Time for which we have waited for its answer."""
         self._most_bytes = most_bytes + len(_GOOD + _END)
         self._answer = bytearray()
         self._has_ended = False
@@ -128,7 +128,7 @@ class Child:
 
 
 def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
-    """What `work` answers, as `read` reads it; or what it raises, if that is an error of ours.
+    """The answer of `work`, as `read` reads it; raises the error of `work` if that is one of ours.
 
     `limits` as of `Child`. Raises `DataError` if the process did not live to the end of it, or its answer is
     none. Raises `EnvironmentFault` if it cannot give up its rights.
@@ -165,7 +165,7 @@ def _has_ended(child: int) -> bool:
 def damage(path: str) -> DataError:
     """The error of a file that a process did not survive."""
     return DataError(
-        f"{path} is damaged: what reads it crashes or does not end; copy it again, or run the job again"
+        f"{path} is damaged: its reader crashes or does not end; copy it again, or run the job again"
     )
 
 
@@ -198,7 +198,9 @@ def _work(
             most = f"{memory_bytes >> 20} MiB"
             answer = [
                 _BAD,
-                error_as_json(DataError(f"{path} takes more than {most} of memory: it is not read")),
+                error_as_json(
+                    DataError(f"{path} takes more than {most} of memory, so it is not read: leave it out")
+                ),
             ]
         except MpicolocError as fault:
             answer = [_BAD, error_as_json(fault)]
@@ -233,7 +235,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"the rights of user {uid} cannot be taken on ({fault}), so nothing is read: "
+            f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
             "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 
@@ -251,7 +253,7 @@ def error_as_json(fault: MpicolocError) -> bytes:
 
 
 def address_space_bytes() -> int:
-    """What this process has of it now, as ``RLIMIT_AS`` counts."""
+    """This process's address space now, as ``RLIMIT_AS`` counts."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 

@@ -208,7 +208,7 @@ KEY_BYTES = 32
 MAX_BYTES = 1 << 31
 """Largest profile that is signed or charged: it is read into memory."""
 _GROWTH_BYTES = 1 << 20
-"""What a signature adds to a file at most."""
+"""The largest growth of a file by a signature."""
 _SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
 """The end of the year 9999: what calendars can show."""
@@ -216,7 +216,7 @@ LATEST_UNIX_S = 253402300800.0
 
 @dataclass(frozen=True)
 class Signature:
-    """What a profile says of its signature, fit to be shown; nothing of it is checked.
+    """A profile's statement of its signature, fit to be shown; nothing of it is checked.
 
     `key_id` names the key without telling anything about it.
     """
@@ -295,11 +295,11 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
 
 def _check_key_file(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"key file {path} is no file; give the file with the site's key")
+        raise UsageError(f"key file {path} is not a file; give the file with the site's key")
     if status.st_mode & 0o077:
         raise EnvironmentFault(
             f"key file {path} can be read or changed by others (mode {status.st_mode & 0o777:o}), so it "
-            "is no secret: make a new key with (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
+            "is not secret: make a new key with (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
         )
     if status.st_uid not in (os.geteuid(), 0):
         raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")
@@ -358,13 +358,13 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
     profile, more = bundle.unpack_profile(answer)
     for name in ("digest", "sealed"):
         if not re.fullmatch(_DIGEST, more[name]):
-            raise ValueError(f"{name} is {more[name]!r}, which is no SHA-256")
+            raise ValueError(f"{name} is {more[name]!r}, which is not a SHA-256")
     found = None if more["signature"] is None else dataclass_from(Signature, more["signature"])
     return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
 
 def _bytes(path: str) -> tuple[bytes, int]:
-    """What is in the file, and whose it is."""
+    """The content of the file, and its owner."""
     with hdf5.readable(path) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_BYTES:
@@ -381,7 +381,7 @@ def _is_code(path: str, name: str | None) -> bool:
 
 
 def facts(path: str | os.PathLike[str]) -> Signature | None:
-    """What the profile in `path` says of its signature; None: unsigned."""
+    """The signature's facts in the profile in `path`; None: unsigned."""
     named = os.fspath(path)
 
     def work() -> list[bytes]:
@@ -518,7 +518,7 @@ def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list
 def _read_sealed(answer: memoryview) -> tuple[str, str, str]:
     sealed, job, user = map(str, json.loads(bytes(answer)))
     if not re.fullmatch(_DIGEST, sealed):
-        raise ValueError(f"{sealed!r} is no SHA-256")
+        raise ValueError(f"{sealed!r} is not a SHA-256")
     return sealed, job, user
 
 

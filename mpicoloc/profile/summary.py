@@ -51,7 +51,7 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
-    """What bubbles in the job's shutters tell, or why nothing; None where none was wanted."""
+    """The results of bubbles in the job's shutters, or why there are none; None where none was wanted."""
     if not shutters.ran_any(profile.tables["shutters"]):
         reason = shutters.why_none(profile)
         return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None

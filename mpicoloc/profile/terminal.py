@@ -88,7 +88,7 @@ def library(name: str) -> str:
 
 
 def signed(signature: Signature) -> str:
-    """What a profile says of its signature; only the holder of the key can check it."""
+    """A profile's statement of its signature; only the holder of the key can check it."""
     when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
     return f"signed with key {printable(signature.key_id)}, {when} (to check: mpicoloc verify)"
 
@@ -383,7 +383,7 @@ def _size(size_class: int) -> str:
 
 
 def _counted(profile: Profile) -> RichTable | None:
-    """What the processor counted for the ranks over the whole run."""
+    """The processor's counts for the ranks over the whole run."""
     events = sums.by_event(profile.tables["counters"])
     instructions = sum(float(row["value"]) for row in events if row["event"] == b"instructions")
     rate = Column("per 1,000 instructions", lambda row: 1000 * float(row["value"]) / instructions, ",.4g")

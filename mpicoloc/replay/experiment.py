@@ -1,4 +1,4 @@
-"""How much longer jobs take because their packets meet: each by itself and all together, simulated.
+"""Durations of jobs whose packets meet: each by itself and all together, simulated.
 
 The times are those of Jokanovic 2014, section 2.3: T_base on one switch for all hosts, T_alone on the network
 without other jobs, T_sharing with them.
@@ -79,12 +79,12 @@ class JobTimes:
 
     @property
     def intra_s(self) -> float | None:
-        """What the network costs the job by itself: T_alone - T_base (Jokanovic 2014, section 3.1)."""
+        """The network's cost to the job by itself: T_alone - T_base (Jokanovic 2014, section 3.1)."""
         return None if self.base_s is None else self.alone_s - self.base_s
 
     @property
     def inter_s(self) -> float:
-        """What other jobs cost it: T_sharing - T_alone (Jokanovic 2014, Eq. 2.2 and 5.1)."""
+        """The cost of other jobs to it: T_sharing - T_alone (Jokanovic 2014, Eq. 2.2 and 5.1)."""
         return self.sharing_s - self.alone_s
 
     @property
@@ -99,7 +99,7 @@ class JobTimes:
 
 
 def total_contention_s(times: Sequence[JobTimes]) -> float:
-    """What all jobs cost each other together, s (Jokanovic 2014, Eq. 5.2)."""
+    """The cost of all jobs to each other together, s (Jokanovic 2014, Eq. 5.2)."""
     return sum(job.inter_s for job in times)
 
 

@@ -107,7 +107,7 @@ def contention(found: Experiment) -> Figure:
 
 
 def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
-    """What is drawn above each other, of each job; nobody can draw a gain by company."""
+    """The stacked parts of each job's bar; nobody can draw a gain by company."""
     times = found.times
     inter = np.array([max(job.inter_s, 0.0) for job in times])
     alone = np.array([job.alone_s for job in times])
@@ -122,7 +122,7 @@ def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
 
 
 def links(found: Experiment) -> Figure:
-    """How much of each link is used over time, level by level, up and down."""
+    """The use of each link over time, level by level, up and down."""
     run = found.sharing
     panels, rows = _panels_of_links(found)
 
@@ -152,7 +152,7 @@ def links(found: Experiment) -> Figure:
 
 
 def _panels_of_links(found: Experiment) -> tuple[list[tuple[str, Array]], list[tuple[Cell, ...]]]:
-    """What is drawn of each level and direction, and the same as rows."""
+    """The panel of each level and direction, and the same as rows."""
     run, network = found.sharing, found.network
     used = run.utilisation_frac(network.link_bps)
     panels: list[tuple[str, Array]] = []

@@ -43,7 +43,7 @@ MARK: np.dtype[Any] = _dtype("rp_mark")
 """A mark of a program with its simulated time."""
 
 REPORT: np.dtype[Any] = _dtype("rp_report")
-"""What a rank waits for, or sent in vain."""
+"""The cause of a rank's wait, or a message sent in vain."""
 
 
 def __getattr__(name: str) -> int:
@@ -64,7 +64,7 @@ ANY = lib.RP_ANY
 
 
 class Operation(IntEnum):
-    """What an operation does."""
+    """The kinds of operations."""
 
     COMPUTE = lib.RP_COMPUTE
     SEND = lib.RP_SEND

@@ -301,7 +301,7 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a topology does not say: latencies, buffers and lanes.
+    """Facts that a topology does not state: latencies, buffers and lanes.
 
     Parameters
     ----------

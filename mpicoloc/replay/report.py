@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """How long packets of a job waited while those of another were sent, or (null) none was."""
+    """Time that packets of a job waited while those of another were sent, or (null) none was."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)

@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def count_jobs(args: argparse.Namespace) -> int:
-    """How many jobs the flags mean.
+    """Number of jobs that the flags mean.
 
     Raises `UsageError` if there are none, or profiles and a pattern.
     """
@@ -123,7 +123,9 @@ def count_jobs(args: argparse.Namespace) -> int:
     of, flags = ("--pattern", _OF_PATTERNS) if args.files else ("profiles and traces", _OF_TRACES)
     for flag in flags:
         if getattr(args, flag):
-            raise UsageError(f"--{flag.replace('_', '-')} is of {of}, which are not given: leave it out")
+            raise UsageError(
+                f"--{flag.replace('_', '-')} applies only to {of}, which are not given: leave it out"
+            )
     return len(args.files) or 1
 
 
@@ -164,7 +166,7 @@ def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator
     """The pattern, in place of a trace; it is the same on all hosts."""
 
     def hostnames() -> list[str]:
-        raise UsageError("--placement run is of a profile, which names the hosts where its job ran")
+        raise UsageError("--placement run needs a profile, which names the hosts where its job ran")
 
     def programs(hosts: object) -> RankPrograms:
         return patterns.by_name(args.pattern, args.hosts, args.bytes, link_bps, rng, args.times)
@@ -258,7 +260,7 @@ def _fabric(args: argparse.Namespace) -> Fabric:
 
 
 def _hardware(args: argparse.Namespace, n_jobs: int) -> Hardware:
-    """What the topology does not say."""
+    """Facts that the topology does not state."""
     cables = args.cable_latency_s
     return Hardware(
         cable_latency_s=cables[0] if len(cables) == 1 else cables,
@@ -295,7 +297,7 @@ def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
     """Some lanes in the table of high priority, with the weights that they have."""
     limit = args.high_limit
     if limit is not None and not args.high:
-        raise UsageError(f"--high-limit {limit} is of lanes of high priority: give --high LANES too")
+        raise UsageError(f"--high-limit {limit} applies to lanes of high priority: add --high LANES")
     high = tuple(row for row in lanes.low if row[0] in args.high)
     low = tuple(row for row in lanes.low if row[0] not in args.high)
     if not high:
@@ -318,7 +320,7 @@ def _words(lanes: Sequence[int]) -> str:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """How messages become packets."""
+    """The rules by which messages become packets."""
     return Settings(
         mtu_bytes=args.mtu,
         control_bytes=min(64, args.mtu),
@@ -336,7 +338,7 @@ def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> Si
     is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
     for flag, value in is_changed.items():
         if value:
-            raise UsageError(f"--{flag} changes the routes, which --tables tells: leave one of both out")
+            raise UsageError(f"--{flag} changes the routes, which --tables gives: leave one of them out")
     next_nodes = files.next_nodes_of(args.tables, args.topology, fabric)
     return with_next_nodes(of_fabric(fabric, args.routing, hardware), next_nodes)
 

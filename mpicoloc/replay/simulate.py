@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """How messages become packets, and what is recorded.
+    """The rules by which messages become packets, and the choice of records.
 
     Parameters
     ----------
@@ -212,7 +212,9 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
     when = f"at {result.now_ps / 1e12:.9f} s of simulated time"
     reports = [result.reports[i] for i in range(min(result.n_reports, native.RP_N_REPORTS))]
     if result.status == native.RP_E_MEMORY:
-        return EnvironmentFault(f"simulation: no more memory {when}, with {result.peak_bytes} bytes in use")
+        return EnvironmentFault(
+            f"simulation: out of memory {when}, with {result.peak_bytes} bytes in use: replay fewer ranks"
+        )
     if result.status == native.RP_E_UNMATCHED:
         return DataError(
             f"{_job(reports, jobs)} ended {when} with {result.n_reports} unmatched messages: "
@@ -230,7 +232,10 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
             f"{' ...' if len(links) > 8 else ''}: use routes without cycles"
         )
     if result.status == native.RP_E_ROUTE:
-        return DataError(f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle")
+        return DataError(
+            f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle: "
+            "correct the tables"
+        )
     report = reports[0]
     which = f"job {jobs[report.job].name}: operation {report.i_op} of rank {report.rank}"
     if report.kind == native.Operation.COMPUTE:
@@ -383,7 +388,7 @@ def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
             raise DataError(f"job {job.name}: program numbers must be in [0, {len(job.programs) - 1}]")
         for program in job.programs:
             if program.dtype != native.OP or program.ndim != 1:
-                raise DataError(f"job {job.name}: a program is no row of operations (native.OP)")
+                raise DataError(f"job {job.name}: a program is not a row of operations (native.OP)")
         if not 0 <= job.service_level < len(network.lanes.lane_of_level):
             raise DataError(f"job {job.name}: no lane for service level {job.service_level}")
         factors = job.compute_factor_of_rank

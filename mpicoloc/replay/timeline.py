@@ -241,7 +241,7 @@ def _tracks(calls: Spans) -> Array:
 
 
 def _profile(found: Experiment) -> Profile:
-    """What the formats ask of a profile: names of hosts, and where each rank ran."""
+    """The parts of a profile that the formats need: names of hosts, and where each rank ran."""
     hosts = np.concatenate([job.hosts for job in found.jobs])
     used, i_node = np.unique(hosts, return_inverse=True)
     names = [f"h{host}" for host in used.tolist()]

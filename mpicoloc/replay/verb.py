@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
 _MAX_TIMES = (1 << 31) - 1
-"""What a loop of the simulator counts to."""
+"""The largest count of a loop of the simulator."""
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
 _LANES = arguments.several(arguments.whole(0, 255))
 
@@ -276,7 +276,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
 
 
 JOBS = "jobs"
-"""What `--sweep` calls the profiles."""
+"""The name of the profiles for `--sweep`."""
 _ONE_RUN = ("perfetto", "paraver", "window_s", "against", "host_gflops")
 """Flags of a single replay."""
 _OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "wall_s")
@@ -397,8 +397,8 @@ def read(path: str) -> tuple[list[tuple[str, int]], float]:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
-            f"--against {path} is no output of mpicoloc replay --json: give what it printed under the other "
-            "policy"
+            f"--against {path} is not an output of mpicoloc replay --json: give what it printed under the "
+            "other policy"
         ) from None
 
 

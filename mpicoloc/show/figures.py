@@ -172,7 +172,7 @@ class Blocks:
         return -self.least(-np.asarray(values, float))
 
     def words(self, what: str) -> str:
-        """What a description says of blocks, if they are more than a rank each."""
+        """A description's words on blocks, if they are more than a rank each."""
         return "" if self.size == 1 else f"; {what} of blocks of {self.size} ranks"
 
 

@@ -23,7 +23,7 @@ def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bo
     Raises `UsageError` if it is or cannot.
     """
     if out in ("", "-"):
-        raise UsageError(f"{flag} {out!r} is no name of a file: give one, or /dev/stdout")
+        raise UsageError(f"{flag} {out!r} is not the name of a file: give one, or /dev/stdout")
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
             raise UsageError(f"{flag} {out} is an input of the command: give another name")
@@ -33,7 +33,7 @@ def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bo
     if not is_folder and os.path.isdir(out):
         raise UsageError(f"{flag} {out} is a folder: give the name of a file")
     if is_folder and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
-        raise UsageError(f"{flag} {out} is there already: give the name of a new folder, or remove it")
+        raise UsageError(f"{flag} {out} exists already: give the name of a new folder, or remove it")
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def text_file(path: str, flag: str = "--out") -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _refusals(path: str, flag: str) -> Iterator[None]:
-    """What the folder or the disk refuses is told with the remedy."""
+    """Turn a refusal of the folder or the disk into an error with the remedy."""
     try:
         yield
     except BrokenPipeError:

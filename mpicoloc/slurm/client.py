@@ -126,7 +126,7 @@ def snapshot(clock: Callable[[], float] = time.time, pauses_s: Sequence[float] =
 
 
 def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
-    """What ``scontrol --oneliner show partitions`` says of them."""
+    """The partitions by ``scontrol --oneliner show partitions``."""
     found = []
     for line in settings_text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -149,7 +149,7 @@ def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
 
 
 def settings(pauses_s: Sequence[float] = PAUSES_S) -> dict[str, str]:
-    """What ``scontrol show config`` says, by name.
+    """The settings by ``scontrol show config``, by name.
 
     Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer.
     """
@@ -166,7 +166,7 @@ def parsed(
     *,
     has_memory: bool = False,
 ) -> Snapshot:
-    """What ``squeue --json`` and ``sinfo --json`` (from 23.02 on ``scontrol show nodes --json``) say.
+    """The answer of ``squeue --json`` and ``sinfo --json`` (from 23.02 on ``scontrol show nodes --json``).
 
     Versions differ: numbers of 23.02 and later are ``{"set": ..., "infinite": ..., "number": ...}``, and
     states are lists. `has_memory`: jobs get only as much memory as they ask for.
@@ -179,7 +179,7 @@ def parsed(
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
-            "tried is Slurm 22.05, and read are the forms of 23.02 to 24.11"
+            "Slurm 22.05 is tested, and the formats of 23.02 to 24.11 are read"
         ) from None
 
 
@@ -321,7 +321,7 @@ class Start:
 
     @property
     def stem(self) -> str:
-        """How all names in the spool begin."""
+        """The beginning of all names in the spool."""
         return f"{self.job}.{self.submitted_unix_s}"
 
 

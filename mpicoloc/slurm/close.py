@@ -55,7 +55,7 @@ def check_pattern(pattern: str) -> None:
     if "%s" not in _split(pattern):
         raise UsageError(
             f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
-            "each step. Say %s in it, as '%j.%s.h5'"
+            "each step. Put %s into it, as in '%j.%s.h5'"
         )
 
 
@@ -147,7 +147,7 @@ def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
     with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-            raise DataError(f"{path} is no file of user {uid}: it is not signed")
+            raise DataError(f"{path} is not a file of user {uid}: it is not signed")
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(
                 f"{path} has more than {MAX_FILE_BYTES >> 20} MiB: it is not signed here; the site can, with "
@@ -425,7 +425,7 @@ def _sign(start: Start, key: KeyFile, out: str, spool: str) -> Iterator[str | Mp
     found, strange = records.split_by_known_steps(find_profiles(out, start), spool, start)
     if strange:
         messages.trouble(
-            f"{strange[0][0]} is of no step of job {start.job} that was measured, so it is not signed"
+            f"{strange[0][0]} belongs to no measured step of job {start.job}, so it is not signed"
             + (f", nor are {len(strange) - 1} more" if strange[1:] else "")
         )
     for profile in found:

@@ -1,4 +1,4 @@
-"""What the profiles of a folder say about the jobs in Slurm's queue.
+"""Facts from the profiles of a folder on the jobs in Slurm's queue.
 
 Users write the profiles, and the plugin signs what they wrote. So a profile is trusted for its owner's own
 jobs only, and implausible numbers are left out.
@@ -67,7 +67,7 @@ class _JobsOfName:
 
 @dataclass
 class ProfileHistory:
-    """What the profiles below a folder say about kinds of jobs (user, name, number of ranks).
+    """Facts from the profiles below a folder on kinds of jobs (user, name, number of ranks).
 
     `machine` is the model's: profiles of other machines are left out. `notes` has a line for each sort of
     trouble with the folder's index or with profiles.

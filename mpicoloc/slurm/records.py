@@ -107,20 +107,20 @@ def read_note(path: str) -> StepNote | None:
             raise ValueError(found.step)
         return found
 
-    damaged = "is no note of a step: it is damaged. Look its job up with `sacct`, and remove it"
+    damaged = "is not a note of a step: it is damaged. Look its job up with `sacct`, and remove it"
     return _read(path, make, damaged, NOTE_MAX_BYTES, is_roots=True)
 
 
 def _read(
     path: str, make: Callable[[dict[str, Any]], T], damaged: str, max_bytes: int, *, is_roots: bool = False
 ) -> T | None:
-    """What `make` makes of a JSON file; None: there is none."""
+    """The result of `make` for a JSON file; None: there is none."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if is_roots else 0)
     try:
         with open(os.open(path, flags), "rb") as file:
             status, content = os.fstat(file.fileno()), file.read(max_bytes + 1)
         if is_roots and not (stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())):
-            raise DataError(f"{path} is not root's, so the plugin did not write it: remove it")
+            raise DataError(f"{path} is not owned by root, so the plugin did not write it: remove it")
         values = json.loads(content) if len(content) <= max_bytes else {}
         version = values["schema_version"]
         if version != VERSION:
@@ -250,7 +250,7 @@ def read_record(path: str) -> Sealed | None:
         code = values.pop("signature")
         return Sealed(step_record_of(values), _covered(values), str(code["key_id"]), str(code["code"]))
 
-    return _read(path, make, "is no record of Slurm's: it is damaged", MAX_BYTES)
+    return _read(path, make, "is not a record of Slurm's: it is damaged", MAX_BYTES)
 
 
 def _covered(values: dict[str, Any]) -> bytes:
@@ -464,7 +464,7 @@ def settle_job(
 
 
 def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
-    """What is made, or the error instead; that slurmctld does not answer is raised."""
+    """The result, or the error instead; that slurmctld does not answer is raised."""
     try:
         yield from made
     except ControllerAway:

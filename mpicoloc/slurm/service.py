@@ -381,7 +381,7 @@ def release_jobs(
     ]
     if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
-            f"jobs {', '.join(refused)} are not given back: run this as Slurm's administrator"
+            f"jobs {', '.join(refused)} are not released: run this as Slurm's administrator"
         )
     return [action for action, _ in given]
 
@@ -441,7 +441,7 @@ def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> l
 
 @dataclass
 class LoopState:
-    """What earlier rounds did, so that it is not repeated: announced actions, and jobs to leave alone."""
+    """State of earlier rounds, so that nothing is repeated: announced actions, and jobs to leave alone."""
 
     announced: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
     excluded_until_s: dict[int, float] = field(default_factory=dict)
@@ -692,7 +692,7 @@ class PairingService:
 
 
 def _stamp(path: str | None) -> tuple[int, ...]:
-    """What changes when a file is written anew; the same for none."""
+    """A stamp that changes when a file is written anew; the same for none."""
     try:
         found = os.stat(path) if path else None
     except OSError:

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_closing(actions: Any) -> None:
-    """What the plugin calls."""
+    """Add the verbs that the plugin calls."""
     close = _action(
         actions, "close", _close, "sign a job's profiles and set its AdminComment; the plugin calls it"
     )

@@ -69,7 +69,7 @@ class Clock:
 
 
 def _forward(clock: Clock, t: Ints) -> Ints:
-    """How far the clock is put forward at these times, ns."""
+    """The time by which the clock is put forward at these times, ns."""
     base = clock.step_t_ns[0]
     begins = np.array(clock.step_t_ns) - base
     reach = np.maximum.accumulate(np.array(clock.step_ns) + DECAY * begins)

@@ -49,7 +49,7 @@ INDEX = np.dtype(
     [("at", "<u8"), ("size_bytes", "<u4"), ("crc", "<u4"), ("rank", "<i4"), ("n", "<u4"), ("t_min", "<u8"),
      ("t_max", "<u8")]
 )  # fmt: skip
-"""What is kept in memory of each block of events."""
+"""Facts on each block of events that are kept in memory."""
 
 SENT, RECEIVED, MESSAGE, ONE_SIDED, CALL = 0x4000, 0x2000, 0x1000, 0x0800, 0x07FF
 """Bits of a kind's call: what its peer is; no call but one more message of the next call; a message for which
@@ -164,7 +164,7 @@ def _next_block(file: Any) -> np.void | None:
 def _first_payload(file: Any, path: str) -> bytes:
     block = _next_block(file)
     if block is None or block["type"] != HEAD:
-        raise DataError(f"{path} is no trace of mpicoloc, or nothing was written to it")
+        raise DataError(f"{path} is not a trace of mpicoloc, or nothing was written to it")
     if block["version"] != VERSION:
         raise DataError(f"{path} has version {block['version']}, this mpicoloc reads {VERSION}: upgrade")
     payload: bytes = file.read(int(block["size_bytes"]))

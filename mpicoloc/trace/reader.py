@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 MESSAGES = ("", "sent", "received", "put", "got")
-"""What the peer of an event is."""
+"""The relations of an event to its peer."""
 
 
 def message_of(call: NDArray[np.uint16]) -> NDArray[np.int8]:
@@ -55,7 +55,7 @@ def message_of(call: NDArray[np.uint16]) -> NDArray[np.int8]:
 
 
 def fields_of(events: Events) -> Arrays:
-    """What is asked of events below, row by row."""
+    """The fields of events that are needed below, row by row."""
     kinds = events.kinds
     return {
         "t_ns": events.t_ns, "duration_ns": events.duration_ns, "bytes": events.bytes,
@@ -135,7 +135,7 @@ def trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:
 
 
 def missing(files: Sequence[TraceFile], profile: Profile) -> dict[int, str]:
-    """How much, of each rank of which less is in the files than it had to tell."""
+    """Number of missing events of each rank of which less is in the files than it had recorded."""
     found: dict[int, int] = {}
     for file in files:
         ranks, which = np.unique(file.index["rank"], return_inverse=True)
@@ -451,7 +451,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".mct"))
     except OSError as error:
-        raise DataError(f"{folder} is no folder with a trace: {error.strerror}") from error
+        raise DataError(f"{folder} is not a folder with a trace: {error.strerror}") from error
     files = [node_file.read(os.path.join(folder, name)) for name in names]
     if not files:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")
@@ -468,7 +468,7 @@ _VERSION = 1
 
 
 def load(trace: Trace) -> Alignment | None:
-    """What `save` kept of the same trace, by the same clocks to begin with; None if there is nothing."""
+    """The content that `save` kept of the same trace, by the same first clocks; None if there is nothing."""
     if trace.n_events < MIN_EVENTS:
         return None
     try:

@@ -27,7 +27,7 @@ _CALL_COLUMNS = ("call", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
-    """What `read` finds in a profile's trace, or in words why there is nothing to draw."""
+    """The findings of `read` in a profile's trace, or in words why there is nothing to draw."""
     if len(profile.tables["events"]):
         return read(file or "", profile)
     if file is None or not has_all_calls(file):

@@ -146,7 +146,7 @@ def test_a_campaign_that_is_ended_ends_what_it_started(tmp_path, number):
         jobs.wait_until(lambda: os.listdir(marks), "a run", 60)
         second = campaign(tmp_path)
         assert second.returncode == 4
-        assert "another campaign is at work in found" in second.stderr
+        assert "another campaign is running in found" in second.stderr
         process.send_signal(number)
         assert process.wait(60) == {signal.SIGTERM: 143}.get(number, -number)
         if number == signal.SIGKILL:

@@ -197,6 +197,6 @@ def test_a_hostile_user_has_signed_what_his_steps_left_and_nothing_else(lab, ope
         "1.6.h5: /linked is a link (ExternalLink)",
         "1.7.h5 is not an HDF5 file",
         "1.8.h5 has more than 256 MiB: it is not signed",
-        f"is of no step of job {hostile} that was measured, so it is not signed, nor are 2 more",
+        f"belongs to no measured step of job {hostile}, so it is not signed, nor are 2 more",
     ):
         assert words in told_in_log

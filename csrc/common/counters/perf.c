@@ -127,8 +127,8 @@ static void say_why(int error, char *reason, size_t size)
     int paranoid = paranoid_level();
     int forbidden = error == EACCES || error == EPERM;
     if (forbidden && paranoid >= 0 && paranoid <= 2)
-        snprintf(reason, size, "perf_event_open refused, though kernel.perf_event_paranoid is %d: by a container?",
-                 paranoid);
+        snprintf(reason, size,
+                 "perf_event_open refused, though kernel.perf_event_paranoid is %d, perhaps by a container", paranoid);
     else if (forbidden)
         snprintf(reason, size, "perf_event_open refused: kernel.perf_event_paranoid is %d and must be 2 or lower",
                  paranoid);

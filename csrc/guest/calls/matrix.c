@@ -19,7 +19,7 @@ static uint32_t split(const mc_ranks *ranks, mc_run *runs)
     return n_runs;
 }
 
-/* If two threads add the same group at once, it is there twice. */
+/* If two threads add the same group at once, it appears twice. */
 static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t group)
 {
     uint64_t n_known = __atomic_load_n(&segment->n_members, __ATOMIC_RELAXED);

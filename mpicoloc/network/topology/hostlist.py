@@ -29,7 +29,7 @@ def expand(text: str, where: str) -> list[str]:
     for item in _items(text, where):
         parts = [_choices(match, text, where) for match in _PART.finditer(item)]
         if not parts or sum(len(match.group()) for match in _PART.finditer(item)) != len(item):
-            raise DataError(f"{where}: {shown(text)} is no hostlist: write it like n[0-15],m[01-04]")
+            raise DataError(f"{where}: {shown(text)} is not a hostlist: write it like n[0-15],m[01-04]")
         number = 1
         for part in parts:
             number *= len(part)
@@ -61,7 +61,7 @@ def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
     for part in match.group(1).split(","):
         limits = _RANGE.fullmatch(part.strip())
         if not limits:
-            raise DataError(f"{where}: {shown(part)} in {shown(text)} is no range: write it like n[0-15]")
+            raise DataError(f"{where}: {shown(part)} in {shown(text)} is not a range: write it like n[0-15]")
         low, high = limits.group(1), limits.group(2) or limits.group(1)
         first, last = int(low), int(high)
         if last < first or last - first >= MAX_NAMES - len(words):

@@ -71,7 +71,7 @@ def is_ibnetdiscover(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What leads where, and the names of nodes by what other tools print of them.
+    """Links of each node by port, and the names of nodes by what other tools print of them.
 
     Parameters
     ----------
@@ -150,7 +150,9 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
             title = _QUOTED.search(head.group(3) or "")
             node = _Node(head.group(1), number, title.group(1) if title else "")
             if head.group(2) in nodes:
-                raise DataError(f"{where}: node {shown(head.group(2))} is described twice: two outputs?")
+                raise DataError(
+                    f"{where}: node {shown(head.group(2))} is described twice: give the output of one run"
+                )
             nodes[head.group(2)] = node
         elif link := _LINK.fullmatch(line):
             if node is None:
@@ -163,9 +165,11 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
             if own_guid:
                 node.port_guids.append(own_guid)
         elif not (line.startswith("#") or _ASIDE.fullmatch(line) or _FACT.fullmatch(line.split("(")[0])):
-            raise DataError(f"{where}: {shown(line)} is no line of ibnetdiscover, or cut off: run it again")
+            raise DataError(
+                f"{where}: {shown(line)} is not a line of ibnetdiscover, or is cut off: run it again"
+            )
     if not nodes:
-        raise DataError(f"{source}: no line with Switch or Ca: is it what ibnetdiscover printed?")
+        raise DataError(f"{source}: no line with Switch or Ca: give what ibnetdiscover printed")
     return nodes
 
 
@@ -245,7 +249,7 @@ def parse(text: str, source: str) -> Graph:
     lines = ((line, f"{source}, line {number}") for number, line in slurm_lines(text))
     rows = [(where, *_row(line, where)) for line, where in lines]
     if not rows:
-        raise DataError(f"{source}: no line with SwitchName=: is it a topology.conf of topology/tree?")
+        raise DataError(f"{source}: no line with SwitchName=: give a topology.conf of topology/tree")
     return _graph_of_rows(rows)
 
 
@@ -305,7 +309,7 @@ def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
         key = match.group(1).lower()
         if key not in _KEYS:
             raise DataError(
-                f"{where}: {shown(match.group(1))} is no key of topology/tree: only SwitchName, Switches, "
+                f"{where}: {shown(match.group(1))} is not a key of topology/tree: only SwitchName, Switches, "
                 "Nodes and LinkSpeed are read"
             )
         if key in values:
@@ -322,10 +326,10 @@ def _switch(
     """A switch, the switches below it, and its hosts, from host lists."""
     names = expand(name, where)
     if len(names) != 1:
-        raise DataError(f"{where}: the name of a switch must be one, got {shown(name)}")
+        raise DataError(f"{where}: a line names one switch, got {shown(name)}")
     below, leaves = (expand(words, where) if words else [] for words in (switches, nodes))
     if bool(below) == bool(leaves):
-        raise DataError(f"{where}: switch {shown(names[0])} must have switches or nodes, one of them")
+        raise DataError(f"{where}: switch {shown(names[0])} must have either switches or nodes")
     return names[0], below, leaves
 
 
@@ -337,7 +341,7 @@ def _graph(children: dict[str, list[str]], hosts: dict[str, None], places: Mappi
             levels.setdefault(switch, 1 + max(map(levels.__getitem__, children.get(switch, ())), default=0))
     except graphlib.CycleError as error:
         first = error.args[1][0]
-        raise DataError(f"{places[first]}: switch {shown(first)} is below itself: end the circle") from None
+        raise DataError(f"{places[first]}: switch {shown(first)} is below itself: remove the cycle") from None
     ports: dict[str, list[tuple[str, None]]] = {node: [] for node in (*children, *hosts)}
     for switch, below in children.items():
         ports[switch].extend((child, None) for child in dict.fromkeys(below))
@@ -362,8 +366,8 @@ def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
     where = f"{source}, topology {shown(found['topology'])}"
     if "tree" not in found:
         raise DataError(
-            f"{where} is no tree, so it names no switches: give the output of ibnetdiscover, or a notation "
-            f"like {EXAMPLE}"
+            f"{where} is not a tree, so it names no switches: give the output of ibnetdiscover, or a "
+            f"notation like {EXAMPLE}"
         )
     switches = found["tree"].get("switches") if isinstance(found["tree"], dict) else None
     if not isinstance(switches, list) or not switches or len(found["tree"]) != 1:
@@ -382,10 +386,10 @@ _TOPOLOGY_KEYS = {"topology", "cluster_default", "tree", "block", "flat"}
 def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[str, Any]:
     """An entry of a list, whose values are texts but for those of topologies."""
     if not isinstance(entry, dict) or not isinstance(entry.get(first), str):
-        raise DataError(f"{where}: {shown(str(entry))} is no entry like {first}: name")
+        raise DataError(f"{where}: {shown(str(entry))} is not an entry like {first}: name")
     for key, value in entry.items():
         if key not in known or not (isinstance(value, str) or key in ("tree", "block", "flat")):
-            raise DataError(f"{where}: {shown(str(key))} of {shown(entry[first])} is no key that is known")
+            raise DataError(f"{where}: {shown(str(key))} of {shown(entry[first])} is not a key that is known")
     return entry
 
 
@@ -406,7 +410,7 @@ def rate_bps(text: str) -> float:
     value = float(match.group(1)) * _PREFIX[match.group(2)] if match else 0.0
     if not match or not (math.isfinite(value) and value > 0):
         raise UsageError(
-            f"link rate {shown(text)} is no rate: write it with its unit, like 10Gbit/s or 1.25GiB/s"
+            f"link rate {shown(text)} is not a rate: write it with its unit, like 10Gbit/s or 1.25GiB/s"
         )
     return value / 8 if match.group(3) == "bit" else value
 
@@ -489,7 +493,7 @@ def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     topology = fabric.topology
     if not isinstance(topology, Topology):
         raise UsageError(
-            f"up-links {','.join(map(str, w))}: only an XGFT takes them, no {topology}: leave them out, or "
+            f"up-links {','.join(map(str, w))}: only an XGFT takes them, not {topology}: leave them out, or "
             "give the notation of a similar fat-tree"
         )
     try:

@@ -116,7 +116,7 @@ class ProductRegressor:
 
 
 class SimilarRegressor:
-    """What pairs of similar programs suffered: effects of target, of co-runner, and of both together.
+    """A model by slowdowns of similar programs: effects of target, of co-runner, and of both together.
 
     Kriging with the covariance a k(t, t') + b k(c, c') + c k(t, t') k(c, c') between pairs (t, c) and
     (t', c'), k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that is near none is taken for an average
@@ -438,7 +438,7 @@ BASELINES: Mapping[str, Kind] = {
         True,
     ),
 }
-"""What a model must be better than."""
+"""Simple models that a model must beat."""
 
 
 MIN_ROWS, MIN_PROGRAMS = 8, 4
@@ -457,9 +457,9 @@ FEW = (
     "ipc_mean",
     "cache_misses_per_s_mean",
 )
-"""What tells most of a program in few numbers: with ten programs, two of a hundred features fit anything."""
+"""Features that describe a program in few numbers: with ten programs, two of a hundred fit anything."""
 MISSES = "cache_misses_per_s_mean"
-"""What Distributed Intensity looks at."""
+"""The feature that Distributed Intensity uses."""
 _NO_MEAN = ("_min", "_max", "_sd")
 
 
@@ -660,7 +660,7 @@ def _plain(value: Any) -> Any:
 
 
 def _answers(given: Problem, kind: Kind, parameters: Parameters, parts: Parts, seed: int) -> _LeftOut:
-    """What is predicted for each part by the rest."""
+    """Predictions for each part by the rest."""
     number = [np.full(len(test), i) for i, (_, test) in enumerate(parts)]
     answers = [predicted(given, kind, parameters, train, test, seed) for train, test in parts]
     return _LeftOut(

@@ -38,7 +38,7 @@ _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 @dataclass(frozen=True)
 class RankPrograms:
-    """What the ranks of a job do.
+    """The operations of the ranks of a job.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def _exchange(
 
 
 def _descendants(src: Array, dst: Array, p: int) -> Array | None:
-    """How many ranks get what passes through each rank, or None if the messages close a cycle."""
+    """Number of ranks that get what passes through each rank, or None if the messages close a cycle."""
     receivers: defaultdict[int, list[int]] = defaultdict(list)
     for sender, receiver in zip(src.tolist(), dst.tolist(), strict=True):
         receivers[sender].append(receiver)

@@ -75,7 +75,7 @@ def _read(lines: Iterable[tuple[str, str]]) -> tuple[int, dict[int, _Graph]]:
         elif (rank := _RANK.fullmatch(text)) is not None and graph is None:
             number = int(rank[1])
             if n_ranks is None or number >= n_ranks or number in graphs:
-                raise DataError(f"{where}: rank {number} is there twice, or not below num_ranks ({n_ranks})")
+                raise DataError(f"{where}: rank {number} appears twice, or not below num_ranks ({n_ranks})")
             graph = graphs[number] = _Graph()
         elif text == "}" and graph is not None:
             graph = None
@@ -83,10 +83,10 @@ def _read(lines: Iterable[tuple[str, str]]) -> tuple[int, dict[int, _Graph]]:
             _add(graph, text, where, n_ranks)
         else:
             raise DataError(
-                f"{where}: {text[:60]!r} is no line of GOAL: it has 'num_ranks N' and 'rank R {{'"
+                f"{where}: {text[:60]!r} is not a line of GOAL: it has 'num_ranks N' and 'rank R {{'"
             )
     if n_ranks is None:
-        raise DataError("the text has no line 'num_ranks N': it is no GOAL")
+        raise DataError("the text has no line 'num_ranks N': it is not GOAL")
     return n_ranks, graphs
 
 
@@ -100,7 +100,7 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
         return
     match = _OPERATION.fullmatch(text)
     if match is None:
-        raise DataError(f"{where}: {text[:60]!r} is no operation of GOAL: calc, send or recv")
+        raise DataError(f"{where}: {text[:60]!r} is not an operation of GOAL: calc, send or recv")
     places = {kind: int(number) for kind, number in _PLACE.findall(match["places"])}
     cpu = graph.cpus.setdefault(places.get("cpu", 0), len(graph.cpus))
     nic = places.get("nic", 0)
@@ -151,4 +151,6 @@ def _check_order(graph: _Graph) -> None:
         sorter.prepare()
     except CycleError as error:
         where = graph.nodes[min(error.args[1])].where
-        raise DataError(f"{where}: this operation needs one that needs it: no order keeps both") from None
+        raise DataError(
+            f"{where}: this operation and another need each other: remove one of the two needs"
+        ) from None

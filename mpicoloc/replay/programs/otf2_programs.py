@@ -29,7 +29,7 @@ from mpicoloc.trace.export.calls import ordinals
 
 _NS_PER_S = 1e9
 _CHUNK = b"\3BOTF2"
-"""What every file of an archive begins with."""
+"""The first bytes of every file of an archive."""
 _SENDS, _RECEIVES = ("MpiSend", "MpiIsend"), ("MpiRecv", "MpiIrecv")
 _COLLECTIVES = ("MpiCollectiveEnd", "NonBlockingCollectiveComplete")
 _LEFT_OUT = {
@@ -52,7 +52,7 @@ class _Call:
 
 @dataclass
 class _Rank:
-    """What one rank did."""
+    """The operations of one rank."""
 
     calls: list[_Call] = field(default_factory=list)
     depth: int = 0
@@ -105,7 +105,7 @@ class _Archive:
         elif kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES, "NonBlockingCollectiveRequest"):
             if not own.calls:
                 raise DataError(
-                    f"{self.path}: rank {rank} has a message before its first MPI call: is it whole?"
+                    f"{self.path}: rank {rank} has a message before its first MPI call: give a whole archive"
                 )
             self._take_transfer(rank, own, kind, event)
 
@@ -173,12 +173,12 @@ def read(path: str, choices: Choices) -> Source:
     # The library says in several lines of its own what is wrong with a file.
     with open(path, "rb") as file:
         if file.read(len(_CHUNK)) != _CHUNK:
-            raise DataError(f"{path} is no OTF2 archive: give its anchor file, traces.otf2")
+            raise DataError(f"{path} is not an OTF2 archive: give its anchor file, traces.otf2")
     try:
         with otf2.reader.open(path) as trace:
             archive = _Archive(path, trace)
     except otf2.error.Error as error:
-        raise DataError(f"{path} is no OTF2 archive that can be read: {error}") from None
+        raise DataError(f"{path} is not an OTF2 archive that can be read: {error}") from None
     return foreign(path, _programs(archive, choices), RECORDED)
 
 
@@ -209,7 +209,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
 
 def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
     if not own.calls:
-        raise DataError(f"{path}: rank {rank} has no MPI call: is the archive whole?")
+        raise DataError(f"{path}: rank {rank} has no MPI call: give a whole archive")
     rows = np.array([(call.begin_ns, call.end_ns, call.function) for call in own.calls], np.int64)
     return RankCalls(rows[:, 0], np.maximum(rows[:, 1], rows[:, 0]), rows[:, 2])
 
@@ -283,7 +283,7 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
                     "the archive is not whole"
                 )
             raise DataError(
-                f"{archive.path} does not tell what collectives moved ({names[call.function]} of rank "
+                f"{archive.path} does not say what collectives moved ({names[call.function]} of rank "
                 f"{rank}): record it with Score-P, or replay the profile itself"
             )
 

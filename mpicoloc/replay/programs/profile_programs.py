@@ -75,7 +75,7 @@ class RecordedJob:
         return job_traffic.hostnames(self.profile)
 
     def programs(self, hosts: Array) -> RankPrograms:
-        """What the ranks do where they run on these hosts.
+        """The programs of the ranks where they run on these hosts.
 
         Raises `DataError` if the trace does not tell, or messages lack their receives, see
         `sources.check_matched`.
@@ -202,7 +202,7 @@ def _persistent_notes(job: RecordedJob) -> list[str]:
     all_bytes = sum(int(own.sum()) for own in job.bytes)
     if n_bytes > _LEFT_OUT_MAX_FRAC * all_bytes and not job.choices.is_unmatched_left_out:
         raise DataError(
-            f"{job.path}: a trace does not tell which MPI_Start began {names}, which moved {n_bytes:,} of "
+            f"{job.path}: a trace does not show which MPI_Start began {names}, which moved {n_bytes:,} of "
             f"{all_bytes:,} bytes: record the program without persistent collectives, or leave them out by "
             "--allow-unmatched"
         )

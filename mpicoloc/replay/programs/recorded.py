@@ -195,7 +195,7 @@ def taken_part(
 
 
 class Functions:
-    """What the functions of a trace do to requests, by their numbers."""
+    """The effects of the functions of a trace on requests, by their numbers."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.waits, self.posts, self.starts, self.blocks, self.synchronous, self.windows = (
@@ -210,7 +210,7 @@ def _by_call() -> defaultdict[int, list[Any]]:
 
 @dataclass
 class Deeds:
-    """What a rank does at each of its calls, by the call's number.
+    """The operations of a rank at each of its calls, by the call's number.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """What ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Data that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array
@@ -389,7 +389,7 @@ def _rows_of(ranks: Array, order: Array) -> list[tuple[int, Array]]:
 
 @dataclass(frozen=True)
 class Tempo:
-    """How fast computation is replayed.
+    """The pace at which computation is replayed.
 
     Parameters
     ----------

@@ -80,9 +80,8 @@ def align(
         if aligner.next[rank] < len(own.function):
             i = aligner.next[rank]
             raise DataError(
-                f"call {int(own.i_call[i])} of rank {rank}, {own.function[i]}, is no collective of any group "
-                "of ranks that the profile knows, whose other members call it too: the trace lacks calls, or "
-                "was cut; run the job with --trace all"
+                f"no other rank made the call that matches call {int(own.i_call[i])} of rank {rank}, "
+                f"{own.function[i]}: the trace lacks calls; run the job with --trace all"
             )
     return instances
 
@@ -140,7 +139,7 @@ class _Aligner:
         return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
-        """What is least is taken first: of unknown size, too often, from the first end to the last begin."""
+        """The sort key, least first: of unknown size, too often, from the first end to the last begin."""
         instance = self._instance(group, function)
         apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
         is_too_often = self._n_left.get((function, group), 1) < 1
@@ -508,7 +507,7 @@ def groups_of(
 
 
 def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[str, int], int]:
-    """How often each group, or pair of groups, called each function, by the profile's ``collectives``."""
+    """Number of calls of each function by each group, or pair of groups, by the profile's ``collectives``."""
     halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     number = {pair: i for i, pair in pairs.items()}
     for row in rows:
@@ -559,7 +558,7 @@ def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[
 
 
 class _Known(NamedTuple):
-    """What a profile tells of a function on a group."""
+    """A profile's knowledge of a function on a group."""
 
     item_bytes: int = 1
     roots: tuple[int, ...] = ()
@@ -602,7 +601,7 @@ _NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)
 
 @dataclass(frozen=True)
 class _Edges:
-    """Who sends to whom: `n_messages` in each call, `n_bytes` in all calls together."""
+    """Senders and receivers: `n_messages` in each call, `n_bytes` in all calls together."""
 
     src: Array
     dst: Array
@@ -688,9 +687,9 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
         one, other = (rank, int(callers[0])) if k < len(own) else (int(callers[0]), rank)
         call = list(calls[one].function)[k]
         raise DataError(
-            f"call {int(calls[one].i_call[k])} of rank {one}, {call}, is no collective of rank {other}, too: "
-            "only collectives of neighbours that all of them make can be replayed; "
-            "record a run with one such communicator"
+            f"rank {other} did not make the call that matches call {int(calls[one].i_call[k])} of rank "
+            f"{one}, {call}: collectives of neighbours can be replayed on one communicator only; "
+            "record such a run"
         )
 
 
@@ -708,8 +707,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
         rank = int(src[np.flatnonzero(rest)[0]])
         raise DataError(
             f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the rank has "
-            "other neighbours in other calls, and the profile tells only those of all together; record a run "
-            "with one such communicator"
+            "other neighbours in other calls, and the profile has only those of all calls together; record a "
+            "run with one such communicator"
         )
     return _Edges(src, dst, n_messages, n_bytes)
 
@@ -738,7 +737,7 @@ def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]
 
 
 def _block(edges: _Edges, sizes: Array, rank: int) -> Program:
-    """What a rank does in one call: all at the same time."""
+    """The operations of a rank in one call: all at the same time."""
     builder = ProgramBuilder()
     requests = []
     for end, other, begin in (("dst", "src", builder.irecv), ("src", "dst", builder.isend)):

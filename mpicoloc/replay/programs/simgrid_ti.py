@@ -59,7 +59,7 @@ class _Action:
         except ValueError:
             value = float("nan")
         if not value >= -1 or value != int(value):
-            raise DataError(f"{self.where}: {self.words[i]!r} is no whole number")
+            raise DataError(f"{self.where}: {self.words[i]!r} is not a whole number")
         return int(value)
 
     def amount(self, i: int, what: str) -> float:
@@ -84,7 +84,7 @@ class _Action:
 
 @dataclass
 class _Rank:
-    """What is known of a rank while its lines are read."""
+    """The state of a rank while its lines are read."""
 
     actions: list[_Action] = field(default_factory=list)
     default_type: int = _BYTE
@@ -127,7 +127,7 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
         number = words[0].removeprefix("p")
         if not (number.isascii() and number.isdigit()) or len(words) < 2:
             raise DataError(
-                f"{where}: {line.strip()[:60]!r} is no line of a rank: write RANK ACTION arguments"
+                f"{where}: {line.strip()[:60]!r} is not a line of a rank: write RANK ACTION arguments"
             )
         rank = ranks[int(number)]
         action = _Action(where, words[1].lower(), words[2:], rank.default_type)
@@ -260,8 +260,8 @@ def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
                 )
         if len(own) > n:
             raise DataError(
-                f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: is the trace "
-                f"whole?"
+                f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: give the "
+                "whole trace"
             )
 
 

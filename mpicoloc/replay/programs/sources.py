@@ -28,7 +28,7 @@ _PROFILE = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Choices:
-    """What a user decides of a replayed job.
+    """A user's choices for a replayed job.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> So
     """A job whose trace has no names of hosts, and does not depend on them."""
 
     def hostnames() -> list[str]:
-        raise UsageError(f"{path} does not tell where its ranks ran: give --placement F8, RF or a file")
+        raise UsageError(f"{path} does not say where its ranks ran: give --placement F8, RF or a file")
 
     return Source(rank_programs.n_ranks, frozenset(obeyed), hostnames, lambda hosts: rank_programs)
 
@@ -161,7 +161,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 
 def library_of(choices: Choices) -> Library:
-    """What chooses algorithms of collectives where no library is known."""
+    """The library that chooses algorithms of collectives where none is known."""
     return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 

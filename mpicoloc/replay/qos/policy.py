@@ -159,7 +159,7 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
 
 
 def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:
-    """What each job meets on each lane, shape (n_jobs, n_lanes)."""
+    """The cost of each lane to each job, shape (n_jobs, n_lanes)."""
     return np.stack([meeting[:, lanes == lane].sum(axis=1) for lane in range(n_lanes)], axis=1)
 
 
@@ -196,7 +196,7 @@ N_LEVELS = 16
 
 @dataclass(frozen=True)
 class Ports:
-    """What all ports of the fabric can do.
+    """The abilities of all ports of the fabric.
 
     Parameters
     ----------

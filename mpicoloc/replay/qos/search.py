@@ -75,7 +75,7 @@ class Tried:
         )
 
     def loss(self, goal: str) -> float:
-        """What the goal "time", or "slowdown", makes least; 0 if the jobs lose nothing to each other."""
+        """The loss that the goal "time" or "slowdown" minimises; 0 if jobs lose nothing to each other."""
         return self.total_contention_s if goal == "time" else self.mean_slowdown - 1
 
     @property
@@ -86,7 +86,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the trials found.
+    """The results of the trials.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def search_result(
     sharing_s: Sequence[Sequence[float]],
     goal: str = "time",
 ) -> SearchResult:
-    """What trials found, from T_sharing of each job in each of them."""
+    """The result of trials, from T_sharing of each job in each of them."""
     tried = []
     for trial, times in zip(todo, sharing_s, strict=True):
         contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))

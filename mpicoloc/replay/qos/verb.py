@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 GOALS = ("time", "slowdown")
-"""What a search makes least: seconds that all jobs lose, as in the thesis, or the mean of their slowdowns."""
+"""Quantities that a search minimises: seconds that all jobs lose, as in the thesis, or the mean of their
+slowdowns.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

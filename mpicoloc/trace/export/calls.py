@@ -181,7 +181,7 @@ class Messages:
 
     @functools.cached_property
     def place(self) -> Ints:
-        """How many messages went from the same rank to the same rank before each."""
+        """Number of messages from the same rank to the same rank before each."""
         return ordinals(self.sent.rank.astype(np.int64) << 32 | self.sent.peer)
 
 
@@ -236,7 +236,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 class Recording:
-    """What a job recorded of its calls. Times are ns from its first call or shutter on.
+    """A job's recorded calls. Times are ns from its first call or shutter on.
 
     A subclass sets what has no default, and knows the calls and messages by the first node's clock.
 
@@ -383,7 +383,7 @@ class FullTrace(Recording):
         return sent, received
 
     def one_sided(self) -> dict[str, Array]:
-        """What ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
+        """Data that ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
         put, got = self._columns_of((_PUT, _GOT), are_one_sided=True)
         columns = {
             name: np.concatenate([_NO_ROWS, *put[name], *got[name]]).astype(np.int64)
@@ -512,7 +512,7 @@ def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def recording(job: Frames) -> Recording:
-    """What `job` recorded of its calls: those of ``--trace all``, else the last ones of ``--trace N``.
+    """The recorded calls of `job`: those of ``--trace all``, else the last ones of ``--trace N``.
 
     Raises `DataError` if it has no trace, or one that names ranks that the job does not have.
     """
@@ -523,6 +523,6 @@ def recording(job: Frames) -> Recording:
         remedy = "the files of its trace, which lay beside the profile, are not there: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{remedy}; this format needs it, json, parquet and prometheus do not")
+        raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
     # A folder that lies there may be of an earlier run.
     return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

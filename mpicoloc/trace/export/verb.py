@@ -35,7 +35,7 @@ class Format:
     module: str
     library: str = ""
     event_bytes: int = 0
-    """What an event of a trace takes, about; 0: there are none in it."""
+    """The approximate size of an event of a trace; 0: there are none in it."""
     is_trace: bool = False
     """It is made of a trace, and of nothing else."""
     is_folder: bool = False
@@ -92,7 +92,7 @@ def find_format(name: str) -> Format:
 
 
 def size_warning(job: Frames, wanted: Format, out: str) -> str:
-    """How much will be written, in words; empty if it is not worth a word.
+    """The size of the output, in words; empty if it is not worth a word.
 
     Raises `DataError` if the trace is damaged.
     """

@@ -42,7 +42,7 @@ def test_continued_lines_quotes_and_sets_of_nodes_are_those_of_slurm():
     )
     a, b = partitions.parse(text, "slurm.conf", MACHINE)
     assert (a.nodes.tolist(), a.max_nodes, b.nodes.tolist()) == ([0, 1, 3, 4, 5], 2, [7])
-    with pytest.raises(DataError, match=r"line 2: Include more.conf: write the lines of that file here"):
+    with pytest.raises(DataError, match=r"line 2: Include more.conf: included files are not read"):
         partitions.parse("PartitionName=a Nodes=ALL\nInclude more.conf\n", "slurm.conf", MACHINE)
 
 
@@ -73,9 +73,9 @@ def test_times_have_the_forms_of_slurm(word, max_s):
             "line 2: partition a: node 'n12' is not in the topology: name some of n0 to n11",
         ),
         ("PartitionName=a Nodes=n[0", "line 1"),
-        (TWO + "PartitionName=left Nodes=n1", "line 3: partition left is there twice"),
-        ("PartitionName=a Nodes=ALL MaxTime=soon", "MaxTime=soon is no time"),
-        ("PartitionName=a Nodes=ALL MaxNodes=few", "MaxNodes=few is no whole number"),
+        (TWO + "PartitionName=left Nodes=n1", "line 3: partition left appears twice"),
+        ("PartitionName=a Nodes=ALL MaxTime=soon", "MaxTime=soon is not a time"),
+        ("PartitionName=a Nodes=ALL MaxNodes=few", "MaxNodes=few is not a whole number"),
     ],
 )
 def test_a_wrong_line_is_told(text, words):

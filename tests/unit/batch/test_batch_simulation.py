@@ -150,7 +150,7 @@ def test_a_log_in_the_order_of_ends_is_sorted_and_says_so(capsys):
 def test_a_file_that_is_no_log_is_told_what_is(line):
     for skip in (False, True):
         with pytest.raises(
-            DataError, match=r"log is no log, its first line is .*18 numbers a line, or .*sacct"
+            DataError, match=r"log is not a log, its first line is .*18 numbers a line, or .*sacct"
         ):
             log_files.parse([line, "x", ""], "log", skip_damaged=skip)
 

@@ -119,8 +119,8 @@ def test_a_compressed_log_that_is_cut_is_one_line(capsys):
     [
         (("--against", "exclusive"), 2, "give --utilisation too"),
         ((*TABLE, "--against", "x"), 2, "allocation 'x' is unknown"),
-        ((*TABLE, "--pack"), 2, "--pack is of jobs that share nodes"),
-        ((*TABLE, "--slowdowns", "pairs.csv"), 2, "--slowdowns is of jobs that share nodes"),
+        ((*TABLE, "--pack"), 2, "--pack applies to jobs that share nodes"),
+        ((*TABLE, "--slowdowns", "pairs.csv"), 2, "--slowdowns applies to jobs that share nodes"),
         ((*TABLE, "--mix", "cg=1"), 2, "program cg has no utilisation; there are lu, ep"),
         (("--utilisation", "none.csv"), 2, "none.csv cannot be read"),
         (("--utilisation", "empty.csv"), 3, "empty.csv has no program"),

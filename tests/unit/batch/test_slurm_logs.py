@@ -131,11 +131,11 @@ def test_numbers_of_1024_have_letters():
     ("row", "words"),
     [
         ("7|ann", "2 words between |, its header has 12"),
-        (GOOD.replace("7|", "x|", 1), "number 'x' is no number of a job"),
-        (GOOD.replace("|2|128", "|two|128"), "nodes 'two' is no number of nodes"),
-        (GOOD.replace("10:00:10", "25:00:10"), "start '2026-10-01T25:00:10' is no time"),
-        (GOOD.replace("10:00:10", "10:00"), "start '2026-10-01T10:00' is no time"),
-        (GOOD.replace("1-02:00:00", "soon"), "limit 'soon' is no time limit"),
+        (GOOD.replace("7|", "x|", 1), "number 'x' is not a number of a job"),
+        (GOOD.replace("|2|128", "|two|128"), "nodes 'two' is not a number of nodes"),
+        (GOOD.replace("10:00:10", "25:00:10"), "start '2026-10-01T25:00:10' is not a time"),
+        (GOOD.replace("10:00:10", "10:00"), "start '2026-10-01T10:00' is not a time"),
+        (GOOD.replace("1-02:00:00", "soon"), "limit 'soon' is not a time limit"),
         (GOOD.replace("11:00:10", "10:00:00"), "it ends 10 s before it starts"),
         (GOOD.replace("10:00:10", "09:59:00"), "it starts 60 s before it was submitted"),
         (GOOD.replace(f"{DAY}10:00:00", "Unknown"), "it has no time of submission"),
@@ -264,7 +264,7 @@ def test_what_is_wrong_in_json_is_told_by_its_place():
     with pytest.raises(DataError, match=r"log.json, job 2: it starts 999 s before it was submitted"):
         read_json(json_job(7, 9), early)
     assert read_json(json_job(7, 9), early, skip_damaged=True)[1] == (2,)
-    for text, words in (('{"jobs": [{"submit_time": 1}]}', "lacks jobs with"), ('{"jobs": [', "is no JSON")):
+    for text, words in (('{"jobs": [{"submit_time": 1}]}', "lacks jobs with"), ('{"jobs": [', "is not JSON")):
         with pytest.raises(DataError, match=f"{words}.*sacct --allusers --allocations --json"):
             log_files.parse([text], "log")
 

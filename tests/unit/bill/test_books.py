@@ -90,7 +90,7 @@ def test_a_run_is_charged_from_one_profile_and_a_profile_for_one_run(ledger, whe
 
 def test_too_few_units_change_nothing(ledger, where):
     ledger.open_account("lab", SU, 0, STAMP)
-    with pytest.raises(Refused, match=r"lab has not enough units: 1 SU, needed are 1\.000001"):
+    with pytest.raises(Refused, match=r"lab does not have enough units: 1 SU, needs 1\.000001"):
         ledger.charge("lab", charge(1, SU + 1), STAMP)
     assert assert_right(where)["lab"] == SU
     ledger.grant("lab", 1, STAMP)
@@ -127,7 +127,7 @@ def test_no_more_is_refunded_than_was_charged(ledger, where):
     ledger.refund(number, None, STAMP)
     with pytest.raises(Refused, match="0 SU of it are left"):
         ledger.refund(number, None, STAMP)
-    with pytest.raises(Refused, match="is no charge"):
+    with pytest.raises(Refused, match="not a charge"):
         ledger.refund(opened.transaction, None, STAMP)
     with pytest.raises(UsageError, match="no transaction 999"):
         ledger.refund(999, None, STAMP)

@@ -138,7 +138,7 @@ WRONG = [
     (["price", "shared.h5", "--solo", "0"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "-3"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "40", "--solo", "41"], 2, "given once"),
-    (["price", "shared.h5", "--solo", "shared.h5"], 3, "no run alone"),
+    (["price", "shared.h5", "--solo", "shared.h5"], 3, "not a solo run"),
     (["price", "shared.h5", "--solo", "other.h5"], 3, "not the same job"),
     (["price", "shared.h5", "--solo", "missing.h5"], 3, "missing.h5"),
     (["sign", "shared.h5"], 2, "--key-file is missing"),

@@ -178,7 +178,7 @@ def test_a_function_that_neither_rises_nor_falls_has_an_interval_too(height, at)
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("return -1.0", "must answer with a number >= 0, got -1"),
+        ("return -1.0", "must return a number >= 0, got -1"),
         ("return float('nan')", "got nan"),
         ("return 'much'", "failed (ValueError"),
         ("return 1 / 0", "failed (ZeroDivisionError"),
@@ -197,7 +197,7 @@ def test_a_function_that_fails_is_named(tmp_path, body, words):
     [
         ("no_such_module:f", "cannot be loaded (ModuleNotFoundError"),
         ("math:no_such_function", "cannot be loaded (AttributeError"),
-        ("math:pi", "is no function but float"),
+        ("math:pi", "is not a function but of type float"),
         ("/no/such/file.py:f", "cannot be loaded (FileNotFoundError"),
         ("math:", "unknown pricing"),
     ],

@@ -59,7 +59,7 @@ def test_a_file_of_another_machine_is_refused(tmp_path):
 def test_files_that_are_none(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         calibrate.read_file(str(tmp_path / "nowhere.txt"))
-    with pytest.raises(DataError, match="is no calibration of bubbles"):
+    with pytest.raises(DataError, match="is not a calibration of bubbles"):
         calibrate.parse("", "file")
     whole = calibrate.as_text(calibration_of())
     lines = whole.splitlines()

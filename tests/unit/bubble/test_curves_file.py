@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_updated_is_told_first(tmp_path):
         ("lu,1,-1,1,1,1,1,1,1,1", "row 1: level_1 must be T_co/T_solo, got -1"),
         ("lu,1,inf,1,1,1,1,1,1,1", "row 1: level_1 must be a finite number, got .inf"),
         (",1,1,1,1,1,1,1,1,1", "row 1 has no program"),
-        ("lu,1,1,1,1,1,1,1,1,1\nlu,1,1,1,1,1,1,1,1,1", "row 2: program 'lu' is there twice"),
+        ("lu,1,1,1,1,1,1,1,1,1\nlu,1,1,1,1,1,1,1,1,1", "row 2: program 'lu' appears twice"),
         ("", "has no program"),
     ],
 )
@@ -108,7 +108,7 @@ def test_jobs_are_read_in_order(tmp_path):
     [
         ("a,lu,0", DataError, "n_nodes must be a whole number from 1, got '0'"),
         ("a,lu,1.5", DataError, "n_nodes must be a whole number"),
-        ("a,lu,1\na,cg,1", DataError, "job 'a' is there twice"),
+        ("a,lu,1\na,cg,1", DataError, "job 'a' appears twice"),
         ("a,,1", DataError, "row 1 has no program"),
         ("", UsageError, "has no job"),
     ],

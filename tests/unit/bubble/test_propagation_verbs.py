@@ -94,12 +94,15 @@ def test_wrong_calls_of_replay_have_one_line(folder, capsys, words, code, text):
 
 def test_flags_of_the_matrix_without_it(folder, capsys):
     assert main(["replay", "steps", *TREE, "--max-level", "3"]) == 2
-    assert "--max-level is of --propagation, which is not given: leave it out" in capsys.readouterr().err
+    assert (
+        "--max-level applies only to --propagation, which is not given: leave it out"
+        in capsys.readouterr().err
+    )
     assert main(["replay", "steps", *TREE, "--propagation", "m.csv"]) == 2
     assert "give --curves FILE" in capsys.readouterr().err
     words = ("--curves", "curves.csv", "--propagation", "m.csv")
     assert main(["replay", "steps", "steps", *TREE, *words]) == 2
-    assert "--propagation is of one job, got 2" in capsys.readouterr().err
+    assert "--propagation takes one job, got 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_flags_of_the_matrix_without_it(folder, capsys):
         (("--hosts", "a,b", "--cores", "", "--", "true"), 2, "--cores must be a list of processors"),
         (("--hosts", "a,b", "--propagation", "m.json", "--", "true"), 2, "written as CSV"),
         (("--hosts", "a,b", "--propagation", "curves.csv", "--", "true"), 3, "curves.csv"),
-        (("--hosts", "a,b", "--mpirun", "true", "--", "true"), 2, "is no mpirun of Open MPI or MPICH"),
+        (("--hosts", "a,b", "--mpirun", "true", "--", "true"), 2, "is not an mpirun of Open MPI or MPICH"),
     ],
 )
 def test_wrong_calls_of_bubble_propagation_have_one_line(folder, capsys, words, code, text):

@@ -55,7 +55,7 @@ def test_run_that_was_cut_off_is_made_again(path):
 @pytest.mark.parametrize("text", ["program,level\n", "program", "a\nb\n", '{"levels": 3}\n{"levels": 4}\n'])
 def test_other_files_are_refused_and_stay(path, text):
     path.write_text(text)
-    with pytest.raises(DataError, match="line 1, is no row"):
+    with pytest.raises(DataError, match="line 1, is not a row"):
         resumable(Runs(), str(path), SETTINGS)
     assert path.read_text() == text
     with pytest.raises(EnvironmentFault, match="name another file"):

@@ -34,7 +34,7 @@ WRONG = [
     (["run", "-n", "2", "/etc/passwd"], 2, "chmod +x"),
     (["run", "-n", "2", "/tmp"], 2, "folder"),
     (["run", "-n", "2", "--mpirun", "/no/mpirun", sys.executable], 2, "no program"),
-    (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "no mpirun"),
+    (["run", "-n", "2", "--mpirun", "/bin/true", sys.executable], 2, "not an mpirun"),
     (["run", "-n", "2", "--meter", "sundial", "lmp"], 2, "auto, ipc, burst, count, none"),
     (["run", "-n", "2", "--rate-su", "-3", "lmp"], 2, "--rate-su must be"),
     (["run", "-n", "2", "--pricing", "barter", "lmp"], 2, "--pricing must be one of fair, runtime"),
@@ -170,7 +170,7 @@ def test_notes_that_cannot_be_written_cost_no_exit_code():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("MPICOLOC_TRCE", "MPICOLOC_TRCE is no option and has no effect: did you mean MPICOLOC_TRACE?"),
+        ("MPICOLOC_TRCE", "MPICOLOC_TRCE is not an option and is ignored: did you mean MPICOLOC_TRACE?"),
         ("MPICOLOC_SHUTTER_DUTY", "did you mean MPICOLOC_SHUTTER_DUTY_FRAC?"),
         ("MPICOLOC_LEDGR", "did you mean MPICOLOC_LEDGER?"),
     ],

@@ -147,8 +147,8 @@ TOPOLOGIES = {
     "binary": (bytes(range(256)) * 9, "describes no topology"),
     "empty": (b"", "describes no topology"),
     "cut off": (b'SwitchName=s Nodes=n[1-\nSwitch 3 "x"\n', "network not derived: "),
-    "folder": (os.mkdir, "no regular file"),
-    "pipe": (os.mkfifo, "no regular file"),
+    "folder": (os.mkdir, "not a regular file"),
+    "pipe": (os.mkfifo, "not a regular file"),
 }
 
 

@@ -27,8 +27,8 @@ def folder(tmp_path, monkeypatch):
         ("link.h5", "is an input of the command"),
         ("sub", "is a folder"),
         ("nowhere/x", "there is no folder"),
-        ("-", "is no name of a file"),
-        ("", "is no name of a file"),
+        ("-", "is not the name of a file"),
+        ("", "is not the name of a file"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_anything_is_done(folder, capsys, words, out, message):
@@ -66,7 +66,7 @@ def test_what_is_half_written_is_not_there(folder):
     with outputs.folder("sub") as part:
         open(os.path.join(part, "one"), "w").close()
     assert os.listdir("sub") == ["one"]
-    with pytest.raises(UsageError, match="is there already"), outputs.folder("sub"):
+    with pytest.raises(UsageError, match="exists already"), outputs.folder("sub"):
         pass
 
 

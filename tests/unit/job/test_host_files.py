@@ -21,5 +21,5 @@ def test_a_slot_has_processors_of_its_own():
 
 @pytest.mark.parametrize("name", ["", "a b", "n0\n", "../x", "n0:4", "-n"])
 def test_a_name_that_would_be_read_otherwise_is_refused(name):
-    with pytest.raises(DataError, match="cannot stand in a host file"):
+    with pytest.raises(DataError, match="cannot be written to a host file"):
         launcher.check_names([name], "host")

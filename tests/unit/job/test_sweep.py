@@ -99,14 +99,14 @@ def test_a_damaged_row_before_others_is_refused(tmp_path):
     complete([1, 2], square, tmp_path)
     path = tmp_path / sweep.ROWS
     path.write_text("x" + path.read_text())
-    with pytest.raises(DataError, match="line 1, is no row"):
+    with pytest.raises(DataError, match="line 1, is not a row"):
         complete([1, 2], square, tmp_path)
 
 
 def test_one_sweep_at_a_time(tmp_path):
     with (
         sweep.only_one(str(tmp_path / "new"), "sweep"),
-        pytest.raises(EnvironmentFault, match="another sweep is at work"),
+        pytest.raises(EnvironmentFault, match="another sweep is running"),
         sweep.only_one(str(tmp_path / "new"), "sweep"),
     ):
         pass

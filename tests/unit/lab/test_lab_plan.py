@@ -188,7 +188,7 @@ def test_who_takes_a_strange_name_hides_no_lab(capsys):
         code = main(["lab", "status", "--json"])
         said = capsys.readouterr()
     assert code == 0 and isinstance(json.loads(said.out), list)
-    assert "'strange!' is no lab" in said.err and "datagrams" in said.err
+    assert "'strange!' is not a lab" in said.err and "datagrams" in said.err
 
 
 def test_a_name_without_a_host_is_no_command(capsys):
@@ -219,8 +219,8 @@ def test_counters_since():
         ([], "no output"),
         ({**COUNTERS, "links": None}, "no output"),
         ({**COUNTERS, "links": [{"lower": "h0", "upper": "s1-0"}]}, "no output"),
-        ({**COUNTERS, "links": [{**LINK, "up_bytes": "many"}]}, "not before now"),
-        ({**COUNTERS, "links": [{**LINK, "up_bytes": 6}]}, "not before now"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": "many"}]}, "not an earlier state"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": 6}]}, "not an earlier state"),
         (control.since(COUNTERS, COUNTERS), "without --since"),
         ({**COUNTERS, "began_unix_s": 1.0}, "an earlier one of this name"),
         ({**COUNTERS, "links": []}, "of another lab"),

@@ -303,7 +303,7 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "hosts"], 3, "its hosts have no names"),
         (["--topology", "XGFT(1;4;1)", "--placement", "numbers"], 3, "rank 1 is on host 5"),
         (["--topology", "topology.conf", "--placement", "topology.conf"], 3, "hosts for 2 ranks"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "10"], 2, "link rate '10' is no rate"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "10"], 2, "link rate '10' is not a rate"),
         (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one per level"),
         (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),

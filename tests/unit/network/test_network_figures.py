@@ -160,7 +160,7 @@ def test_the_same_data_gives_the_same_file():
     ("argv", "code", "words"),
     [
         (["--figures", "out", "--format", "pdf"], 2, "--format 'pdf' is none of svg, png, csv"),
-        (["--format", "svg"], 2, "give --figures FOLDER too"),
+        (["--format", "svg"], 2, "add --figures FOLDER"),
         (["--figures", "one.h5"], 4, "cannot write figures to one.h5"),
         (["--figures", "one.h5/x"], 4, "cannot write figures to one.h5/x"),
     ],

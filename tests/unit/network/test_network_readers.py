@@ -83,10 +83,10 @@ def test_levels_that_nobody_told_the_rate_of():
         ("SwitchName=a Nodes=n[3-1]", "must go up"),
         ("SwitchName=a Nodes=n[0-99999999999]", "1000000 names at most"),
         ("SwitchName=a Nodes=n[0-999]c[0-9999]", "more than 1000000 names"),
-        ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is no range"),
-        ("SwitchName=a", "must have switches or nodes"),
-        ("SwitchName=a Nodes=n1 Switches=b", "one of them"),
-        ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is no key"),
+        ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is not a range"),
+        ("SwitchName=a", "must have either switches or nodes"),
+        ("SwitchName=a Nodes=n1 Switches=b", "either switches or nodes"),
+        ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is not a key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
         ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
         ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: give"),
@@ -216,12 +216,12 @@ def test_yaml():
     [
         (YAML.replace("m[00-03]", "m[00-02]"), "7 hosts, but XGFT(2;4,2;1,2) has 8"),
         (YAML.replace("m[00-03]", "n[0-3]"), "host 'n0' is named twice"),
-        (YAML.replace("2.5GB/s", "2.5"), "link rate '2.5' is no rate: write it with its unit"),
+        (YAML.replace("2.5GB/s", "2.5"), "link rate '2.5' is not a rate: write it with its unit"),
         (YAML.replace(", 2.5GB/s", ", 2.5GB/s, 1bit/s"), "one per level"),
         (YAML.replace("link_rate", "rate"), "unknown key 'rate'"),
         ("topology: [1", "line 1: no YAML"),
         ("topology: {}", "needs a line like topology: XGFT"),
-        ("topology: XGFT(2;4,2;1,x)", "'x' is no number"),
+        ("topology: XGFT(2;4,2;1,x)", "'x' is not a number"),
         ("hosts: {a: b}\ntopology: XGFT(1;2;1)", "hosts must be one value or a list"),
         ("nothing at all", "describes no topology"),
         ("", "describes no topology"),
@@ -242,7 +242,7 @@ def test_rates_in_bits_and_in_bytes():
     "rate", ["", "10", "0Gbit/s", "-1Gbit/s", "1e99TB/s" * 9, "10 Gfoo/s", "nan bit/s", "1e999bit"]
 )
 def test_what_is_no_rate(rate):
-    with pytest.raises(UsageError, match="is no rate"):
+    with pytest.raises(UsageError, match="is not a rate"):
         readers.rate_bps(rate)
 
 
@@ -359,15 +359,15 @@ def test_a_topology_yaml_of_slurm_is_the_same_as_its_topology_conf():
     ("old", "new", "words"),
     [
         ("cluster_default: true", "cluster_default: false", "2 topologies: mark the cluster's"),
-        ("gpus", "gpus\n  cluster_default: true", "topology 'gpus' is no tree, so it names no switches"),
-        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is no key"),
+        ("gpus", "gpus\n  cluster_default: true", "topology 'gpus' is not a tree, so it names no switches"),
+        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is not a key"),
         ("children: s[1-2]", "children: s[1-3]", "'s3', below switch 'root', has no line"),
-        ("children: s[1-2]", "", "'root' must have switches or nodes"),
-        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is no key"),
+        ("children: s[1-2]", "", "'root' must have either switches or nodes"),
+        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is not a key"),
         ("switch: s2", "switch: s1", "switch 's1' is described twice"),
         ("children: s[1-2]", "children: root,s[1-2]", "'root' is below itself"),
         ("    switches:", "    ring: 1\n    switches:", "tree must have switches"),
-        ("- topology: gpus", "- name: gpus", "no entry like topology: name"),
+        ("- topology: gpus", "- name: gpus", "not an entry like topology: name"),
     ],
 )
 def test_a_wrong_topology_yaml_of_slurm_is_told(old, new, words):

@@ -141,14 +141,14 @@ def test_the_notation_is_read_as_it_is_written(topology):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fat", "'fat' is no notation of a fat-tree: write it like XGFT"),
+        ("fat", "'fat' is not the notation of a fat-tree: write it like XGFT"),
         ("XGFT(3;16,16;1,8,8)", "h is 3, with 2 numbers m and 3 numbers w"),
-        ("XGFT(2;4,x;1,2)", "'x' is no number"),
-        ("XGFT(2;4,-2;1,2)", "'-2' is no number"),
-        ("XGFT(2;4,²;1,2)", "'²' is no number"),
+        ("XGFT(2;4,x;1,2)", "'x' is not a number"),
+        ("XGFT(2;4,-2;1,2)", "'-2' is not a number"),
+        ("XGFT(2;4,²;1,2)", "'²' is not a number"),
         ("XGFT(2;4,0;1,2)", "must be whole and >= 1, got 0"),
         ("XGFT(1;9999999999;1)", "above 2147483647"),
-        ("XGFT(2;4,2;1,2", "no notation"),
+        ("XGFT(2;4,2;1,2", "not the notation"),
     ],
 )
 def test_a_wrong_notation_is_told_with_the_remedy(text, words):

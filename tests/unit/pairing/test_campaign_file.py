@@ -50,7 +50,7 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rounds = [", "is no TOML"),
+        ("rounds = [", "is not TOML"),
         ("rounds = 3", "needs 1 to"),
         ("rounds = 1\n[programs.a]\ncommand = 'a'", "at least 2"),
         ("rounds = '3'\n[programs.a]\ncommand = 'a'", "a whole number"),
@@ -61,7 +61,7 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
         ("[programs.a]\ncommand = 'a'\nfolder = 'none'", "there is no folder"),
         ("[programs.a]\ncommand = 'a'\nenv = {A = 1}", "a table of str"),
         ("[programs.'a/b']\ncommand = 'a'", "without /"),
-        ("places = [[0], [100000]]\n[programs.a]\ncommand = 'a'", "processor 100000 is none of"),
+        ("places = [[0], [100000]]\n[programs.a]\ncommand = 'a'", "processor 100000 is not among"),
         ("places = [[0]]\n[programs.a]\ncommand = 'a'", "two lists of processors"),
     ],
 )
@@ -249,7 +249,7 @@ def test_one_campaign_at_a_time_in_a_folder(tmp_path):
     folder = str(tmp_path / "found")
     with campaign.alone_in(folder) as ended:
         assert ended == []
-        with pytest.raises(EnvironmentFault, match=r"another campaign is at work in .*found"):
+        with pytest.raises(EnvironmentFault, match=r"another campaign is running in .*found"):
             campaign.alone_in(folder).__enter__()
     with campaign.alone_in(folder):
         pass
@@ -319,5 +319,5 @@ MADE = '{"round": 0, "names": ["a"], "digests": {}, "runs": [], "took_s": 1, "me
 )
 def test_a_damaged_note_is_told_with_its_line(tmp_path, line):
     (tmp_path / "runs.jsonl").write_text(line + "\n")
-    with pytest.raises(DataError, match="line 1, is no experiment"):
+    with pytest.raises(DataError, match="line 1, is not an experiment"):
         campaign.read(str(tmp_path))

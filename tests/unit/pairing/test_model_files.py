@@ -107,7 +107,7 @@ def first_child(head, arrays):
 
 
 CHANGES = {
-    "format": (lambda head, arrays: head.update(format="x"), "is no mpicoloc slowdown model"),
+    "format": (lambda head, arrays: head.update(format="x"), "is not an mpicoloc slowdown model"),
     "version": (lambda head, arrays: head.update(version=99), "version 99"),
     "regressor": (lambda head, arrays: head.update(regressor="os.system"), "damaged"),
     "features": (lambda head, arrays: head["features"].pop(), "damaged"),
@@ -188,7 +188,11 @@ def test_a_file_that_unfolds_to_any_size_costs_no_memory(tmp_path, monkeypatch):
 
 def test_what_is_no_file_is_told(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for name, words in (("none", "no such file"), (".", "is a folder|is no file"), ("pipe", "is no file")):
+    for name, words in (
+        ("none", "no such file"),
+        (".", "is a folder|is not a file"),
+        ("pipe", "is not a file"),
+    ):
         with pytest.raises(DataError, match=words):
             model_file.read(tmp_path / name)
     with pytest.raises(DataError, match="damaged"):

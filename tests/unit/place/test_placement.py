@@ -165,7 +165,7 @@ def test_constraints_that_nothing_keeps_are_told():
         ([5, 4], 8, {"apart": (("j0", "j1"),)}, UsageError, "cannot be kept apart: they need 5 and 4 nodes"),
         ([1, 1], 8, {"apart": (("j0", "j0"),)}, UsageError, "cannot be kept apart from itself"),
         ([1, 1], 8, {"whole": ("x",)}, UsageError, "constraints name job 'x'"),
-        ([1, 1], 8, {"at_most": {"j0": 0.9}}, UsageError, "slowed down by a factor from 1, got 0.9"),
+        ([1, 1], 8, {"at_most": {"j0": 0.9}}, UsageError, "must be at least 1, got 0.9"),
         ([5, 4], 8, {"whole": ("j0",)}, UsageError, "take 5, the others at least 4 more, and there are 8"),
     ],
 )

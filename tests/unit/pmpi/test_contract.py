@@ -77,7 +77,7 @@ def test_foreign_and_cut_files_are_refused(tmp_path):
         contract.map_file(short)
     with pytest.raises(DataError, match="version"):
         contract.map_file(make_segment(tmp_path / "old.seg", abi_version=99))
-    with pytest.raises(DataError, match="no file of mpicoloc"):
+    with pytest.raises(DataError, match="not a file of mpicoloc"):
         contract.read_segment(__file__)
 
 

@@ -145,6 +145,6 @@ def test_a_name_is_found_in_path_only(tmp_path, monkeypatch):
 @pytest.mark.timeout(60)
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         elf.open_regular(str(tmp_path / "pipe"))
     assert symbolize.are_named(str(tmp_path / "pipe"), [1, 2]) == [False, False]

@@ -131,7 +131,7 @@ def test_pipes_in_place_of_a_jobs_small_files_keep_nobody_waiting(folder):
 
 def test_a_pipe_in_place_of_a_library_that_ran_keeps_nobody_waiting(folder):
     fifo(folder / "liba.so")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         elf.build_id(str(folder / "liba.so"))
     write_rank(0)
     path = Path(contract.shm_path(KEY, "0.seg"))

@@ -99,7 +99,7 @@ def test_what_is_there_is_said(out, tmp_path, capsys):
         assert f"mpicoloc recover {wrong}" in capsys.readouterr().err
     (tmp_path / "0.part").write_bytes(Path(path).read_bytes())
     assert main(["recover", str(tmp_path / "0.part")]) == 2
-    assert "Give --out" in capsys.readouterr().err
+    assert "give --out" in capsys.readouterr().err
 
 
 def test_a_copy_that_fails_leaves_the_one_before(out):

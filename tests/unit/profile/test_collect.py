@@ -258,7 +258,7 @@ def test_assemble_without_data_says_so(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("no_such_module:f", "ModuleNotFoundError"), ("math:pi", "no function")]
+    ("text", "words"), [("no_such_module:f", "ModuleNotFoundError"), ("math:pi", "not a function")]
 )
 def test_a_price_function_that_fails_costs_no_profile(monkeypatch, text, words):
     monkeypatch.setenv("MPICOLOC_PRICING", text)

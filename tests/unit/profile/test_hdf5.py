@@ -171,7 +171,7 @@ def test_a_missing_part_is_damage(path, part):
         hdf5.read(path)
 
 
-HAS_NOT = "table ranks has not the columns that this version"
+HAS_NOT = "of another version of mpicoloc, or damaged: table ranks has other columns"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_each_table_and_column_says_what_it_is(name):
         ([("src", "i4", (1 << 12,))], {}, "columns that no profile has"),
         ([("src", "i4")], {"shape": (1 << 33,)}, "34,359,738,368 bytes"),
         ([("src", "i4")], {"shape": (10,), "chunks": (1 << 28,), "maxshape": (None,)}, "1,073,741,824 bytes"),
-        ([("src", "i4")], {"shape": (3, 3)}, "no table"),
+        ([("src", "i4")], {"shape": (3, 3)}, "not a table"),
     ],
 )
 def test_tables_that_are_too_large_or_of_other_types_are_damage(path, columns, options, words):
@@ -265,7 +265,7 @@ def test_large_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_
         file["corunners"][...] = company
     job = mpicoloc.open(path)
     assert len(job.call_sites) == 3
-    with pytest.raises(DataError, match="corunners has a overlap_s that is no number"):
+    with pytest.raises(DataError, match="corunners has a overlap_s that is not a number"):
         len(job.corunners)
     hdf5.write(sample.profile(partial=True), path)
     assert len(job.call_sites) == 3

@@ -92,7 +92,7 @@ def test_a_file_that_was_not_answered_in_time_is_read_next_time(folder, monkeypa
         patch.setattr(hdf5, "readable", sleep_over_one)
         jobs = mpicoloc.history(folder)
     (late,) = jobs[jobs["trouble"].notna()].itertuples()
-    assert late.path.endswith("copy7.h5") and "no answer for 2.5 s" in late.trouble
+    assert late.path.endswith("copy7.h5") and "not be read within 2.5 s" in late.trouble
     assert mpicoloc.history(folder)["trouble"].isna().all()
 
 

@@ -382,11 +382,11 @@ def test_missing_figures_are_told(here, capsys):
         (
             ["p.h5", "p.h5"],
             2,
-            "a page is of one profile, got 2: call it for each, or see them side by side with",
+            "a page shows one profile, got 2: make one page each, or see them side by side with",
         ),
         (["p.h5", "--out", "p.h5"], 2, "--out p.h5 is an input of the command"),
         (["p.h5", "--out", "no/page.html"], 2, "there is no folder no"),
-        (["p.h5", "--format", "svg"], 2, "give --figures FOLDER too"),
+        (["p.h5", "--format", "svg"], 2, "add --figures FOLDER"),
         (["p.h5", "--figures", "f", "--format", ""], 2, "--format '' is none of"),
     ],
 )

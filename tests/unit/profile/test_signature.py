@@ -167,7 +167,7 @@ def test_content_that_lies_elsewhere_or_unfolds_without_end_is_refused(path, wor
 
 def test_a_pipe_does_not_keep_a_script_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe.h5")
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a file"):
         signature.snapshot(tmp_path / "pipe.h5")
 
 
@@ -282,5 +282,5 @@ def test_what_is_no_key_is_refused(tmp_path):
         signature.read_key(tmp_path / "missing")
     with pytest.raises(UsageError, match="has 5 bytes"):
         signature.read_key(key_file(tmp_path, key=b"short"))
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         signature.read_key(tmp_path)

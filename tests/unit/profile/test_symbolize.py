@@ -124,7 +124,7 @@ def test_only_the_file_that_the_job_ran_is_asked(tmp_path, monkeypatch):
     assert reasons == [f"{path} is not the file that the job ran: it was built again"]
     assert "no build ID" in resolve([(str(path), "")], [(0, first)])[1][0]
     os.mkfifo(tmp_path / "pipe")
-    assert "it is no regular file" in resolve([(str(tmp_path / "pipe"), before)], [(0, first)])[1][0]
+    assert "it is not a regular file" in resolve([(str(tmp_path / "pipe"), before)], [(0, first)])[1][0]
     path.write_bytes(path.read_bytes()[:200])
     assert "damaged" in resolve([(str(path), before)], [(0, first)])[1][0]
     with pytest.raises(UsageError, match="damaged"):

@@ -83,7 +83,7 @@ def test_collectives_of_simgrid(action, n_bytes):
     [
         ("", "no action"),
         ("0 init\n2 init\n", "no line of rank 1"),
-        ("zero init\n", "no line of a rank"),
+        ("zero init\n", "not a line of a rank"),
         ("0 init\n0 dance\n", "line 2: action 'dance' is unknown"),
         ("0 init\n0 send 5 0 1\n", "line 2: there is no rank 5"),
         ("0 init\n0 send 0\n", "send has 1 arguments, and takes 3 to 4"),
@@ -107,10 +107,10 @@ def test_a_wrong_trace_of_simgrid_is_told(text, words):
     ("text", "words"),
     [
         ("rank 0 {\n}\n", "not below num_ranks"),
-        ("hello\n", "no line of GOAL"),
+        ("hello\n", "not a line of GOAL"),
         ("", "no line 'num_ranks N'"),
         ("num_ranks 2\nrank 0 {\n}\n", "no rank 1"),
-        ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "no operation of GOAL"),
+        ("num_ranks 1\nrank 0 {\nfly 5\n}\n", "not an operation of GOAL"),
         ("num_ranks 1\nrank 0 {\nsend 5b to 3 tag 1\n}\n", "no rank 3"),
         ("num_ranks 1\nrank 0 {\na: calc 1\na requires b\n}\n", "no operation 'b'"),
         (
@@ -120,7 +120,7 @@ def test_a_wrong_trace_of_simgrid_is_told(text, words):
         ("num_ranks 1\nrank 0 {\nsend 1b to 0 nic 2\nrecv 1b from 0\n}\n", "nic 0 in a rank with nic 2"),
         (
             "num_ranks 1\nrank 0 {\na: calc 1\nb: calc 2\na requires b\nb requires a\n}\n",
-            "needs one that needs it",
+            "this operation and another need each other",
         ),
     ],
 )

@@ -175,7 +175,7 @@ def test_collectives_without_sizes_are_told(archive, tmp_path):
     for rank in range(2):
         archive.call(rank, "MPI_Bcast", 10, 20)
     archive.close()
-    with pytest.raises(DataError, match=r"does not tell what collectives moved .*MPI_Bcast of rank 0"):
+    with pytest.raises(DataError, match=r"does not say what collectives moved .*MPI_Bcast of rank 0"):
         read(tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_a_rank_without_calls_is_told(archive, tmp_path):
 
 def test_what_is_no_archive_is_told(tmp_path):
     (tmp_path / "x.otf2").write_text("hello")
-    with pytest.raises(DataError, match="no OTF2 archive"):
+    with pytest.raises(DataError, match="not an OTF2 archive"):
         sources.read(str(tmp_path / "x.otf2"), sources.Choices())
 
 

@@ -244,7 +244,7 @@ def test_impossible_operations_are_told(ops):
         ({"compute_factor_of_rank": np.array([1.0])}, "factor"),
         ({"compute_factor_of_rank": np.array([1.0, np.nan])}, "factor"),
         ({"start_s": -1.0}, "start_s"),
-        ({"programs": [np.zeros(3)] * 2}, "no row of operations"),
+        ({"programs": [np.zeros(3)] * 2}, "not a row of operations"),
     ],
 )
 def test_jobs_are_checked(fields, message):

@@ -244,7 +244,7 @@ def test_a_link_and_a_file_of_somebody_else_are_not_signed(job):
     link.symlink_to(job / "out" / "7.0.h5")
     with pytest.raises(DataError, match="cannot be taken"):
         sign(job, name="7.5.h5")
-    with pytest.raises(DataError, match="no file of user"):
+    with pytest.raises(DataError, match="not a file of user"):
         sign(job, replace(START, uid=UID + 1))
     assert not list((job / "spool").iterdir())
 

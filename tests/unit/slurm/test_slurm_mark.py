@@ -46,7 +46,9 @@ def test_it_stays_from_the_first_end_of_a_step_to_the_epilog(site, tmp_path, mon
     assert main([*close, "--step", "0", "--ended", "1795377604"]) == 0
     assert noted(spool) == ["11.allocation"] and records.note_paths(str(spool)) == []
     assert stat.S_IMODE(os.stat(spool / ".steps" / "11.allocation").st_mode) == 0o600
-    assert main(["slurm", "settle", *close[7:]]) == 0 and noted(spool) == ["11.allocation"], "it is no note"
+    assert main(["slurm", "settle", *close[7:]]) == 0 and noted(spool) == ["11.allocation"], (
+        "it is not a note"
+    )
     write_note(spool, replace(NOTE, step="1"))
     assert main([*close, "--step", "1", "--ended", "1795377605"]) == 0 and noted(spool) == ["11.allocation"]
     told(tmp_path, monkeypatch, StateCompact="CG")

@@ -141,7 +141,7 @@ def test_a_missing_library_is_told_with_its_name(hostile, tmp_path, capsys, monk
 def test_a_folder_with_something_in_it_is_left_alone(hostile, tmp_path, capsys):
     pytest.importorskip("pyarrow")
     assert main(["export", str(hostile), "--format", "parquet", "--out", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(hostile, tmp_path, capsys):

@@ -167,7 +167,7 @@ def test_what_a_dead_node_left_is_read_and_told(tmp_path, n_lost):
 
 def test_foreign_files_are_refused(tmp_path):
     folder = tmp_path / "x.trace"
-    with pytest.raises(DataError, match="no folder"):
+    with pytest.raises(DataError, match="not a folder"):
         reader.read_folder(folder)
     folder.mkdir()
     with pytest.raises(DataError, match="no file of a trace"):
