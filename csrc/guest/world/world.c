@@ -7,16 +7,19 @@
 #endif
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/counters/pmu.h"
 #include "common/options.h"
 #include "common/proc.h"
+#include "common/table.h"
 #include "guest/calls/peers.h"
 #include "guest/hooks.h"
 #include "guest/world/launch.h"
@@ -212,9 +215,8 @@ static void read_library_version(char *text)
 
 static int have_all(void)
 {
-    return MC_HAVE(MPI_Comm_rank) && MC_HAVE(MPI_Comm_size) && MC_HAVE(MPI_Comm_split) &&
-           MC_HAVE(MPI_Comm_split_type) && MC_HAVE(MPI_Comm_set_name) && MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) &&
-           MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) && MC_HAVE(MPI_Info_create) && MC_HAVE(MPI_Info_free) &&
+    return MC_HAVE(MPI_Comm_rank) && MC_HAVE(MPI_Comm_size) && MC_HAVE(MPI_Comm_split) && MC_HAVE(MPI_Comm_set_name) &&
+           MC_HAVE(MPI_Comm_free) && MC_HAVE(MPI_Bcast) && MC_HAVE(MPI_Allreduce) && MC_HAVE(MPI_Barrier) &&
            MC_HAVE(MPI_Get_library_version) && MC_HAVE(MPI_Comm_get_parent) && MC_HAVE(MPI_Ibarrier) &&
            MC_HAVE(MPI_Comm_group) && MC_HAVE(MPI_Group_translate_ranks) && MC_HAVE(MPI_Group_free) &&
            MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
@@ -244,16 +246,38 @@ static void wait_for_all_nodes(void)
     MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
 }
 
+/* Equal for ranks that share a host name, a kernel and the folder of shared memory. */
+static uint64_t node_id(void)
+{
+    char text[256] = "";
+    struct stat folder = {0};
+    ssize_t n = mc_proc_read_text("/proc/sys/kernel/random/boot_id", text, sizeof text / 2);
+    gethostname(text + (n > 0 ? n : 0), sizeof text / 2 - 1);
+    stat(mc_option_text(MC_OPT_SHM_DIR), &folder);
+    uint64_t id = mc_mix((uint64_t)folder.st_dev) ^ (uint64_t)folder.st_ino;
+    for (const char *at = text; *at; at++)
+        id = mc_mix(id ^ (unsigned char)*at);
+    return id;
+}
+
+/* MPI_Comm_split_type may part ranks of one node: MPICH does where PMI does not tell it the nodes, and the job would
+   be its own co-runner. */
+static MPI_Comm ranks_of_node(int world_rank)
+{
+    uint64_t id = node_id();
+    MPI_Comm half, local;
+    MC_REAL(MPI_Comm_split)(mc_app_world, (int)(id & INT_MAX), world_rank, &half);
+    MC_REAL(MPI_Comm_split)(half, (int)(id >> 32 & INT_MAX), world_rank, &local);
+    MC_REAL(MPI_Comm_free)(&half);
+    return local;
+}
+
 /* Find the ranks of this node, and the number of nodes. */
 static MPI_Comm look_around(mc_identity *identity, int *is_nested)
 {
-    MPI_Comm local = mc_known.comm_null;
-    MPI_Info info;
     MC_REAL(MPI_Comm_rank)(mc_app_world, &identity->world_rank);
     MC_REAL(MPI_Comm_size)(mc_app_world, &identity->world_size);
-    MC_REAL(MPI_Info_create)(&info);
-    MC_REAL(MPI_Comm_split_type)(mc_app_world, MPI_COMM_TYPE_SHARED, identity->world_rank, info, &local);
-    MC_REAL(MPI_Info_free)(&info);
+    MPI_Comm local = ranks_of_node(identity->world_rank);
     MC_REAL(MPI_Comm_rank)(local, &identity->local_rank);
     MC_REAL(MPI_Comm_size)(local, &identity->local_size);
     int mine[] = {identity->local_rank == 0, mc_is_nested()}, all[] = {1, 0};
