@@ -32,7 +32,7 @@ _AWAY_MESSAGES = (
 )
 BUSY_MESSAGE = "Resource temporarily unavailable"
 """Answer of slurmctld from 24.11 on if a job changes partition before its first scheduling attempt."""
-_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+_BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Pauses between attempts to change such a job, s."""
 
 
@@ -179,27 +179,28 @@ def parsed(
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
-            "Slurm 22.05 is tested, and the formats of 23.02 to 24.11 are read"
+            "Slurm 22.05, 24.11 and 26.05 are tested, and the formats between are read"
         ) from None
 
 
 def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
     """Change a job, as ``scontrol update`` does.
 
-    Raises `ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if Slurm refuses:
-    the job has ended or begun, or the caller is no operator.
+    Raises `ControllerAway` if the controller does not answer, or cannot change the job yet. Raises
+    `EnvironmentFault` if Slurm refuses: the job has ended or begun, or the caller is no operator.
     """
     command = ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
-    for pause_s in _BUSY_PAUSES_S:
+    for pause_s in (*_BUSY_PAUSES_S, 0.0):
         try:
             run_program(command, pauses_s)
         except EnvironmentFault as error:
             if BUSY_MESSAGE not in str(error):
                 raise
+            refusal = error
         else:
             return
         time.sleep(pause_s)
-    run_program(command, pauses_s)
+    raise ControllerAway(f"job {job} waits for its first scheduling attempt: {refusal}") from None
 
 
 def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:
@@ -243,7 +244,11 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
-        or n_nodes < _number(row["max_nodes"]) < _NO_VALUE
+        # 26.05 gives jobs that name no number of nodes one of its own.
+        or (
+            "JOB_IMPLICIT_MAX_NODES" not in row.get("flags", ())
+            and n_nodes < _number(row["max_nodes"]) < _NO_VALUE
+        )
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,
         memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
     )

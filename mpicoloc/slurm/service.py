@@ -397,7 +397,7 @@ def configuration_advice(
             f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
             f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
         )
-    if (preempt := settings.get("PreemptType", "preempt/none")) != "preempt/none":
+    if (preempt := settings.get("PreemptType", "(null)")) not in ("preempt/none", "(null)"):
         found.append(
             f"PreemptType={preempt}: what is sent to {shared.name} may end jobs of {alone.name}; "
             "set preempt/none"
