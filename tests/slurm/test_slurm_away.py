@@ -98,6 +98,8 @@ srun -n1 sleep 2
 
 def test_daemons_of_mpirun_are_no_step_of_their_own(cluster):
     script = "mpirun.openmpi -N 1 ./heat2d.openmpi 60 100\n"
+    if cluster.wait(cluster.submit(script, "-N2", "-n2"))["ExitCode"] != "0:0":
+        pytest.skip("Open MPI 6 does not connect nodes that share an address")
     job = cluster.submit(script, "-N2", "-n2", "--mpicoloc")
     assert cluster.wait(job)["ExitCode"] == "0:0"
     assert {step: record.n_cpus for (_, step), record in records(cluster, job).items()} == {"batch": 8}
