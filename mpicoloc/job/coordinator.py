@@ -131,6 +131,8 @@ def _let_go(kept: int) -> None:
 
 
 POLL_MS = 20
+LOOK_S = 0.01
+"""The launcher has looked for ended ranks so long after a process closed its output."""
 TROUBLES = {
     "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
     "partitioned": "a rank uses partitioned communication, for which Open MPI waits for all ranks, the "
@@ -396,6 +398,7 @@ def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> Non
         while ranks is not None and mpi.Get_version()[0] >= 4:
             i_round = member.i_round + 1
             if not ranks.begin_again(announcement, i_round):
+                _close_stdout()
                 break
             member = Membership(mpi, announcement, record, i_round)
             member.join()
@@ -414,6 +417,21 @@ def _leave(member: Membership) -> None:
     _schedule(os.SCHED_IDLE)
     member.leave()
     _schedule(os.SCHED_OTHER)
+
+
+def _close_stdout() -> None:
+    """Have MPICH 5's launcher look for ranks that have ended.
+
+    It looks when a process closes its output, and a rank may then not be quite gone. When the last process
+    does, it no longer looks, and the job's exit code would be 0.
+    """
+    with contextlib.suppress(OSError):
+        stdout, nowhere = os.fstat(1), os.open(os.devnull, os.O_WRONLY)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(fd), stdout):
+                    os.dup2(nowhere, fd)
+        time.sleep(LOOK_S)
 
 
 def _schedule(policy: int) -> None:
