@@ -186,21 +186,21 @@ def parsed(
 def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
     """Change a job, as ``scontrol update`` does.
 
-    Raises `ControllerAway` if the controller does not answer, or cannot change the job yet. Raises
-    `EnvironmentFault` if Slurm refuses: the job has ended or begun, or the caller is no operator.
+    Raises `ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if Slurm refuses:
+    the job has ended or begun, nobody has tried to start it yet (as when it is held), or the caller is no
+    operator.
     """
     command = ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
-    for pause_s in (*_BUSY_PAUSES_S, 0.0):
+    for pause_s in _BUSY_PAUSES_S:
         try:
             run_program(command, pauses_s)
         except EnvironmentFault as error:
             if BUSY_MESSAGE not in str(error):
                 raise
-            refusal = error
         else:
             return
         time.sleep(pause_s)
-    raise ControllerAway(f"job {job} waits for its first scheduling attempt: {refusal}") from None
+    run_program(command, pauses_s)
 
 
 def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) -> object:

@@ -102,6 +102,8 @@ def test_a_leader_that_its_user_holds_or_lets_wait_keeps_no_node(cluster, queue,
     first, second, _ = (submit(cluster, name) for name in "aba")
     (lead,) = step()
     assert lead.share.jobs == (first,)
+    # A job that is held before Slurm has tried to start it cannot be given back.
+    jobs.wait_until(lambda: queue()[first].reason != "None", "a first attempt to start it")
     cluster.run("scontrol", "hold", first)
     assert [each.job for each in step() if isinstance(each, Release)] == [first]
     assert queue()[second].partition == "shared"
