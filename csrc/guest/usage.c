@@ -1,4 +1,5 @@
-/* What a rank's process has used. The rank reads it itself: it would wait in MPI_Finalize when others could read it. */
+/* Resources that a rank's process has used. The rank reads them itself: other processes could do so only later, while it
+   waits in MPI_Finalize. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -48,7 +49,7 @@ __attribute__((noinline)) static void add_all_threads(mc_usage *out)
 {
     int n_left = 0;
     int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX, &n_left);
-    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a part of them would say too little */
+    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a part of the sum would mislead */
         add_migrations(out, tids[i]);
         add_run_delay(out, tids[i]);
     }

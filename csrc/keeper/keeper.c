@@ -174,8 +174,8 @@ static void save_checkpoint(mc_keeper *k, int signal)
         snprintf(k->complaint, sizeof k->complaint, "no profile was written: its writer was killed twice (signal %d%s)",
                  signal, signal == SIGKILL ? ", for want of memory?" : "");
     snprintf(k->complaint + n, sizeof k->complaint - (size_t)n,
-             saved ? "; `mpicoloc recover %s` makes one of what it left"
-                   : "; %s is tried again when the ranks have ended",
+             saved ? "; `mpicoloc recover %s` makes one from a checkpoint"
+                   : "; another attempt at %s follows when the ranks have ended",
              out);
     k->is_owed = !saved;
 }

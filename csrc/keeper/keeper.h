@@ -43,7 +43,7 @@ typedef struct mc_keeper {
     int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
     int is_settled; /* nothing changes any more */
     int is_put_away;
-    int is_owed;               /* the profile is tried again when the ranks have ended */
+    int is_owed;               /* another attempt at the profile follows when the ranks have ended */
     uint64_t t_start, outcome; /* of the last attempt, MC_PROFILE_... */
     mc_checkpoint checkpoint;
     char complaint[MC_COMPLAINT_LEN];

@@ -98,17 +98,18 @@ void mt_set(spank_t spank, const char *name, const char *value)
 
 enum { N_WORD = 256, N_LINES = 8, N_MARK = N_LINES * (N_WORD + 1) };
 
-/* Marks what the plugin has set: NAME=VALUE, with spaces between. */
+/* Records what the plugin has set: entries NAME=VALUE, separated by spaces. */
 static const char MARK[] = "MPICOLOC_SITE_LEVEL";
 
-/* Returns 1 if the word can be a part of a path of this folder. */
+/* Returns 1 if the word can be one component of a path. */
 static int read_word(spank_t spank, const char *variable, char word[N_WORD])
 {
     return spank_getenv(spank, variable, word, N_WORD) == ESPANK_SUCCESS && word[0] && word[0] != '.' &&
            !strchr(word, '/');
 }
 
-/* Split NAME=VALUE. Returns NULL if it is none, or has what cannot stand in the mark. */
+/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or a blank, which separates the
+   entries of the mark. */
 static char *split(char *line)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";

@@ -65,7 +65,7 @@ def first_contiguous(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None
 
 
 def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | None:
-    """First node of the first free switches in a row that hold a job."""
+    """First node of the first run of free switches that can hold a job of `n_nodes`; None if none can."""
     is_free = machine.per_switch(free) == machine.switch_sizes
     switch = first_run(is_free, -(-n_nodes // machine.switch_size))
     if switch is None:

@@ -265,9 +265,9 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
 def _model(
     args: argparse.Namespace, programs: tuple[str, ...] | None
 ) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
-    """The slowdown model, and the programs to ask it about."""
+    """The slowdown model, and the programs that it covers."""
     if (args.curves is None) == (args.slowdowns is None):
-        raise UsageError("jobs that share nodes need --slowdowns FILE, or --curves FILE, of programs")
+        raise UsageError("jobs that share nodes need slowdowns: give --slowdowns FILE or --curves FILE")
     if args.curves is not None:
         model = model_file.of_curves(args.curves)
         names = programs or tuple(model.programs)

@@ -262,7 +262,7 @@ class LinkSharing:
         return sorted(found)
 
     def _delays(self, simulation: Simulation, reached: list[int]) -> dict[int, float]:
-        """The delay of each of these jobs, 0 of those that share no links now."""
+        """Delay of each of these jobs; 0 for a job that shares no links at this time."""
         jobs = [job for job in reached if self._beside[job]]
         delays = dict.fromkeys(reached, 0.0)
         if not jobs:

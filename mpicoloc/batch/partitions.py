@@ -129,7 +129,7 @@ def _limit_s(word: str) -> float | None:
 
 
 def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
-    """Index of the partition of each job: that with the name, or else the number, that the log tells.
+    """Index of each job's partition: the one with the name, else the number, that the log gives.
 
     Raises `DataError` if there is none.
     """
@@ -144,9 +144,9 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
         if own is None and number == inputs.NO_JOB:
             own = default
         if own is None:
-            what = f"partition {name}" if number != inputs.NO_JOB else "no partition that the log tells"
+            what = f"partition {name}" if number != inputs.NO_JOB else "no partition"
             raise DataError(
-                f"{counted(n, 'job')} of {what}, which the partitions {', '.join(place)} do not have: add a "
+                f"{counted(n, 'job')} of {what}, but the only partitions are {', '.join(place)}: add a "
                 f"line PartitionName={name}, or Default=YES for jobs without one"
             )
         found.append(own)

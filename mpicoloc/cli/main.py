@@ -25,7 +25,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "preload": ("job.preload", "print the library to put into LD_PRELOAD for a program"),
         "bubble": (
             "bubble.verb",
-            "measure what a program suffers from memory hogs, and which of them it is like",
+            "measure a program's sensitivity to memory pressure, and the pressure it causes",
         ),
         "check": ("job.check", "check what works on this machine, and how to mend what does not"),
         "recover": (

@@ -140,7 +140,7 @@ class Traffic:
         return Traffic.of(n_ranks, names[self.src], names[self.dst], self.n_bytes, self.n_messages)
 
     def rounds(self) -> Iterator[Round]:
-        """Yield all of it at once."""
+        """Yield the whole traffic as one round."""
         yield self.src, self.dst, self.n_bytes
 
 

@@ -76,7 +76,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the logarithms of two groups: its value, standard error, and degrees of freedom of that."""
+    """Difference of two groups, in the logarithm, with its standard error and degrees of freedom."""
 
     value: float
     error: float
@@ -163,7 +163,7 @@ def _judged(pairs: Sequence[tuple[Comparison, Difference | None]]) -> list[Compa
 
 
 def _one(name: str, unit: str, before: Values, after: Values) -> tuple[Comparison, Difference | None]:
-    """The two groups, and how far they differ if anything tells how far runs scatter."""
+    """The two groups and their difference; no difference if the scatter of runs is unknown."""
     groups = [_numbers(before), _numbers(after)]
     first, second = (_mean(group) for group in groups)
     sizes = (len(groups[0]), len(groups[1]))
@@ -188,7 +188,7 @@ def _mean(values: Floats) -> float | None:
 
 
 def welch(before: Floats, after: Floats) -> Difference:
-    """Of the means; degrees of freedom by Welch and Satterthwaite."""
+    """Difference of the means; degrees of freedom by Welch and Satterthwaite."""
     parts = np.array([group.var(ddof=1) / len(group) for group in (before, after)])
     squares = float((parts**2 / (np.array([len(before), len(after)]) - 1)).sum())
     freedom = float(parts.sum() ** 2) / squares if squares else np.inf
@@ -196,7 +196,7 @@ def welch(before: Floats, after: Floats) -> Difference:
 
 
 def _by_intervals(before: Values, after: Values) -> Difference | None:
-    """As `welch`, from the intervals of two estimates."""
+    """Difference of two estimates, from their intervals."""
     known = [[value for value in group if value is not None] for group in (before, after)]
     both = [group[0] for group in known if len(group) == 1 and isinstance(group[0], Estimate)]
     if len(both) < 2 or any(estimate.low <= 0 for estimate in both):

@@ -71,7 +71,7 @@ def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
 
 
 def tree_name(tree: Levelled) -> str:
-    """S8 where each switch has 8 links up, as in the thesis; else all w."""
+    """Name of a tree: S8, as in the thesis, if every switch has 8 links up; otherwise all w."""
     if not isinstance(tree, Topology):
         return "irregular"
     ups = set(tree.w[1:])

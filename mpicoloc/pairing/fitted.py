@@ -268,9 +268,9 @@ class Trees:
     base: Floats
 
     def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
-        """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m); NaN is missing.
+        """Predictions, shape (n, m), for all pairs of targets (n, F) and co-runners (m, F).
 
-        The product is one of single precision: right to 1e-6 of what leaves differ by, in half the time.
+        NaN marks a missing feature. Single precision halves the time; errors are 1e-6 of the leaves' spread.
         """
         n_features = targets.shape[1]
         is_leaf = self.feature == LEAF

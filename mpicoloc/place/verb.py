@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
     if args.propagation is not None and args.curves is None:
-        raise UsageError("--propagation goes with --curves: measured pairs say nothing of uneven nodes")
+        raise UsageError("--propagation goes with --curves: pairs do not show the effect of uneven pressure")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     names = _host_names(args)

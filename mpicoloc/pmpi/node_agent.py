@@ -79,7 +79,7 @@ class Agent:
         lib.mc_common_ask(self._handle, i, t0_ns, t1_ns, bubble)
 
     def decide(self, i: int, is_firm: bool, has_bubble: bool) -> None:
-        """Shutter `i`, asked for before, is to be on all nodes, or on none; and so its bubble."""
+        """Set whether shutter `i`, which `ask` proposed, and its bubble take place: on all nodes or none."""
         lib.mc_common_decide(self._handle, i, is_firm, has_bubble)
 
     def confirm(self, i: int, verdict: int) -> None:

@@ -113,9 +113,9 @@ def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFil
 
 
 def check_replaces(path: str, old: Profile, new: Profile) -> None:
-    """Whether a recovered profile may take the place of the one that lies there.
+    """Check that a recovered profile may replace the one at `path`.
 
-    Raises `Refused` if that one is whole, of another job, or knows more.
+    Raises `Refused` if that one is whole, of another job, or has more calls.
     """
     reason = ""
     if not old.partial:
@@ -128,11 +128,11 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
         raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")
 
 
-# The nodes of a job that has no coordinators, or has them no more, tell each other their parts by files: each
-# keeper's writer leaves the last part of its node. The one of rank 0's node waits for the others a moment and
-# writes the profile; where a node has died, its last checkpoint is there.
+# A job that has no coordinators, or has lost them, joins the parts of its nodes through files. Each
+# keeper's writer saves the last part of its node. The writer on rank 0's node waits briefly for those of the
+# others, then writes the profile; of a node that has died it uses the last checkpoint.
 WITHIN_S = 3.0
-"""Wait so long for the last parts of other nodes: rank 0 may be waiting too."""
+"""Time limit for the last parts of other nodes; it is short, as rank 0 may be waiting too."""
 _POLL_S = 0.1
 
 
@@ -141,7 +141,7 @@ def gather(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[NodePart]:
-    """The parts that this node is to make a profile of, its own first; none where another node does that."""
+    """The parts of which this node makes the profile, its own first; none if another node makes it."""
     try:
         path = checkpoints.save(own, 0.0)
     except OSError:
@@ -157,7 +157,7 @@ def gather(
 
 
 def is_whole(found: list[NodePart]) -> bool:
-    """All nodes told their last part."""
+    """Whether the last part of every node is there."""
     n_nodes = found[0].facts["n_nodes"] if found else 0
     return len(found) == n_nodes and not any(part.facts["until_unix_s"] for part in found)
 
@@ -165,10 +165,10 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Others may write into the folder, or have made it.
+        # Other users may write into the folder, or may have made it.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 files.append(PartFile(path, read_part(path)))
-    # The own one is of the latest run, whatever the clocks of other nodes say.
+    # This node's part is of the latest run, whatever the clocks of other nodes say.
     return [file.part for file in of_one_run(files, files[0])[0]]

@@ -173,7 +173,7 @@ def _cells(walk: _Walk, array: np.ndarray[Any, Any]) -> None:
 
 
 def packed(kind: np.dtype[Any]) -> np.dtype[Any]:
-    """The same type, little-endian and without holes between its columns."""
+    """The same type, little-endian and without padding between its columns."""
     if kind.names is None:
         return kind.newbyteorder("<")
     return np.dtype([(name, packed(kind[name])) for name in kind.names])
@@ -185,10 +185,10 @@ def form(kind: np.dtype[Any], where: str) -> str:
     Raises
     ------
     DataError
-        If it is none of those that profiles have.
+        If profiles have no such type.
     """
     if kind.names is not None and kind.hasobject:
-        # Its bytes would be addresses, other ones in each process.
+        # Its bytes would be addresses, which differ between processes.
         raise DataError(f"{printable(where)} has a column of texts without a length, which no profile has")
     if kind.names is not None:
         # Lengths before the names, which may have any character in them.

@@ -695,9 +695,9 @@ def _forgotten_step(note: StepNote) -> str:
     begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
     return (
         f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
-        f"{note.n_nodes}, from {begun} to {ended}, as Slurm no longer has its job: look it up with "
-        f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and give "
-        f"`mpicoloc slurm settle` that with --job, --submitted, --ended and --account; or remove {note.path}"
+        f"{note.n_nodes}, from {begun} to {ended}: Slurm has forgotten its job; look it up with "
+        f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and pass the values to "
+        f"`mpicoloc slurm settle --job --submitted --ended --account`; or remove {note.path}"
     )
 
 

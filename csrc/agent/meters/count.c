@@ -322,7 +322,7 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-/* With other places it may be possible: of these one may have a word of code that the ranks have changed. */
+/* Drop the current places, a few times at most. One of them may be in code that the ranks have changed; others may work. */
 static void give_up(mc_count_meter *count)
 {
     int is_trying = count->stage == MC_COUNT_TRYING;

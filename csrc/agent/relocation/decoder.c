@@ -326,7 +326,7 @@ static uint64_t bits_of(const uint16_t *registers, uint8_t n)
     return bits;
 }
 
-/* An operand of which Capstone does not say how it is used may be written. */
+/* If Capstone does not say how an operand is used, it may be written. */
 static void tell_operands(const cs_x86 *x86, mc_effects *out)
 {
     for (int i = 0; i < x86->op_count; i++) {
@@ -339,7 +339,7 @@ static void tell_operands(const cs_x86 *x86, mc_effects *out)
     }
 }
 
-/* ADD, SUB, INC, DEC or LEA of a constant. Half a register counts too: the other half becomes 0. */
+/* ADD, SUB, INC, DEC or LEA of a constant. A 32-bit operand counts too: writing it clears the upper half. */
 static void tell_step(const cs_insn *insn, mc_effects *out)
 {
     const cs_x86 *x86 = &insn->detail->x86;

@@ -1,4 +1,4 @@
-/* A shutter of another job: this job's ranks stand still, and the board says when. */
+/* A shutter of another job: this job's ranks pause, and the board records when. */
 #ifndef MPICOLOC_PAUSE_H
 #define MPICOLOC_PAUSE_H
 
@@ -8,8 +8,8 @@
 typedef struct mc_pause {
     mc_reservation shutter; /* the one that comes next; epoch 0: none is obeyed */
     mc_duty duty;           /* limits the pauses, whatever others write on the board */
-    int is_begun;           /* ranks were told to stand still in it */
-    int has_ack;            /* the board shall say what stands in ack */
+    int is_begun;           /* its ranks were told to pause in it */
+    int has_ack;            /* `ack` is to be written to the board */
     mc_ack ack;
 } mc_pause;
 
@@ -17,14 +17,13 @@ typedef struct mc_pause {
    signalled. */
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
                       uint64_t t_instant);
-/* Pause the ranks when the shutter begins. 1: all of them were told to stand still, in time. *wake ends the waiting, here
-   and below. */
+/* Pause the ranks when the shutter begins. 1: all of them were told to, in time. Here and below, *wake ends the wait. */
 int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wake);
 /* Wait until shortly before the shutter's end. */
 void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, int *wake);
-/* See whether they stood still. */
+/* Check that the ranks stayed paused. */
 void mc_pause_end(mc_pause *pause, const mc_board_view *view, const mc_job_ranks *ranks);
-/* Say it on the board. */
+/* Write the result to the board. */
 void mc_pause_acknowledge(const mc_pause *pause, const mc_board_view *view);
 
 /* Threads that come to this gate from now on stand still until deadline_ns; 0: they do not wait. */

@@ -24,7 +24,7 @@
 /* The thread rests after a backlog, which limits the processor time that a flood of requests can cost. */
 enum { STACK_BYTES = 64 * 1024, BACKLOG = 64, REST_MS = 50 };
 
-/* Everything that the two descriptors take, with room for no third. */
+/* Buffer for a control message with two descriptors, too small for a third. */
 typedef union ancillary {
     struct cmsghdr head;
     char room[CMSG_SPACE(2 * sizeof(int))];

@@ -34,7 +34,7 @@ typedef struct mc_op {
 } mc_op;
 
 typedef struct mc_op_row {
-    uint64_t stamp; /* number of the addition that filled it */
+    uint64_t stamp; /* rows added to the table before this one */
     mc_op op;
 } mc_op_row;
 

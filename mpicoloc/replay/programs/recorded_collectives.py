@@ -490,7 +490,7 @@ def groups_of(
 ) -> dict[str, list[int]]:
     """Groups that called each function, as far as the profile tells.
 
-    Raises `DataError` if the profile lacks the ranks of a group that had a collective with another one.
+    Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one.
     """
     number = {pair: i for i, pair in pairs.items()}
     groups_of_function: dict[str, list[int]] = {}

@@ -100,10 +100,10 @@ def test_jobs_without_a_partition_are_of_the_default_one():
     work = inputs.workload(of_partitions((-1, 1, 1)), 1, 12)
     parts = partitions.parse(TWO + "PartitionName=a Nodes=n0 Default=YES", "partitions", MACHINE)
     assert partitions.of_jobs(work, parts).tolist() == [2]
-    with pytest.raises(DataError, match="1 job of no partition that the log tells"):
+    with pytest.raises(DataError, match="1 job of no partition, but the only partitions are left, right"):
         partitions.of_jobs(work, parts[:2])
     work = inputs.workload(of_partitions((7, 1, 1)), 1, 12)
-    with pytest.raises(DataError, match="1 job of partition 7, which the partitions left, right"):
+    with pytest.raises(DataError, match="1 job of partition 7, but the only partitions are left, right"):
         partitions.of_jobs(work, parts[:2])
 
 

@@ -200,9 +200,9 @@ def test_keeper_has_the_profile_written_and_cleans_up(
     ("scenario", "dies", "runs", "end"),
     [
         ("dying", "assemble", ["assemble k", "assemble k", "checkpoints k --last"],
-         "; `mpicoloc recover OUT` makes one of what it left"),
+         "; `mpicoloc recover OUT` makes one from a checkpoint"),
         ("dead", "", 2 * ["assemble k", "assemble k", "checkpoints k --last"],
-         "; OUT is tried again when the ranks have ended"),
+         "; another attempt at OUT follows when the ranks have ended"),
     ],
 )  # fmt: skip
 def test_a_writer_that_is_killed_leaves_a_part_or_is_tried_again(
