@@ -1,5 +1,5 @@
-/* What the coordinator of a job on several nodes writes into the node file, for the agent: its own, or the one that it
-   watches. */
+/* Requests and decisions that the coordinator of a job on several nodes writes into the node file, for its own agent
+   or for the one that it watches. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "agent/shutter/intervals.h"

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are missing, */
-static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* but no longer; also while the meter searches */
+static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are missing or the meter searches */
+static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* longest wait for missing ranks */
 static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator may ask */
 
 static uint64_t around_ns(const mc_agent *agent)
@@ -59,7 +59,7 @@ static void widen_affinity(const mc_segment *segment)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Whether this job is the only one on the node, and no other can be hidden from it. */
+/* Whether this job is surely the only one on the node. */
 static int is_surely_alone(const mc_agent *agent)
 {
     const mc_board *board = agent->view.board;
@@ -294,8 +294,7 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
         agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
-/* Counting costs the job time too, so check the duty limit. For shutters on all nodes, the nodes have agreed before.
-   */
+/* Counting costs the job time too, so check the duty limit. Nodes have agreed on booked shutters before. */
 static int choose_shutter(mc_agent *agent, uint64_t now)
 {
     int n_others = agent->view.n_others,

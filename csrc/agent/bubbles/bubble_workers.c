@@ -67,8 +67,7 @@ static int leaves_half(const mc_bubble_workers *all)
     return !free_bytes || all_bytes <= (free_bytes + all->opened_bytes) / 2;
 }
 
-/* Allocate a worker's memory. Never in a shutter: this takes tens of milliseconds and puts pressure on memory itself.
-   */
+/* Allocate a worker's memory. Never in a shutter: it takes tens of milliseconds and itself puts pressure on memory. */
 static int open_bubble(worker *w)
 {
     mc_bubble_workers *all = w->all;

@@ -212,7 +212,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->frac = frac;
     all->online = cpus_of_machine();
     all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* by the clock: else all jobs would draw the same */
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that start at the same time would draw the same */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
@@ -468,8 +468,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
     if (!all || n == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
         return 0;
     double level = (double)thousandths / THOUSANDTHS;
-    int is_like_ours =
-        shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else its levels differ from ours */
+    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else it has other levels */
     cpu_set_t cpus = without(cpus_for_others(all, ranks), cpus_of_slot(mc_view_slot(view, i_live)));
     if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;

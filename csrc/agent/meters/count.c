@@ -545,8 +545,8 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
 
 /* How late an edge may be read. Before the shutter: a quarter of a window. The estimator assumes windows of equal
    length, so the pace in one can be wrong by as much. BEFORE_END: MC_APART_NS, which is still before the pauses. The
-   window in the shutter can begin a quarter late but end only a sixteenth late, as co-runners may run again by then.
-   */
+   window in the shutter can begin a quarter late but must not end more than a sixteenth late, as co-runners may run
+   again by then. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4

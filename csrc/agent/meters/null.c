@@ -1,5 +1,5 @@
-/* The meter none: nothing is measured. A job has it whose option says so, or that has lost the board. It is also the row to
-   copy for another meter, which fills what it needs; CONTRIBUTING.md says what else belongs to one. */
+/* The meter `none` measures nothing. A job has it if its option says so, or if it has lost the board. It is also the
+   template for a new meter: copy it and fill in what you need; CONTRIBUTING.md lists the other steps. */
 #include "agent/meters/meter.h"
 
 const mc_meter_ops mc_meter_null = {

@@ -173,8 +173,7 @@ void mc_decoder_free(mc_decoder *decoder)
     case first ... last: \
         return UINT64_C(1) << ((i) + (int)reg - (first))
 
-/* A part of a register counts as the whole. Flags are left out: state that a loop keeps in flags is in registers too.
-   */
+/* A part of a register counts as the whole. Flags are left out: state that a loop has in flags is in registers too. */
 static uint64_t bit_of(x86_reg reg)
 {
     enum { N_GENERAL = 16, N_VECTOR = 32 };

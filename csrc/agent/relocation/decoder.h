@@ -34,8 +34,7 @@ enum {
 };
 
 typedef struct mc_effects {
-    uint64_t reads,
-        writes; /* a bit for each register; the highest stands for all registers without a bit of their own */
+    uint64_t reads, writes; /* a bit for each register; the highest is for all others */
     uint64_t target;
     int64_t step;                    /* constant that it adds to a general register, doing nothing else; 0: none */
     uint8_t n_bytes, kinds, stepped; /* that register: index of its bit in `writes` */
