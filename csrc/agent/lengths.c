@@ -11,7 +11,7 @@ static const double CYCLES_WISHED = 6.0;
 /* A confidence interval needs several shutters, so a young job takes short ones, whatever its cycles, and longer ones
    later. */
 static const double SHUTTERS_AT_LEAST = 5.0;
-static const double SHUTTERS_SOON = 2.0; /* so many must fit into the duty limit of a young job */
+static const double SHUTTERS_SOON = 2.0; /* this many must fit into the duty limit of a young job */
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long job has enough with fewer, and takes one of
@@ -19,7 +19,7 @@ static const double WORTH_A_CHANGE = 1.5;
    would skip this turn, and a short one would take a full shutter. The first turns are always full. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
-static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths over this */
+static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths divided by the duty fraction */
 
 static uint64_t option_ns(int i_option)
 {

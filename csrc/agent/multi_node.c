@@ -6,7 +6,7 @@
 
 static const mc_booking NO_BOOKING = {0, 0, 0};
 
-/* Call it after this job's booking is on the board: of two jobs that book at once, at least one then sees the
+/* Call this when this job's booking is on the board: of two jobs that book at once, at least one then sees the
    other. */
 static int is_free(const mc_board_view *view, uint64_t period_ns, uint64_t t_earliest, uint64_t t0)
 {

@@ -1,4 +1,4 @@
-/* Which instant is next, and whose shutter it is. All agents of a node read the same board and decide the same. */
+/* The next instant, and the job whose shutter it is. All agents of a node read the same board and decide the same. */
 #ifndef MPICOLOC_SCHEDULE_H
 #define MPICOLOC_SCHEDULE_H
 

@@ -46,7 +46,7 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
         agent->t_duty = mc_min(agent->t_duty, now + ASKED_POLL_NS);
 }
 
-/* ---- who is there ---- */
+/* ---- ranks and co-runners ---- */
 
 /* Let the agent run on all processors of its job: bound to the first rank's core, it would always delay that rank. */
 static void widen_affinity(const mc_segment *segment)

@@ -13,7 +13,7 @@
 
 enum { PAGE_BYTES = 4096 };
 
-/* Pages of zeros stay holes. */
+/* Write the pages of a map; pages of zeros stay holes. */
 static int write_pages(int fd, const char *map, size_t n_bytes)
 {
     static const char zeros[PAGE_BYTES];
@@ -59,7 +59,7 @@ void mc_files_restore(mc_keeper *k)
     uint64_t n_shutters = k->node->n_shutters < MC_N_SHUTTERS ? k->node->n_shutters : MC_N_SHUTTERS;
     size_t n_known = offsetof(mc_node, shutters) + n_shutters * sizeof *k->node->shutters;
     if (restore(k, "node", k->node, n_known, sizeof *k->node)) {
-        mc_shm_unmap(k->node, sizeof *k->node); /* the caller maps the new file, to which others write */
+        mc_shm_unmap(k->node, sizeof *k->node); /* find_node maps the new file, to which others write */
         k->node = NULL;
     }
 }
@@ -112,7 +112,7 @@ void mc_files_remove(mc_keeper *k, int is_end)
 
 /* ---- the log ---- */
 
-/* A line that begins with our name is a complete sentence already. */
+/* A line that begins with `mpicoloc: ` is a complete message already. */
 void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size)
 {
     static const char own[] = "mpicoloc: ";

@@ -156,8 +156,8 @@ static uint64_t profile_state(const mc_keeper *k)
    ms. */
 static void keep_agent(mc_keeper *k)
 {
-    /* If there is a node file already, a coordinator that did not wait is the agent; a second agent would replace
-       its file. */
+    /* If there is a node file already, the coordinator is the agent, as it did not wait for the keeper; a second agent
+       would replace its file. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;

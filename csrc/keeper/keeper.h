@@ -29,7 +29,7 @@ void mc_checkpoint_step(mc_checkpoint *checkpoint, const char *python, const cha
 void mc_checkpoint_stop(mc_checkpoint *checkpoint);
 /* Stop, and wait for that process, but only for about a second. */
 void mc_checkpoint_end(mc_checkpoint *checkpoint);
-/* Remove the file of the node with this first rank, and the folder if it is empty then. */
+/* Remove the checkpoint of the node with this first rank, and the folder if that is then empty. */
 void mc_checkpoint_remove(const mc_segment *first);
 
 typedef struct mc_kept_rank {

@@ -41,7 +41,7 @@ struct mc_bubble_workers {
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* one worker allocates at a time, so that the free memory that it reads is right */
     pthread_mutex_t lock;
-    pthread_cond_t turn_set, turn_due; /* the waker waits for the first, workers for the second */
+    pthread_cond_t turn_set, turn_due; /* the waker waits for turn_set, workers wait for turn_due */
     turn turn, due;                    /* the last turn; the last whose t0 has come */
     pthread_t waker;
 };

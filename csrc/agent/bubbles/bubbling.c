@@ -19,18 +19,17 @@ enum { MAX_LEVEL = MC_BUBBLE_LEVEL_MAX, THOUSANDTHS = 1000 };
 static const double SLOWDOWN_MAX = 1000.0;
 
 static const char NOT_YET[] = "no shutter had counts yet";
-static const char NO_PROCESSORS[] =
-    "there are not as many processors that the job may not use as the calibration had bubbles";
+static const char NO_PROCESSORS[] = "there are not as many processors outside the job as the calibration had bubbles";
 static const char CONFINED[] =
-    "the kernel keeps bubbles off all other processors, so co-runners have to press: run them with --bubble as well; "
+    "the kernel keeps bubbles off all other processors, so co-runners must press: run them with --bubble as well; "
     "together they need as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
 
 static const char NO_COORDINATORS[] =
     "bubbles of a job on several nodes need its coordinators on all of them: start it by `mpicoloc run` or `wrap`";
 static const char LITTLE_MEMORY[] =
-    "they would take more than half of the memory that was free when the job began: ask for more (--mem)";
+    "bubbles would take more than half of the memory that was free when the job began: request more (--mem)";
 
-/* Which co-runners are asked to press in a shutter of this job, and for how many bubbles each. */
+/* Bubbles that co-runners are asked to run in a shutter of this job, and where. */
 typedef struct press_wanted {
     int n, n_level;       /* bubbles wanted; bubbles that make up a level */
     cpu_set_t own, cores; /* processors of this job; those that bubbles can use */
@@ -181,7 +180,7 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     explain(why,
             status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
-                                            : "this is no calibration of bubbles: ",
+                                            : "not a calibration of bubbles: ",
             path);
     return 0;
 }
@@ -203,7 +202,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
         return NULL;
     if (!read_levels(&all->levels, why) || all->levels.n_bubbles > MC_N_BUBBLE_WORKERS) {
         if (!why[0])
-            explain(why, "the calibration has more bubbles than there may be here", "");
+            explain(why, "the calibration has more bubbles than a job can run", "");
         free(all);
         return NULL;
     }
@@ -222,7 +221,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
         mc_bubble_workers_open(all->n_workers, mc_max(share_bytes, all->levels.probe.working_set_bytes), share_bytes);
     if (all->workers)
         return all;
-    explain(why, "no thread can be started", "");
+    explain(why, "the threads of bubbles cannot be started", "");
     free(all);
     return NULL;
 }

@@ -21,8 +21,8 @@ typedef struct mc_thread_sample {
     const uint64_t *registers; /* NULL: no registers */
 } mc_thread_sample;
 
-/* Sample the thread's program counter every every_ns of its processor time from now on; there is room for 4,000
-   samples, or 850 with registers. MC_E_PERF, with errno set. */
+/* Sample the thread's program counter from now on, at intervals of every_ns of its processor time; there is room for
+   4,000 samples, or 850 with registers. MC_E_PERF, with errno set. */
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers);
 
 /* Set the sampling interval; the next sample comes one interval from now. */

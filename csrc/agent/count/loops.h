@@ -16,8 +16,7 @@ typedef struct mc_loop_windows {
     uint64_t n_samples[MC_N_COUNT_WINDOWS];
     double sampled_ns[MC_N_COUNT_WINDOWS];                         /* time that these samples stand for */
     double passes[MC_N_COUNT_WINDOWS], ran_ns[MC_N_COUNT_WINDOWS]; /* between consecutive samples */
-    uint64_t n_pairs[2],
-        n_back[2]; /* by sampling period: pairs of samples; pairs against the step, as the loop began again */
+    uint64_t n_pairs[2], n_back[2]; /* by sampling period: all pairs; those against the step */
     double period_passes[2], period_ns[2];
 } mc_loop_windows;
 

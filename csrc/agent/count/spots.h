@@ -25,7 +25,7 @@ typedef struct mc_sampler {
 typedef struct mc_spots {
     int n_samplers;
     mc_sampler *samplers; /* MC_N_SAMPLERS */
-    uint64_t n_samples;   /* of all samples, even in libraries that do not count */
+    uint64_t n_samples;   /* all samples, even those in libraries that do not count */
     int n;
     mc_spot rows[MC_N_SPOTS]; /* the most frequent first */
 } mc_spots;
@@ -33,9 +33,9 @@ typedef struct mc_spots {
 mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
-/* Sample some running threads from now on, beginning with rank i_first, every every_ns of their processor time, and
-   their registers if has_registers. MC_E_GONE: no thread runs at the moment. MC_E_PERF: the kernel refuses, with errno
-   set. */
+/* Sample some running threads from now on, beginning with rank i_first, at intervals of every_ns of their processor
+   time, with registers if has_registers. MC_E_GONE: no thread runs at the moment. MC_E_PERF: the kernel refuses, with
+   errno set. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 /* Add to the row of the same instruction, or make one if there is room. */

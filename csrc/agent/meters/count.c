@@ -18,7 +18,7 @@ enum {
     N_SAMPLES_WANTED = 1000,
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
-    N_REFUSED_ANEW = 2, /* then the stubs are made anew */
+    N_REFUSED_ANEW = 2, /* refusals after which the stubs are made again */
     N_REFUSED_MAX = 4,
     N_GIVEN_UP_MAX = 4,
     N_PUT_OFF_MAX = 20,
@@ -282,7 +282,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     if (!prepare(count))
         return;
     if (!count->is_forbidden && !may_count(count)) {
-        explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
+        explain(count,
+                "no meter count: the ranks' code must not be changed (a debugger is attached, or --no-patching)");
         end_search(count, 0, now);
         return;
     }
@@ -326,14 +327,14 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-/* Drop the current places, a few times at most. One of them may be in code that the ranks have changed; others may work. */
+/* Drop the current places, a few times at most. One may be in code that the ranks have changed; others may work. */
 static void give_up(mc_count_meter *count)
 {
     int is_trying = count->stage == MC_COUNT_TRYING;
     count->n_refused = 0;
     if ((count->i_set < 0 && !is_trying) || ++count->n_given_up == N_GIVEN_UP_MAX) {
         make_impossible(count,
-                        "the ranks' code cannot be written, is not as in its file, or the kernel gives no timer");
+                        "the ranks' code cannot be written or differs from its file, or the kernel refuses a timer");
         return;
     }
     if (is_trying) {
@@ -481,7 +482,7 @@ static const double BUSY_MIN = 0.9;
 /* Largest fraction of an interval without co-runners. Not 0, because the agent reads the board only now and then. */
 static const double ALONE_MAX = 0.1;
 
-/* One rank stands for all, and its first thread that calls MPI: reading a table costs its memory. */
+/* The first lane of one rank stands for all: reading a table brings all its pages into memory. */
 MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
 {
     uint64_t bytes = 0;
@@ -662,7 +663,8 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
         &count->node->counts.sets[count->i_set]; /* i_set changes if the set is dropped meanwhile */
     /* Sample before the jumps are installed: their pages are then writable, and mc_maps_read would not take them for
        code. */
-    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
+    int i_first =
+        (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* begin with another rank each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);

@@ -5,10 +5,10 @@
 const mc_meter_ops mc_meter_null = {
     .name = "none",
     .recorded_as = MC_METER_NONE,
-    .open = NULL,      /* it works everywhere, and keeps nothing */
+    .open = NULL,      /* it works everywhere, and has no state */
     .close = NULL,     /* so there is nothing to free */
     .step = NULL,      /* it looks for nothing between shutters */
-    .is_due = NULL,    /* and never asks for time to do so */
+    .is_due = NULL,    /* so it never asks for time to do so */
     .search = NULL,    /* no places will ever be counted */
     .around_ns = NULL, /* there are no windows beside the shutter */
     .cycle_ns = NULL,  /* shutters hold some of the cycles that the ranks record */

@@ -11,7 +11,7 @@
 
 enum { N_THREADS_MAX = 512 };
 
-/* What a thread had counted and published at one instant. */
+/* Counts and published tally of a thread at one instant. */
 typedef struct seen {
     mc_ipc total;
     mc_tally tally;
@@ -22,8 +22,8 @@ typedef struct seen {
 typedef struct watched {
     mc_followed thread;
     mc_group group;
-    int kept;      /* it stays while the list is renewed */
-    int has_ahead; /* the thread has counted itself: */
+    int kept;      /* it is followed further */
+    int has_ahead; /* the thread has counted itself, so `ahead` is valid: */
     mc_ipc ahead;  /* smallest excess of our group's counts over the thread's own so far */
     seen at[2];
 } watched;

@@ -381,7 +381,7 @@ static void tell_effects(mc_decoder *decoder, mc_effects *out)
         tell_operands(x86, out);
         out->reads = bits_of(reads, n_reads);
         out->writes = bits_of(writes, n_writes);
-        if (insn->id == X86_INS_LEA) /* computes an address only */
+        if (insn->id == X86_INS_LEA) /* LEA only computes an address */
             out->kinds &= (uint8_t) ~(MC_LOADS | MC_STORES);
         tell_step(insn, out);
     }

@@ -1,11 +1,11 @@
-/* How a shutter's time is divided. */
+/* Division of a shutter's time. */
 #ifndef MPICOLOC_INTERVALS_H
 #define MPICOLOC_INTERVALS_H
 
 #include <stdint.h>
 
 enum {
-    MC_APART_NS = 1500000, /* between the pauses and the windows that meters count beside them */
+    MC_APART_NS = 1500000, /* gap between the pauses and the windows that meters count beside them */
     MC_LEAD_NS = 10000000, /* an agent that counts nothing before an instant wakes this long before it */
     /* Windows in which places are counted end this long before an instant: windows that included the agents' waking
        were up to 7 % slower. */
@@ -22,7 +22,7 @@ static inline uint64_t mc_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Co-runners must stand still within this time of the shutter's begin. */
+/* Co-runners must be paused within this time after the shutter's begin. */
 static inline uint64_t mc_guard_ns(uint64_t duration_ns)
 {
     return mc_min(500000, duration_ns / 8);

@@ -135,13 +135,13 @@ static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *vie
     if (resumed)
         ack->t_resume = mc_min(ack->t_resume, resumed);
     used -= mc_min(used, rank->cpu_ns);
-    if (now >= shutter->t1) /* the agent woke late: the ranks run again, rightly */
+    if (now >= shutter->t1) /* the agent woke late: the ranks run again, as they should */
         return used - mc_min(used, (now - shutter->t1) * n_signalled);
     if (rank->n_skipped == 0)
         return used;
     /* A thread that slept at t0 and has woken since runs unpaused, but the kernel books its processor time only at the
        next tick. So compare counts: threads that were signalled and are not yet in the handler are runnable too, but
-       they rest, waiting for a processor. */
+       do no work, as they wait for a processor. */
     int n_skipped;
     uint64_t n_running = (uint64_t)mc_signal_running_threads(rank, 0, &n_skipped);
     uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);
@@ -178,7 +178,7 @@ void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ran
     uint64_t duration_ns = shutter->t1 - shutter->t0;
     if (!pause->is_begun)
         return;
-    /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
+    /* The kernel books a thread's processor time when the thread leaves its processor, so wait for that. */
     mc_sleep_until(mc_min(mc_max(pause->ack.t_told, shutter->t0 + mc_guard_ns(duration_ns)), shutter->t1), wake);
     for (int i = 0; i < ranks->n; i++)
         ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);
