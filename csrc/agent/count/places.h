@@ -1,5 +1,5 @@
-/* Choice of the places to count: near where the threads are most of the time, passed often enough to tell the pace,
-   but not so often that counting slows the program down. */
+/* Choice of the places to count. They are where threads spend most of their time, and are passed often enough to show
+   the pace, but not so often that counting slows the program down. */
 #ifndef MPICOLOC_PLACES_H
 #define MPICOLOC_PLACES_H
 

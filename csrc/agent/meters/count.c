@@ -474,7 +474,7 @@ static void search(mc_count_meter *count, int has_shutters, uint64_t t_free, uin
 
 enum { N_VAIN_MAX = 6 };
 
-/* Indices of edges: the end of the windows before the shutter, and both ends of the window in it. */
+/* Number of windows before the shutter; indices of their last edge, and of both edges of the window in the shutter. */
 enum { N_BEFORE = MC_N_BEFORE_WINDOWS, BEFORE_END = N_BEFORE, DURING_BEGIN = N_BEFORE + 1, DURING_END = N_BEFORE + 2 };
 
 static const double BUSY_MIN = 0.9;

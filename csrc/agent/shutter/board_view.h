@@ -9,7 +9,7 @@ typedef struct mc_board_view {
     mc_board *board; /* NULL: none, so no shutters */
     mc_slot *slot;   /* this job's */
     uint64_t owner;
-    int n_live, n_others; /* jobs on the board, with this one; without it */
+    int n_live, n_others; /* jobs on the board: all; all but this one */
     double bubble_frac; /* fraction of its shutters in which this job wants bubbles, even without co-runners; 0: none */
     mc_neighbour live[MC_N_SLOTS];
     mc_booking booking; /* this job's own booking: any job could have changed the one in its slot */

@@ -4,8 +4,8 @@
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
 
-/* A pause counts with the time for which ranks then wait for their processors, but only up to this: a job that is
-   stopped in a pause and continued much later was not paused for others all that time. */
+/* Largest excess over a pause that counts. The wait of ranks for their processors after a pause counts; the time in
+   which somebody had stopped the job in a pause does not. */
 static const uint64_t LATE_MAX_NS = 100000000;
 
 static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
