@@ -29,15 +29,15 @@ struct mc_agent {
     mc_own_shutter own;
     mc_pause pause;
     mc_bubbling *bubbling; /* NULL: no bubbles */
-    int is_bubbled;        /* a bubble or the probe shall run in the next shutter of this job */
+    int is_bubbled;        /* a bubble or the probe is drawn for the next shutter of this job */
     uint64_t n_alone;      /* shutters without co-runners */
     uint64_t n_partial;    /* shutters in which co-runners were spared */
     int duty;
     uint64_t t_duty;
-    mc_tracer *tracer; /* NULL: no trace of everything */
+    mc_tracer *tracer; /* NULL: no full trace */
 };
 
-/* step.c: find the next instant, and what there is to do before it. */
+/* step.c: find the next instant, and the next duty before it. */
 void mc_agent_plan(mc_agent *agent, uint64_t now);
 /* Judge this job's shutter when it is over. */
 void mc_agent_judge(mc_agent *agent, uint64_t now);

@@ -1,4 +1,4 @@
-/* An agent begins and ends: its node file, its place on the board. */
+/* Open and close an agent: its node file and its slot on the board. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "common/proc.h"
@@ -11,7 +11,7 @@
 
 static const uint64_t WATCH_POLL_NS = 5000000;
 
-/* 1: another process that lives is this node file's agent. NULL: there is no such file. */
+/* 1: the agent of this node file is another, living process. NULL: there is no such file. */
 static int has_live_agent(const mc_node *node)
 {
     int pid = node ? node->agent_pid : 0;
@@ -47,8 +47,8 @@ static int open_node(mc_agent *agent)
     agent->node->agent_pid = (int32_t)getpid();
     agent->node->t_open = agent->t_open;
     agent->node->t_last = agent->t_open;
-    /* Before the meter is chosen, which takes time: a process that finds no agent here would become it, and make the
-       file anew. */
+    /* Publish the file before choosing the meter, which takes time: another process that finds no agent would become
+       the agent and replace the file. */
     __atomic_store_n(&agent->node->magic, MC_MAGIC, __ATOMIC_RELEASE);
     mc_meter_choose(&agent->meter, agent->node, &agent->ranks, agent->t_open);
     return MC_OK;

@@ -37,7 +37,8 @@ void mc_schedule_next(mc_schedule *schedule, const mc_board_view *view, uint64_t
     if (schedule->t_instant <= first)
         schedule->t_instant = mc_instant_ns(++schedule->i_instant, period_ns);
     schedule->booked_owner = 0;
-    /* Half a period after the last one: bookings that keep changing wake nobody more than twice in a period. */
+    /* At least half a period after the last booked shutter: changing bookings then wake an agent at most twice in a
+       period. */
     if (view->board)
         find_booking(schedule, view, mc_max(first, schedule->t_booked + period_ns / 2));
     if (schedule->booked_owner && schedule->booking.t0 < schedule->t_instant)
@@ -53,7 +54,7 @@ int mc_schedule_is_time(const mc_schedule *schedule, uint64_t lead_ns, uint64_t 
     return !is_early && !is_late;
 }
 
-/* An instant of the grid that is too near to a booked shutter is nobody's. */
+/* 1: the instant of the grid is too near to a booked shutter, so nobody takes it. */
 static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns)
 {
     uint64_t gap_ns = mc_booking_gap_ns(period_ns);
@@ -66,8 +67,8 @@ static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view
     return 0;
 }
 
-/* Jobs that have been here for two periods take turns: not every agent may know of a newcomer yet. A turn is as many
-   instants of the grid as the largest wish. Returns the job's index, -1: nobody. */
+/* Jobs that have been on the board for two periods take turns, as not every agent may know a newer one yet. A turn
+   lasts as many instants of the grid as the largest want_per_turn. Returns the job's index, -1: nobody. */
 static int target_of_grid(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns, int *takes_part)
 {
     int settled[MC_N_SLOTS], n = 0;

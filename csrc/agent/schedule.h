@@ -1,34 +1,34 @@
-/* Which instant is next, and whose shutter it is. All agents of a node read the same board and decide the same. */
+/* The next instant, and the job whose shutter it is. All agents of a node read the same board and decide the same. */
 #ifndef MPICOLOC_SCHEDULE_H
 #define MPICOLOC_SCHEDULE_H
 
 #include "agent/shutter/board_view.h"
 
-enum { MC_TELL_NS = 1000000 }; /* between the waking of a co-runner's agent for a pause, and the instant */
+enum { MC_TELL_NS = 1000000 }; /* a co-runner's agent wakes this long before the instant of a pause */
 
 /* Who takes the shutter at an instant. */
 enum { MC_TARGET_NOBODY, MC_TARGET_OTHER, MC_TARGET_OWN };
 
 typedef struct mc_schedule {
     uint64_t t_instant, i_instant; /* the next instant and its number on the grid */
-    uint64_t booked_owner;         /* whose booked shutter it is; 0: it is an instant of the grid */
+    uint64_t booked_owner;         /* owner of the booked shutter; 0: it is an instant of the grid */
     mc_booking booking;            /* that shutter */
-    uint64_t t_booked;             /* begin of the last booked one that was decided */
-    int i_target;                  /* who takes it, in the view's live jobs */
+    uint64_t t_booked;             /* instant of the last booked shutter that was decided */
+    int i_target;                  /* job that takes it: index into the view's live jobs */
 } mc_schedule;
 
-/* The agent wakes so long before an instant that may be its own. around_ns: of the windows that its meter counts beside
-   the shutter; 0: none. */
+/* How long before an instant that may be its own the agent wakes. around_ns: length of the windows that its meter
+   counts beside the shutter; 0: none. */
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns);
-/* The agent of a co-runner wakes so long before the instant. */
+/* How long before the instant the agent of a co-runner wakes. */
 uint64_t mc_schedule_signal_ns(uint64_t period_ns);
 
 /* The next instant that is at least lead_ns after now. */
 void mc_schedule_next(mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns, uint64_t lead_ns,
                       uint64_t now);
-/* 1: now is the time to decide whose the instant is. */
+/* 1: it is time to decide whose the instant is. */
 int mc_schedule_is_time(const mc_schedule *schedule, uint64_t lead_ns, uint64_t now);
-/* Whose it is: MC_TARGET_... */
+/* Decide whose the instant is: MC_TARGET_*. */
 int mc_schedule_decide(mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns);
 
 #endif

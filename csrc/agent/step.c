@@ -1,4 +1,4 @@
-/* What an agent does: it sleeps until its next duty and does it. */
+/* The agent's loop: sleep until the next duty, then do it. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "agent/multi_node.h"
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are still to come, */
-static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* for so long; and while the meter searches */
+static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are missing or the meter searches */
+static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* longest wait for missing ranks */
 static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator may ask */
 
 static uint64_t around_ns(const mc_agent *agent)
@@ -19,7 +19,7 @@ static uint64_t around_ns(const mc_agent *agent)
     return mc_meter_around_ns(&agent->meter, agent->planned_ns, agent->lengths.period_ns);
 }
 
-/* The meter counts in windows beside the shutter too. */
+/* 1: the meter also counts in windows beside the shutter. */
 static int has_windows(const mc_agent *agent)
 {
     return around_ns(agent) > 0;
@@ -46,9 +46,9 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
         agent->t_duty = mc_min(agent->t_duty, now + ASKED_POLL_NS);
 }
 
-/* ---- who is there ---- */
+/* ---- ranks and co-runners ---- */
 
-/* The agent may run wherever its job may: bound to the first rank's core, it would always be in that rank's way. */
+/* Let the agent run on all processors of its job: bound to the first rank's core, it would always delay that rank. */
 static void widen_affinity(const mc_segment *segment)
 {
     cpu_set_t set, of_rank;
@@ -59,7 +59,7 @@ static void widen_affinity(const mc_segment *segment)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Whether all jobs of the node are in sight, and no other job is there. */
+/* Whether this job is surely the only one on the node. */
 static int is_surely_alone(const mc_agent *agent)
 {
     const mc_board *board = agent->view.board;
@@ -71,7 +71,7 @@ static void find_ranks(mc_agent *agent, uint64_t now)
     for (int i = mc_job_ranks_find(&agent->ranks); i < agent->ranks.n; i++) {
         mc_segment *segment = agent->ranks.rows[i].segment;
         widen_affinity(segment);
-        if (agent->t_refreshed) /* the board was read before, so the new rank can be told at once */
+        if (agent->t_refreshed) /* the board was read before, so the new rank gets the answer at once */
             __atomic_store_n(&segment->sampling.alone, !agent->was_shared && is_surely_alone(agent), __ATOMIC_RELAXED);
     }
     mc_job_ranks_check(&agent->ranks, now);
@@ -95,7 +95,7 @@ static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t n
     __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
 }
 
-/* Ranks wait for each other, so company on one node slows the job on all of its nodes. */
+/* Ranks wait for each other, so a co-runner on one node slows the job on all its nodes. */
 static int is_shared_elsewhere(const mc_agent *agent)
 {
     return agent->ranks.is_multi_node && __atomic_load_n(&agent->node->common.is_shared, __ATOMIC_ACQUIRE);
@@ -151,7 +151,7 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, now))
         return;
-    /* A shutter without co-runners says nothing of them. */
+    /* A shutter without co-runners shows nothing about co-runners: it is for a bubble. */
     int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));
     if (own->record.verdict == MC_VERDICT_VALID &&
         (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))
@@ -162,7 +162,8 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
         close_own(agent, own->record.verdict);
 }
 
-/* Bursts are measured beside ipc, so lengths suit them with every meter. What a search finds tells another length. */
+/* Adapt the shutter length to the job's cycles, with every meter, as bursts are always recorded. Wait while the meter
+   searches for places: counting needs another length. */
 static void adapt(mc_agent *agent, uint64_t now)
 {
     mc_lengths *lengths = &agent->lengths;
@@ -176,7 +177,8 @@ static void adapt(mc_agent *agent, uint64_t now)
     mc_lengths_tell(lengths, &agent->view);
 }
 
-/* Without co-runners a job is only searched for places, and has shutters, if bubbles can run. */
+/* Set the fraction of shutters in which this job wants bubbles. Without co-runners, a job has shutters and searches
+   for places only if bubbles can run. */
 static void want_bubbles(mc_agent *agent)
 {
     const mc_common *common = &agent->node->common;
@@ -184,19 +186,19 @@ static void want_bubbles(mc_agent *agent)
         !agent->ranks.is_multi_node || __atomic_load_n(&common->state, __ATOMIC_ACQUIRE) == MC_COMMON_ON;
     int can_have = agent->bubbling && has_coordinators && mc_meter_search(&agent->meter) != MC_SEARCH_IMPOSSIBLE;
     mc_bubbling_lacks_coordinators(agent->bubbling, !has_coordinators);
-    /* Coordinators take shutters for nothing else then. */
+    /* then coordinators take shutters for bubbles only */
     int is_only_for_bubbles = agent->ranks.is_multi_node && common->n_jobs <= 1 && !is_shared_elsewhere(agent);
     agent->view.bubble_frac = !can_have ? 0.0 : is_only_for_bubbles ? 1.0 : mc_bubbling_frac(agent->bubbling);
 }
 
-/* Shutters without co-runners are for a bubble only. There are not so many of them that they would push out the counts of
-   the others. */
+/* Shutters without co-runners are for bubbles only. Limit their number: they must not push the counts of other
+   shutters out of the table. */
 static int may_be_alone(const mc_agent *agent, uint64_t now)
 {
     return agent->n_alone < MC_N_COUNT_ROWS / 2 && mc_duty_allows(&agent->pause.duty, 0, now);
 }
 
-/* What a bubble does is read from counts. */
+/* Bubbles need the meter count: its counts show how much a bubble slows the job. */
 static int may_have_bubble(const mc_agent *agent, uint64_t now)
 {
     int is_shared = agent->view.n_others > 0 || is_shared_elsewhere(agent);
@@ -211,7 +213,7 @@ static void search(mc_agent *agent, uint64_t now)
         agent->lengths.t_adapted = 0;
 }
 
-/* Whether what the coordinators want beside the job on all nodes can run on this one. */
+/* Whether the bubble that the coordinators want on all nodes can run on this one. */
 static int take_bubble_of_all(mc_agent *agent, uint64_t now)
 {
     return may_have_bubble(agent, now) && mc_bubbling_take(agent->bubbling, &agent->view, agent->node->common.bubble);
@@ -283,7 +285,7 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
-/* Ranks wait for each other, so a bubble on one node of several would say little: all have it, or none. */
+/* Ranks wait for each other, so a bubble on only some nodes would tell little: all nodes have it, or none. */
 static void draw_bubble(mc_agent *agent, uint64_t now)
 {
     if (agent->schedule.booked_owner)
@@ -292,7 +294,7 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
         agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
-/* A meter that counts costs the job something too. What the nodes of a job take together is agreed upon elsewhere. */
+/* Counting costs the job time too, so check the duty limit. Nodes have agreed on booked shutters before. */
 static int choose_shutter(mc_agent *agent, uint64_t now)
 {
     int n_others = agent->view.n_others,
@@ -315,7 +317,7 @@ static void decide(mc_agent *agent, uint64_t now)
     if (is_offered)
         draw_bubble(agent, now);
     int take = is_offered ? choose_shutter(agent, now) : MC_TAKE_NONE;
-    /* From the next instant on: this one was computed by all jobs with the period before. */
+    /* Use the new period from the next instant on: all jobs have computed this one with the old period. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;
@@ -345,7 +347,7 @@ static void pause_ranks(mc_agent *agent)
     if (mc_pause_begin(pause, &agent->ranks, agent->node, &agent->wake))
         presses = mc_bubbling_serve(agent->bubbling, &pause->shutter, view, i_live, &agent->ranks);
     mc_pause_stand(pause, view, &agent->ranks, &agent->wake);
-    /* A thread that presses may share its processor with this one: give it time to notice that the shutter is over. */
+    /* A bubble's thread may share its processor with this thread: give it time to see that the shutter is over. */
     if (presses)
         mc_bubbling_await(agent->bubbling, &pause->shutter, &agent->wake);
     mc_pause_end(pause, view, &agent->ranks);

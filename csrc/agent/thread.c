@@ -20,7 +20,7 @@ static atomic_int stopping;
 static char thread_key[MC_NAME_LEN], thread_job_id[MC_NAME_LEN];
 static mc_agent *running;
 
-/* The agent may be stopped before it is open, and a closed agent must not be woken. */
+/* Protects `running`: the agent may be stopped before it is open, and a closed agent must not be woken. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static mc_agent *open_and_show(void)
@@ -35,8 +35,8 @@ static mc_agent *open_and_show(void)
     }
     if (!agent->view.board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
-    /* One step before anybody can stop the agent: so the profile of a job of a few milliseconds says who else was
-       there. */
+    /* Do one step before the agent can be stopped, so that the profile of a job of a few milliseconds names its
+       co-runners. */
     mc_agent_step(agent, 0);
     pthread_mutex_lock(&lock);
     running = agent;
@@ -63,9 +63,9 @@ int mc_agent_thread_start(const char *key, const char *job_id)
     if (started)
         return MC_OK;
     snprintf(thread_key, sizeof thread_key, "%s", key);
-    /* It is from a segment, which may be damaged and lack the terminating 0. */
+    /* The name comes from a segment, which may be damaged and lack the terminating 0. */
     snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
-    /* SIGBUS of a board that somebody shortens: mc_board_outlive handles it. */
+    /* The thread takes SIGBUS, which it gets if somebody truncates the board: mc_board_outlive handles it. */
     started = mc_thread_start(&thread, STACK_BYTES, SIGBUS, be_agent, NULL) == 0;
     owner_pid = (int)getpid();
     return started ? MC_OK : MC_E_FULL;

@@ -34,7 +34,7 @@ static void see_end(mc_checkpoint *checkpoint, uint64_t now)
         return;
     int ok = ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     uint64_t cost_ns = ended > 0 ? ns_of(usage.ru_utime) + ns_of(usage.ru_stime) : 0;
-    /* If the disk refuses, try less and less often too. */
+    /* Write less often if a checkpoint costs too much or fails, as when the disk is full. */
     if (!ok || cost_ns * COST_PART > checkpoint->interval_ns)
         checkpoint->interval_ns *= 2;
     checkpoint->pid = 0;
@@ -61,7 +61,7 @@ void mc_checkpoint_stop(mc_checkpoint *checkpoint)
 void mc_checkpoint_end(mc_checkpoint *checkpoint)
 {
     mc_checkpoint_stop(checkpoint);
-    /* Not forever: it may hang in a file system that is gone. */
+    /* Do not wait forever: the writer may hang in a file system that is gone. */
     for (int i = 0; checkpoint->pid > 0 && i < N_END_POLLS; i++) {
         if (waitpid(checkpoint->pid, NULL, WNOHANG) != 0)
             checkpoint->pid = 0;
@@ -70,7 +70,7 @@ void mc_checkpoint_end(mc_checkpoint *checkpoint)
     }
 }
 
-/* The names are those of mpicoloc/profile/checkpoints.py. */
+/* File names as in mpicoloc/profile/checkpoints.py. */
 void mc_checkpoint_remove(const mc_segment *first)
 {
     static const char *const ends[] = {".part", ".part.new"};

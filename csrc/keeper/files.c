@@ -1,4 +1,4 @@
-/* The job's files in shared memory, as the keeper makes, restores and removes them. */
+/* Make, restore and remove the job's files in shared memory. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "common/rank_files.h"
@@ -13,7 +13,7 @@
 
 enum { PAGE_BYTES = 4096 };
 
-/* Pages of zeros stay holes. */
+/* Write the pages of a map; pages of zeros stay holes. */
 static int write_pages(int fd, const char *map, size_t n_bytes)
 {
     static const char zeros[PAGE_BYTES];
@@ -25,7 +25,7 @@ static int write_pages(int fd, const char *map, size_t n_bytes)
     return 1;
 }
 
-/* Make a deleted file again. Only the first n_known bytes may be read: the rest may have no memory. 1: the file was
+/* Recreate a deleted file. Only the first n_known bytes can be read: the rest may have no memory. 1: the file was
    missing and is there again. */
 static int restore(const mc_keeper *k, const char *what, const void *map, size_t n_known, size_t size_bytes)
 {
@@ -33,7 +33,7 @@ static int restore(const mc_keeper *k, const char *what, const void *map, size_t
     if (mc_shm_path(path, sizeof path, k->key, what) != MC_OK)
         return 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) /* normally it exists */
+    if (fd < 0) /* usually because it exists */
         return 0;
     int ok = ftruncate(fd, (off_t)size_bytes) == 0 && write_pages(fd, map, n_known);
     close(fd);
@@ -59,7 +59,7 @@ void mc_files_restore(mc_keeper *k)
     uint64_t n_shutters = k->node->n_shutters < MC_N_SHUTTERS ? k->node->n_shutters : MC_N_SHUTTERS;
     size_t n_known = offsetof(mc_node, shutters) + n_shutters * sizeof *k->node->shutters;
     if (restore(k, "node", k->node, n_known, sizeof *k->node)) {
-        mc_shm_unmap(k->node, sizeof *k->node); /* map the new one, as others write to that */
+        mc_shm_unmap(k->node, sizeof *k->node); /* find_node maps the new file, to which others write */
         k->node = NULL;
     }
 }
@@ -73,8 +73,8 @@ void mc_files_make_node(const mc_keeper *k)
     if (k->node || mc_shm_path(path, sizeof path, k->key, "node") != MC_OK ||
         mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
-    /* Memory may have been the reason that there is no agent: a SIGBUS here would leave all the job's files behind.
-       There are no shutters, so their part stays a hole. */
+    /* The agent may have failed for lack of memory, so reserve it first: a SIGBUS here would leave all the job's files
+       behind. Without shutters, their part of the file stays a hole. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);
@@ -101,7 +101,7 @@ static void remove_segment(void *unused, int world_rank, const char *path)
 void mc_files_remove(mc_keeper *k, int is_end)
 {
     char path[MC_PATH_LEN];
-    /* From init on they are for ranks that are still there: they may begin MPI again and announce that to the
+    /* Files from `init` on are for ranks that still run: they can initialise MPI again and announce that to the
        coordinator. */
     static const char *const whats[] = {"node", "log", "checkpoint", "init", "off", "past", "forked", "partitioned"};
     for (size_t i = 0; i < (is_end ? sizeof whats / sizeof *whats : 3); i++)
@@ -112,7 +112,7 @@ void mc_files_remove(mc_keeper *k, int is_end)
 
 /* ---- the log ---- */
 
-/* A line that begins with our name is a complete sentence already. */
+/* A line that begins with `mpicoloc: ` is a complete message already. */
 void mc_files_read_log(const mc_keeper *k, char *complaint, size_t size)
 {
     static const char own[] = "mpicoloc: ";

@@ -1,6 +1,6 @@
-/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. It runs the job's node agent. When all
-   ranks wait for the profile it has it written; when they vanish it has a partial one written. Then it removes the
-   job's shared memory. */
+/* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. It runs the job's node agent. When all ranks
+   wait in MPI_Finalize, it runs the writer of the profile; when they vanish, it has a partial profile written. Then it
+   removes the job's shared memory. */
 #define _GNU_SOURCE
 #include "agent/thread.h"
 #include "common/board/board.h"
@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Older C libraries and kernel headers lack these, whatever kernel runs. The numbers differ on these three
-   processors only. */
+/* Older C libraries and kernel headers lack these numbers, even on newer kernels. All processors but these three use
+   the same numbers. */
 #if !defined __alpha__ && !defined __mips__ && !defined __ia64__
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -35,11 +35,11 @@
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
-/* How long to wait for a first segment (there is none: the job is over, as all are made before the keeper starts),
-   for the other segments, and for a coordinator to write what it can. */
+/* How long to wait for a first segment (segments are made before the keeper starts, so if there is none the job is
+   over), for the other segments, and for a coordinator to write the profile. */
 static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
-/* ---- looking ---- */
+/* ---- ranks and node file ---- */
 
 static void add_rank(void *data, int world_rank, const char *path)
 {
@@ -98,7 +98,7 @@ static void look(mc_keeper *k)
     }
 }
 
-/* All segments are made before the keeper starts. One that is missing for long has failed. */
+/* All segments are made before the keeper starts. One that is still missing after OTHER_RANKS_NS could not be made. */
 static int may_come(const mc_keeper *k, int is_missing)
 {
     return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
@@ -108,7 +108,7 @@ static void on_kick(__attribute__((unused)) int signal)
 {
 }
 
-/* The first rank sends SIGURG when all ranks are in MPI_Finalize: that signal harms no process that does not expect
+/* The first rank sends SIGURG when all ranks are in MPI_Finalize: a process that does not expect this signal ignores
    it. It is blocked except in rest(), so that none is lost. */
 static void expect_kicks(void)
 {
@@ -124,9 +124,9 @@ static void rest(const mc_keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    /* As long as the agent's file is missing, a rank that ends does not know whom to signal, so look again soon. */
+    /* While the agent's file is missing, a rank that ends does not know whom to signal, so look again soon. */
     int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
-    /* The agent makes the file within a millisecond, and a rank that ends at once waits for it. */
+    /* The agent makes the file within a millisecond, and a rank that ends early waits for it. */
     int is_awaited = k->has_agent && !k->node && may_come(k, 1);
     long timeout_ms = is_awaited ? AGENT_POLL_MS : is_soon ? BUSY_POLL_MS : POLL_MS;
     struct timespec timeout = {0, timeout_ms * 1000000};
@@ -140,7 +140,7 @@ static void rest(const mc_keeper *k)
 
 /* ---- the profile ---- */
 
-/* The coordinator writes the state into the node file and into the segments. */
+/* State of the profile. A coordinator writes it into the node file and into the segments. */
 static uint64_t profile_state(const mc_keeper *k)
 {
     uint64_t state = k->outcome;
@@ -156,15 +156,15 @@ static uint64_t profile_state(const mc_keeper *k)
    ms. */
 static void keep_agent(mc_keeper *k)
 {
-    /* If there is a node file already, a coordinator that did not wait is the agent; a second agent would replace
-       its file. */
+    /* If there is a node file already, the coordinator is the agent, as it did not wait for the keeper; a second agent
+       would replace its file. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;
     mc_agent_thread_start(k->key, k->ranks[0].segment->job_id);
 }
 
-/* The writer was killed, probably for want of memory. A checkpoint needs less of it than a profile. */
+/* The writer was killed twice, probably for want of memory. A checkpoint needs less memory than a profile. */
 static void save_checkpoint(mc_keeper *k, int signal)
 {
     char out[MC_PATH_LEN];
@@ -184,7 +184,8 @@ static void write_profile(mc_keeper *k, int partial)
 {
     const char *module = "mpicoloc.profile.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
-    /* For a job so short that no agent ran. The trace of a job whose keeper was killed stays as it is. */
+    /* Collect the trace of a job so short that no agent ran. If there is a node file, an agent ran in a keeper that
+       was killed: leave its trace as it is. */
     find_node(k);
     if (!k->has_agent && !k->tried && !k->node && k->mode == MC_MODE_PRELOAD)
         mc_tracer_stop(mc_tracer_start(k->key));
@@ -206,7 +207,8 @@ static void write_profile(mc_keeper *k, int partial)
         __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
 }
 
-/* The first rank waits for it. The node file may be gone or out of its reach, but its own segment stays mapped. */
+/* Store the outcome in the segments: the first rank waits for it. The node file may be gone or out of that rank's
+   reach, but its own segment stays mapped. */
 static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
@@ -225,7 +227,7 @@ static int coordinator_alive(const mc_keeper *k)
     mc_proc_stat stat;
     int pid = k->node ? k->node->coordinator_pid : 0;
     if (!pid && k->node && k->node->agent_pid != (int)getpid())
-        pid = k->node->agent_pid; /* the coordinator is the agent; it did not wait for us */
+        pid = k->node->agent_pid; /* the coordinator is the agent; it did not wait for the keeper */
     return pid && mc_proc_read_stat(&stat, pid) == MC_OK && stat.state != 'Z';
 }
 
@@ -236,18 +238,19 @@ static void wait_coordinator(mc_keeper *k)
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
-/* All ranks wait or are gone, so nothing changes any more. */
+/* Stop the agent and restore deleted files: all ranks wait or have ended, so nothing changes any more. */
 static void settle(mc_keeper *k)
 {
     mc_checkpoint_stop(&k->checkpoint);
-    mc_agent_thread_stop(); /* before the profile is written, as the last verdict belongs into it */
+    mc_agent_thread_stop(); /* before the profile is written, which needs the last verdict */
     find_node(k);
     if (!k->is_settled && profile_state(k) == MC_PROFILE_NONE)
         mc_files_restore(k);
     k->is_settled = 1;
 }
 
-/* The checkpoints are not needed any more. For a job on several nodes the writer says when. */
+/* Remove this node's checkpoint if the profile is complete. On several nodes, one writer's end does not mean that; the
+   writer that completes the profile removes all checkpoints. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
@@ -281,7 +284,7 @@ static void watch(mc_keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
-        keep_agent(k); /* even if the job is at its end already: one step notes who else was there */
+        keep_agent(k); /* even if the job is about to end: one step notes its co-runners */
         if (all_wait(k))
             settle(k);
         else
@@ -302,7 +305,7 @@ static void watch(mc_keeper *k)
 
 static void close_all(void)
 {
-    /* close_range is younger than the oldest supported C library. */
+    /* The oldest supported C library lacks close_range. */
     if (syscall(SYS_close_range, 3, ~0u, 0) != 0)
         for (int fd = 3; fd < N_FDS_MAX; fd++)
             close(fd);
@@ -313,10 +316,11 @@ static void close_all(void)
         close(fd);
 }
 
-/* The process that started us waits only for the first child, which prints the number of the second and ends. */
+/* Become a daemon. The process that started this one waits only for it; it prints the number of its child, the keeper,
+   and ends. */
 static int detach(void)
 {
-    setsid(); /* before the fork: when the first child has ended, the keeper is out of reach */
+    setsid(); /* before the fork: when this process has ended, the keeper is out of reach */
     pid_t pid = fork();
     if (pid > 0)
         dprintf(STDOUT_FILENO, "%d\n", (int)pid);
@@ -325,7 +329,7 @@ static int detach(void)
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the limits are meant for the ranks */
+    signal(SIGXFSZ, SIG_IGN); /* file size limits are meant for the ranks */
     close_all();
     return -1;
 }
@@ -338,7 +342,7 @@ int main(int argc, char **argv)
         return 2;
     }
     int status = detach();
-    /* Check for the ranks: this process has the same filters. */
+    /* Check the counters on behalf of the ranks: this process has the same system-call filters. */
     if (status == 0 && mc_pmu_is_wanted() && !mc_pmu_is_safe())
         return MC_KEEPER_ONLY;
     if (status >= 0)

@@ -36,15 +36,15 @@ void mc_writer_clean_environment(void)
         if (!is_of_mpi(environ[i]))
             environ[n_kept++] = environ[i];
     environ[n_kept] = NULL;
-    /* NumPy's library would start a thread for each processor of the application. */
+    /* NumPy's BLAS library would start a thread for each processor of the application. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
 
 static void be_idle(void)
 {
     const struct sched_param param = {0};
-    /* Linux shares processors among sessions first (autogroup). In the keeper's session it would get as much time as
-       all ranks together, and compete with the agent. */
+    /* Linux shares processors among sessions first (autogroup). In the keeper's session the writer would get as much
+       time as all ranks together, and compete with the agent. */
     setsid();
     int fd = open("/proc/self/autogroup", O_WRONLY);
     if (fd >= 0) {
@@ -55,8 +55,8 @@ static void be_idle(void)
     sched_setscheduler(0, SCHED_IDLE, &param);
 }
 
-/* mpicoloc/job/quick_start.py, found from the folder of the keeper's program. A keeper made by `mpicoloc build`
-   has none. */
+/* Find mpicoloc/job/quick_start.py from the path of the keeper's program. A keeper made by `mpicoloc build` has
+   none. */
 static int find_quick_start(char *path, size_t size)
 {
     char program[MC_PATH_LEN];
@@ -75,7 +75,7 @@ static int find_quick_start(char *path, size_t size)
 pid_t mc_writer_start(const char *python, const char *module, const char *key, const char *option, int is_idle)
 {
     char path[MC_PATH_LEN], quick[MC_PATH_LEN];
-    /* -P: no file in the job's folder may replace a library's. */
+    /* -P: files in the job's folder must not shadow library modules. */
     char *by_module[] = {(char *)python, "-P", "-m", (char *)module, (char *)key, (char *)option, NULL};
     char *by_quick_start[] = {(char *)python, "-S", "-P", quick, (char *)module, (char *)key, (char *)option, NULL};
     char **arguments = find_quick_start(quick, sizeof quick) ? by_quick_start : by_module;

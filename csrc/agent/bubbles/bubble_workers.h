@@ -1,5 +1,5 @@
-/* Threads that press on memory when they are told to, each on a processor of its own, and one that wakes them in time. They
-   belong to the agent's process, and end with it. */
+/* Threads that run bubbles, each pinned to a processor, and one that wakes them in time. They belong to the agent's
+   process and end with it. */
 #ifndef MPICOLOC_BUBBLE_WORKERS_H
 #define MPICOLOC_BUBBLE_WORKERS_H
 
@@ -9,34 +9,35 @@ enum { MC_N_BUBBLE_WORKERS = 16 };
 
 typedef struct mc_bubble_workers mc_bubble_workers;
 
-/* They press from t0 to t_end. It counts if they began by t_latest; what they get done, from t_counted on. */
+/* Bubbles run from t0 to t_end. A bubble is valid if it began by t_latest; its work is counted from t_counted on. */
 typedef struct mc_bubble_times {
     uint64_t t0, t_latest, t_counted, t_end;
 } mc_bubble_times;
 
-/* What one of them got done while that counted. */
+/* Work of one bubble from t_counted to t_end. */
 typedef struct mc_bubble_work {
     uint64_t n_lines, cpu_ns;
 } mc_bubble_work;
 
-/* At most MC_N_BUBBLE_WORKERS, which fetch their memory after this returns; the first one may be the probe. NULL: they cannot
-   be started. */
+/* Start n workers, at most MC_N_BUBBLE_WORKERS. They allocate their memory after this returns. The first can also run
+   the probe. NULL: the threads cannot be started. */
 mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes);
 void mc_bubble_workers_close(mc_bubble_workers *workers);
-/* 1: all have their memory; 0: not yet; -1: it would take more than half of what was free. */
+/* 1: all have their memory; 0: not yet; -1: one cannot have it, usually as all together would take more than half of
+   the free memory. */
 int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
-/* Put one on a processor. 0: the kernel refuses, as where the process is confined to others. */
+/* Pin worker i to a processor. 0: the kernel refuses, for example because the process is confined to others. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Tell the first n to press; returns the turn's number. 0: the lock was taken. Turns are told in the order of their t0: the
-   waker sleeps until that of the one before. */
+/* Start a turn of the first n workers; returns its number, or 0 if the lock was taken. Start turns in the order of
+   their t0: the waker sleeps until the t0 of one turn before it reads the next. */
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
-/* Wait until all have ended the turn that they were told last. */
+/* Wait until all workers have ended the last turn. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);
-/* 1: turn i_turn was the last one, and all that were told began in time and had their processors. *out is what the first
-   got done. */
+/* 1: turn i_turn was the last, and all its workers began in time and had their processors to themselves. *out: work
+   of the first one. */
 int mc_bubble_workers_have_pressed(const mc_bubble_workers *workers, uint64_t i_turn, mc_bubble_work *out);
-/* Whether that much processor time means that one had its processor. */
+/* Whether this much processor time shows that a bubble had its processor to itself. */
 int mc_bubble_had_processor(const mc_bubble_times *times, uint64_t cpu_ns);
 
 #endif

@@ -15,25 +15,24 @@
 
 enum { MAX_LEVEL = MC_BUBBLE_LEVEL_MAX, THOUSANDTHS = 1000 };
 
-/* No neighbour slows the probe more: a co-runner that says so is not to be believed. */
+/* No neighbour slows the probe more than this: larger values from co-runners are discarded. */
 static const double SLOWDOWN_MAX = 1000.0;
 
 static const char NOT_YET[] = "no shutter had counts yet";
-static const char NO_PROCESSORS[] =
-    "there are not as many processors that the job may not use as the calibration had bubbles";
+static const char NO_PROCESSORS[] = "there are not as many processors outside the job as the calibration had bubbles";
 static const char CONFINED[] =
-    "the kernel keeps bubbles off all other processors, so co-runners have to press: run them with --bubble as well; "
+    "the kernel keeps bubbles off all other processors, so co-runners must press: run them with --bubble as well; "
     "together they need as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
 
 static const char NO_COORDINATORS[] =
     "bubbles of a job on several nodes need its coordinators on all of them: start it by `mpicoloc run` or `wrap`";
 static const char LITTLE_MEMORY[] =
-    "they would take more than half of the memory that was free when the job began: ask for more (--mem)";
+    "bubbles would take more than half of the memory that was free when the job began: request more (--mem)";
 
-/* Which co-runners are asked to press in a shutter of this job, and for how many bubbles each. */
+/* Bubbles that co-runners are asked to run in a shutter of this job, and where. */
 typedef struct press_wanted {
-    int n, n_level;       /* bubbles; those that make a level */
-    cpu_set_t own, cores; /* processors of the asking job; those that bubbles may use */
+    int n, n_level;       /* bubbles wanted; bubbles that make up a level */
+    cpu_set_t own, cores; /* processors of this job; those that bubbles can use */
 } press_wanted;
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
@@ -47,13 +46,13 @@ static cpu_set_t cpus_of_slot(const mc_slot *slot)
     return cpus;
 }
 
-/* Those of a list such as 0-3,8; without one all that there might be. */
+/* Processors of a list such as 0-3,8; without a list, all possible ones. */
 static cpu_set_t cpus_of_list(const char *list)
 {
     cpu_set_t cpus;
     int is_named = list && *list;
     memset(&cpus, is_named ? 0 : 0xff, sizeof cpus);
-    for (int i = 0; is_named && i < CPU_SETSIZE; i++) { /* the list begins again at its end */
+    for (int i = 0; is_named && i < CPU_SETSIZE; i++) { /* mc_bubble_cpu_of starts over at the end of the list */
         int cpu = mc_bubble_cpu_of(list, i);
         if (cpu >= 0)
             CPU_SET(cpu, &cpus);
@@ -61,7 +60,7 @@ static cpu_set_t cpus_of_list(const char *list)
     return cpus;
 }
 
-/* Those that are online; if that is not known, all that there might be. */
+/* Processors that are online; all possible ones if that is unknown. */
 static cpu_set_t cpus_of_machine(void)
 {
     char online[512];
@@ -89,10 +88,10 @@ static cpu_set_t without(cpu_set_t a, cpu_set_t b)
     return a;
 }
 
-/* ---- who presses ---- */
+/* ---- which co-runners run bubbles ---- */
 
-/* How many bubbles a co-runner can press, at most all. All of its processors must be among those that bubbles may use: it
-   does not know which these are. */
+/* Number of bubbles that a co-runner can run, at most all that are wanted. All its processors must be among those
+   that bubbles can use, because the co-runner does not know which these are. */
 static int n_can_press(const mc_slot *other, const press_wanted *wanted, const cpu_set_t *taken)
 {
     cpu_set_t theirs = without(cpus_of_slot(other), wanted->own);
@@ -102,7 +101,8 @@ static int n_can_press(const mc_slot *other, const press_wanted *wanted, const c
     return (int)mc_min(mc_min(LOAD(other->offer.n), (uint64_t)CPU_COUNT(&theirs)), (uint64_t)wanted->n);
 }
 
-/* Those who can press so many at least, from one on. Two with a processor in common would be in each other's way. */
+/* Ask co-runners that can run at least `at_least` bubbles, starting with number `first`. Of two with a processor in
+   common only one is asked, as they would disturb each other. */
 static int share_out_from(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, int first,
                           int at_least)
 {
@@ -119,15 +119,15 @@ static int share_out_from(mc_press_request *request, const mc_board_view *view, 
     return request->n_bubbles == (uint64_t)wanted->n;
 }
 
-/* Ask one co-runner that can press all of them, or several together: others each time (`random` is in [0, 1)), as one may
-   never be able to when it comes to it. 0: nobody can, and nobody is asked. */
+/* Ask one co-runner that can run all bubbles, or else several together. `random` in [0, 1) varies the choice, as a
+   co-runner may offer bubbles but never manage to run them. Returns 0 if they cannot; then none is asked. */
 static int share_out(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, double random)
 {
     const mc_press_request nobody = {.level_thousandths = request->level_thousandths};
     int first = (int)(random * view->n_live);
     *request = nobody;
     if (share_out_from(request, view, wanted, first,
-                       wanted->n)) /* one alone: it is enough that one of several cannot */
+                       wanted->n)) /* preferred: of several, one that fails is enough to spoil the bubble */
         return 1;
     *request = nobody;
     if (share_out_from(request, view, wanted, first, 1))
@@ -140,9 +140,9 @@ static int share_out(mc_press_request *request, const mc_board_view *view, const
 typedef struct drawn {
     double level; /* 0: the probe */
     mc_press_request request;
-    uint64_t t0; /* of the shutter; 0: none was told yet */
+    uint64_t t0; /* begin of the shutter; 0: nothing was started yet */
     mc_bubble_times times;
-    uint64_t i_turn; /* of the own threads */
+    uint64_t i_turn; /* number of the turn of this process's workers */
 } drawn;
 
 struct mc_bubbling {
@@ -154,7 +154,7 @@ struct mc_bubbling {
     char *why; /* MC_TEXT_LEN bytes of the node file: why there are no bubbles */
     mc_bubble_workers *workers;
     drawn next, told;
-    uint64_t i_served; /* turn of the own threads for another job */
+    uint64_t i_served; /* number of the workers' turn for another job */
 };
 
 /* ---- open and close ---- */
@@ -180,12 +180,12 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     explain(why,
             status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
-                                            : "this is no calibration of bubbles: ",
+                                            : "not a calibration of bubbles: ",
             path);
     return 0;
 }
 
-/* Of one of n bubbles. */
+/* Largest working set of one of n bubbles, over all levels. */
 static uint64_t largest_share_bytes(const mc_bubble_levels *levels, int n)
 {
     uint64_t n_bytes = 0;
@@ -202,7 +202,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
         return NULL;
     if (!read_levels(&all->levels, why) || all->levels.n_bubbles > MC_N_BUBBLE_WORKERS) {
         if (!why[0])
-            explain(why, "the calibration has more bubbles than there may be here", "");
+            explain(why, "the calibration has more bubbles than a job can run", "");
         free(all);
         return NULL;
     }
@@ -211,7 +211,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->frac = frac;
     all->online = cpus_of_machine();
     all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that begin at one time would draw the same */
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that start at the same time would draw the same */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
@@ -221,7 +221,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
         mc_bubble_workers_open(all->n_workers, mc_max(share_bytes, all->levels.probe.working_set_bytes), share_bytes);
     if (all->workers)
         return all;
-    explain(why, "no thread can be started", "");
+    explain(why, "the threads of bubbles cannot be started", "");
     free(all);
     return NULL;
 }
@@ -259,25 +259,25 @@ static int is_ready(mc_bubbling *all)
     return ready > 0;
 }
 
-/* As own_shutter.c divides a shutter of one node. */
+/* Times of bubbles in a shutter, divided as own_shutter.c divides a shutter on one node. */
 static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
     return (mc_bubble_times){
-        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners stand still by then, or it does not count */
-        .t_latest = shutter->t0 + settle_ns / 2,      /* what is left is enough for it to fill the caches */
+        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners are paused by then, else the shutter is not valid */
+        .t_latest = shutter->t0 + settle_ns / 2,      /* the rest of the settling time suffices to fill the caches */
         .t_counted = shutter->t0 + settle_ns,
         .t_end = shutter->t1 - mc_margin_ns(duration_ns),
     };
 }
 
-/* A level takes all workers, here and elsewhere, the probe one. */
+/* A level takes all workers, the probe only one. */
 static int n_bubbles_of(const mc_bubbling *all, double level)
 {
     return level > 0.0 ? all->n_workers : 1;
 }
 
-/* The first n workers take their share of the level, or one is the probe. */
+/* Start the first n workers, each with its share of the level; level 0: the probe. */
 static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bubble_times *times)
 {
     mc_bubble_setting setting = all->levels.probe;
@@ -286,7 +286,7 @@ static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bu
     return mc_bubble_workers_begin(all->workers, *times, setting, n);
 }
 
-/* The first n have a processor already. Returns how many have one then. */
+/* Pin further workers to `cpus`; the first n are pinned already. Returns how many are pinned then. */
 static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 {
     for (int cpu = 0; cpu < CPU_SETSIZE && n < all->n_workers; cpu++)
@@ -296,7 +296,7 @@ static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 
 /* ---- shutters of this job ---- */
 
-/* xorshift64: in [0, 1). */
+/* Uniform random number in [0, 1), by xorshift64. */
 static double draw(mc_bubbling *all)
 {
     uint64_t x = all->random;
@@ -307,14 +307,14 @@ static double draw(mc_bubbling *all)
     return (double)(x >> 11) * 0x1p-53;
 }
 
-/* Number of the levels that the option names; the i-th of them, if there is one. */
+/* Number of levels in the option; *level becomes the i-th if it exists. */
 static int wanted_levels(int i, double *level)
 {
     const char *text = mc_option_text(MC_OPT_BUBBLE_LEVELS);
     char *end;
     int n = 0;
     for (double value; value = strtod(text, &end), end != text; text = end + (*end == ',')) {
-        if (!(value > 0.0 && value <= MAX_LEVEL)) /* nor what is no number */
+        if (!(value > 0.0 && value <= MAX_LEVEL)) /* excludes NaN too */
             continue;
         if (n++ == i)
             *level = value;
@@ -322,7 +322,7 @@ static int wanted_levels(int i, double *level)
     return n;
 }
 
-/* Each level as often as the probe, which is level 0. */
+/* Draw a level, or 0 for the probe, all equally often. */
 static double draw_level(mc_bubbling *all)
 {
     int has_probe = all->levels.probe_lines_per_s > 0.0;
@@ -338,7 +338,7 @@ static uint64_t thousandths_of(double level)
     return level > 0.0 ? mc_max(thousandths, 1) : 0; /* 0 is the probe */
 }
 
-/* Ask co-runners for what was drawn; 0: they cannot press all of it. */
+/* Ask co-runners for the bubble that was drawn; 0: they cannot run all of it. */
 static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own)
 {
     double level = all->next.level;
@@ -349,8 +349,8 @@ static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own
     return share_out(&all->next.request, view, &wanted, draw(all));
 }
 
-/* Processors of co-runners first, since these stand still: on one that no job claims, there may be a program that knows
-   nothing of us. Fewer than all workers would press less than the level says. */
+/* Pin all workers, as fewer would cause less pressure than the level says, or ask co-runners. Processors of paused
+   co-runners come first: on those that no job claims, a program without mpicoloc may run. */
 static int find_processors(mc_bubbling *all, const mc_board_view *view)
 {
     cpu_set_t own = cpus_of_slot(view->slot), others;
@@ -362,7 +362,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
     int n = pin_to(all, both(may, others), 0);
     if (pin_to(all, without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
-    if (!all->told.t0) /* else some have run, and a co-runner that helped has gone */
+    if (!all->told.t0) /* else bubbles have run before, and a co-runner that helped has left */
         explain(all->why, CPU_COUNT(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
     return 0;
 }
@@ -414,7 +414,7 @@ int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
     return all && all->told.t0 == t0;
 }
 
-/* Anybody can write an acknowledgement: what cannot be is not believed. */
+/* Any job can write acknowledgements to the board, so those with impossible values are rejected. */
 static int have_others_pressed(const mc_ack *acks, int n_acks, const mc_bubble_times *times, mc_bubble_work *work)
 {
     for (int i = 0; i < n_acks; i++)
@@ -458,7 +458,7 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
     return (mc_press_offer){mc_min((uint64_t)CPU_COUNT(&cpus), n_all), n_all};
 }
 
-/* On processors that the other job may use as well it would press inside that job. */
+/* Processors that the other job can use too are left out: bubbles there would take its processor time. */
 int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks)
 {
@@ -467,7 +467,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
     if (!all || n == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
         return 0;
     double level = (double)thousandths / THOUSANDTHS;
-    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else levels are others */
+    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else it has other levels */
     cpu_set_t cpus = without(cpus_for_others(all, ranks), cpus_of_slot(mc_view_slot(view, i_live)));
     if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;

@@ -96,7 +96,7 @@ const mc_range *mc_maps_passed_over(const mc_maps *maps, uint64_t address)
     return NULL;
 }
 
-/* Both are of one file, at the same distance from it, and touch. */
+/* 1: the mappings are of one file, at the same distance from its offsets, and touch. */
 static int continues(const mc_map *a, const mc_map *b)
 {
     return a->i_path == b->i_path && a->start - a->offset == b->start - b->offset && a->start <= b->end &&

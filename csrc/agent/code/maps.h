@@ -1,4 +1,4 @@
-/* Where a process has loaded program code whose executions may count its progress. */
+/* Executable mappings of a process whose code may show its progress. */
 #ifndef MPICOLOC_MAPS_H
 #define MPICOLOC_MAPS_H
 
@@ -31,7 +31,8 @@ int mc_maps_read(mc_maps *maps, int pid);
 /* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 
-/* All that is mapped of its file in one run with this address, which some mapping holds: one mapping or several. */
+/* The contiguous mapping of a file around this address, which a mapping must hold; joined from one or several
+   mappings. */
 mc_map mc_maps_piece(const mc_maps *maps, uint64_t address);
 
 /* The library that holds this address and is passed over; NULL: none. */

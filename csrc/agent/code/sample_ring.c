@@ -22,7 +22,7 @@ enum {
     N_PAGES = 16,
     N_PAGES_WITH_REGISTERS = 32,
     RECORD_BYTES = 16,
-    REGISTERS_BYTES = 8 * (2 + MC_N_SAMPLED_REGISTERS) /* behind the time and the kind of registers */
+    REGISTERS_BYTES = 8 * (2 + MC_N_SAMPLED_REGISTERS) /* time, kind of registers, and values */
 };
 
 static int open_event(int tid, uint64_t every_ns, int has_registers)
@@ -54,7 +54,7 @@ static int start(mc_sample_ring *ring)
         return MC_E_PERF;
     ring->map = map;
     ring->n_bytes = bytes;
-    /* If the agent does not look in time, the kernel stops the event when the ring is full. */
+    /* If the agent does not read the ring in time, the kernel stops the event when the ring is full. */
     return ioctl(ring->fd, PERF_EVENT_IOC_REFRESH, (int)(n_pages * page / record_bytes)) == 0 ? MC_OK : MC_E_PERF;
 }
 
@@ -98,7 +98,7 @@ uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *dat
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!ring->map)
         return 0;
-    /* Nothing is ever taken out, so the kernel stops at the ring's end and no record wraps around. */
+    /* Records are never consumed, so the kernel stops at the ring's end and no record wraps around. */
     const struct perf_event_mmap_page *head = (const void *)ring->map;
     uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
     n_written = n_written < ring->n_bytes - page ? n_written : ring->n_bytes - page;

@@ -1,4 +1,4 @@
-/* Where a running thread is, sampled by the kernel without hardware counters. */
+/* Samples of a running thread's program counter, taken by the kernel without hardware counters. */
 #ifndef MPICOLOC_SAMPLE_RING_H
 #define MPICOLOC_SAMPLE_RING_H
 
@@ -18,20 +18,20 @@ typedef struct mc_thread_sample {
     uint64_t address;
     /* With registers: processor time of the thread, and RAX, RBX, RCX, RDX, RSI, RDI, RBP, R8 to R15. */
     uint64_t ran_ns;
-    const uint64_t *registers; /* NULL: without */
+    const uint64_t *registers; /* NULL: no registers */
 } mc_thread_sample;
 
-/* From now on sample the thread's program counter after every_ns of its processor time each; there is room for 4,000
-   samples, or 850 with registers. MC_E_PERF, with errno set. */
+/* Sample the thread's program counter from now on, at intervals of every_ns of its processor time; there is room for
+   4,000 samples, or 850 with registers. MC_E_PERF, with errno set. */
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers);
 
-/* The next sample comes so much later than now. */
+/* Set the sampling interval; the next sample comes one interval from now. */
 void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns);
 
-/* Processor time that the thread has used since. */
+/* Processor time that the thread has used since the ring was opened. */
 int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns);
 
-/* Call found(), if there is one, for each sample, in the order of time; returns their number. */
+/* Call found(), unless it is NULL, for each sample, in order of time; returns their number. */
 uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, const mc_thread_sample *sample),
                              void *data);
 

@@ -5,7 +5,7 @@
 #include "agent/shutter/ranks.h"
 #include "common/mpicoloc.h"
 
-/* As it stands in a thread's memory (csrc/guest/count/patch.c). */
+/* Layout in a thread's memory (csrc/guest/count/patch.c). */
 typedef struct mc_thread_count {
     uint64_t tid;
     uint64_t n[MC_N_PLACES];
@@ -19,7 +19,7 @@ typedef struct mc_snapshot {
 
 /* MC_OK; MC_E_GONE: a rank's memory may not be read, with errno set; MC_E_FULL: no memory. */
 int mc_snapshot_take(mc_snapshot *snapshot, const mc_job_ranks *ranks);
-/* Passes between two snapshots, summed over the threads that are in both; returns those of all places. */
+/* Passes between two snapshots, summed over the threads that are in both; returns their sum over all places. */
 uint64_t mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES]);
 void mc_snapshot_free(mc_snapshot *snapshot);
 

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* A loop that is entered again between two samples goes back, if it lasts longer than their distance. One that lasts a
-   little less goes on by too few passes, but not by as few with both periods. */
+/* A loop that is entered again between two samples shows a step back or too few passes; the latter make the rates of
+   the two sampling periods differ. Limits: the fraction of steps back, and the ratio of the rates. */
 static const double BACK_MAX = 0.15, DIFFERENCE_MAX = 1.2;
 
 enum { N_PAIRS_MIN = 6 };

@@ -1,5 +1,5 @@
-/* Passes of loops, by samples of the register that each pass steps: between two samples of a thread in one loop it has
-   made (difference / step) passes. */
+/* Passes of loops, from samples of an induction register: between two samples in one loop, a thread makes (difference
+   / step) passes. */
 #ifndef MPICOLOC_LOOPS_H
 #define MPICOLOC_LOOPS_H
 
@@ -8,26 +8,26 @@
 
 enum { MC_N_LOOPS = 8 };
 
-/* The unit of a loop whose samples have told nothing several times: it is not counted any more. */
+/* Unit of a loop that was given up, because its samples failed to tell its passes several times. */
 #define MC_TELLS_NOTHING UINT64_MAX
 
-/* Samples of one place, in each window. */
+/* Samples of one loop, in each window. */
 typedef struct mc_loop_windows {
     uint64_t n_samples[MC_N_COUNT_WINDOWS];
-    double sampled_ns[MC_N_COUNT_WINDOWS];                         /* that these stand for */
-    double passes[MC_N_COUNT_WINDOWS], ran_ns[MC_N_COUNT_WINDOWS]; /* between samples that follow each other */
-    uint64_t n_pairs[2], n_back[2]; /* of both periods of samples; against the step, as the loop began anew */
+    double sampled_ns[MC_N_COUNT_WINDOWS];                         /* time that these samples stand for */
+    double passes[MC_N_COUNT_WINDOWS], ran_ns[MC_N_COUNT_WINDOWS]; /* between consecutive samples */
+    uint64_t n_pairs[2], n_back[2]; /* by sampling period: all pairs; those against the step */
     double period_passes[2], period_ns[2];
 } mc_loop_windows;
 
 typedef struct mc_loops {
     mc_loop_windows rows[MC_N_LOOPS];
     const mc_place_set *set;
-    int i_first, n; /* places of the set that are loops */
+    int i_first, n; /* the set's places from i_first on are n loops */
     struct {
         int i_row, i_window;
         uint64_t value, ran_ns;
-    } last; /* sample of the present thread; i_row -1: in no loop */
+    } last; /* last sample of the present thread; i_row -1: in no loop */
 } mc_loops;
 
 /* Where and when a sample was taken. */
@@ -38,20 +38,20 @@ typedef struct mc_sample_place {
     double stands_for_ns;
 } mc_sample_place;
 
-/* Number among the registers that are sampled, of one as in mc_effects: the stack pointer is missing. */
+/* Index among the sampled registers, which lack the stack pointer, of a register numbered as in mc_effects. */
 static inline int mc_sampled_register(int reg)
 {
     return reg < 8 ? reg : reg - 1;
 }
 
-/* Places of a set that a jump counts; loops stand behind them. */
+/* Number of places of a set that a jump counts; its loops follow them. */
 uint64_t mc_loops_first(const mc_place_set *set);
 
 /* 1: this place is a loop, and the instruction lies in it. */
 int mc_loop_holds(const mc_place *place, uint64_t offset, uint64_t i_path);
 
 void mc_loops_begin(mc_loops *loops, const mc_place_set *set);
-/* The next sample does not follow the last one: it is of another thread, or code elsewhere ran between them. */
+/* Do not pair the next sample with the last one: it is of another thread, or the thread has left the loop. */
 void mc_loops_cut(mc_loops *loops);
 
 /* The next sample of the thread. */
@@ -59,7 +59,7 @@ void mc_loops_add(mc_loops *loops, const mc_thread_sample *sample, const mc_samp
 
 /* Passes of loop i_row in a window; below 0: not known. */
 double mc_loops_passes(const mc_loops *loops, int i_row, int i_window);
-/* 1: there were samples in the loop, and they do not tell its passes. */
+/* 1: there were enough samples in the loop, but they do not tell its passes. */
 int mc_loops_fail(const mc_loops *loops, int i_row);
 
 #endif

@@ -10,33 +10,33 @@
 #include <string.h>
 
 enum {
-    BEHIND_BYTES = 512,        /* read behind the context of a sampled instruction */
-    N_LOOKED_AT = 256,         /* of the most frequent samples: the others weigh little */
-    N_PER_SPOT = 8,            /* places taken of those that follow a sampled instruction */
-    N_HEADS = 3,               /* loops around it, of which each has places of its own */
-    N_PER_HEAD = 2,            /* places taken of those that follow its begin */
-    N_PER_BLOCK = 8,           /* candidates, so that colder code has some as well */
-    PRESENT_SAMPLES = 1000000, /* so they are tried first */
-    N_KEPT = 40,       /* places of the present set in the next one: with half in common, their counts are comparable */
-    N_SPREAD = 56,     /* places of a set that are chosen so that little of the program is far from all */
-    NEAR_BYTES = 2048, /* a loop with what it calls inline */
+    BEHIND_BYTES = 512,        /* bytes read after a sampled instruction */
+    N_LOOKED_AT = 256,         /* most frequent spots examined: the others have few samples */
+    N_PER_SPOT = 8,            /* places proposed after a sampled instruction */
+    N_HEADS = 3,               /* loops around a sample in which places are proposed too */
+    N_PER_HEAD = 2,            /* places proposed from the begin of such a loop */
+    N_PER_BLOCK = 8,           /* candidates in a block: leaves room for colder code */
+    PRESENT_SAMPLES = 1000000, /* for places of the present set, so that they are tried first */
+    N_KEPT = 40,   /* places taken over from the present set: with half in common, counts of both sets are comparable */
+    N_SPREAD = 56, /* places chosen to be near most of the sampled code */
+    NEAR_BYTES = 2048, /* size of a loop with inlined calls */
     BLOCK_BYTES = 512,
-    N_SURELY_ALIKE = 1000, /* passes */
+    N_SURELY_ALIKE = 1000, /* passes from which equal numbers are not a coincidence */
     LINE_BYTES = 64,
 };
 
-/* In passes per second of a thread. At the least rate a window of 12 ms has six passes, so one more or less is a sixth; at
-   a good one it has 240. What counting may cost is a part of the thread's time. */
+/* Rates are passes per second of a thread. A window of 12 ms has 6 passes at RATE_MIN, so one more or less is a
+   sixth, and 240 at RATE_GOOD. Costs are fractions of the thread's time. */
 static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
-/* What is counted already may cost so much before some of it is given up. Rates differ between windows, and without its
-   dearest places a set may say nothing of the program's hottest loop. */
+/* Cost limits of a set in use. They are higher because rates differ between windows, and a set without its most
+   expensive places may miss the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
-/* An instruction with a smaller part of the samples is not worth a look at its loop. */
+/* The loop of an instruction with a smaller fraction of the samples is not decoded. */
 static const double LOOP_FRAC = 0.01;
 
-/* Of Go and Ada, which turn a fault at any instruction into an exception or ask where a thread is: neither finds its
-   way from an instruction of ours. Ada's runtime may be inside the program. */
+/* 1: the file has code in Go or Ada. Their runtimes look up the instruction of a fault or of a stopped thread, and
+   would not find a stub's. Ada's runtime may be linked into the program. */
 static int is_of_language(const mc_object *object)
 {
     static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};
@@ -48,8 +48,8 @@ static int is_of_language(const mc_object *object)
            mc_object_section_holds(object, ".strtab", "__gnat_personality");
 }
 
-/* The kernel begins a restartable sequence anew if it finds a thread between its ends, and a stub lies outside. A
-   virtual machine asks in its handlers of SIGSEGV where the fault was. */
+/* 1: code of this file must not be replaced. The kernel restarts a restartable sequence if a thread is inside its
+   bounds, but a stub is outside. A virtual machine looks up in its SIGSEGV handler where the fault was. */
 static int is_exempt(const mc_object *object, const char *path)
 {
     static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
@@ -113,7 +113,8 @@ static int by_samples(const void *a, const void *b)
     return (n_a < n_b) - (n_a > n_b);
 }
 
-/* Code around a sample. Offsets serve as addresses: both have the same place in a page, and so in a word. */
+/* Code around a sample. File offsets serve as addresses: both have the same position within a page, and so within a
+   word. */
 typedef struct surroundings {
     uint8_t code[MC_LOOP_BYTES + MC_WORD_BYTES + BEHIND_BYTES];
     size_t n;
@@ -128,7 +129,7 @@ static void read_around(surroundings *around, uint64_t begin, mc_program_files *
     around->n = object ? mc_object_read(object, begin, around->code, (size_t)(spot->offset + BEHIND_BYTES - begin)) : 0;
 }
 
-/* Places from this instruction on. */
+/* Propose places from this instruction on. */
 static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                          const mc_spot *spot, int n_max)
 {
@@ -146,8 +147,8 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
     }
 }
 
-/* An innermost loop may have no place, or be passed too often: the loop around it is cheaper, and tells as much. Its
-   begin lies before the sample. */
+/* Propose places of the loops around a sample. The innermost loop may have no place, or be passed too often; the loop
+   around it is cheaper and tells as much. Its begin is before the sample. */
 static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                           const mc_spot *spot)
 {
@@ -222,7 +223,7 @@ static double rate(const mc_candidate_place *row)
     return row->thread_s > 0.0 ? row->n_passes / row->thread_s : 0.0;
 }
 
-/* Both are passed equally often: of one straight run of code, or in all trials without any difference. */
+/* 1: both are passed equally often, exactly so in all trials, or nearly so and close to each other. */
 static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
 {
     if (a->thread_s == b->thread_s && a->n_passes == b->n_passes && a->n_passes >= N_SURELY_ALIKE)
@@ -248,7 +249,7 @@ static int is_near(const mc_place_set *set, const mc_place *place, uint64_t byte
     return 0;
 }
 
-/* Add places that cost between these parts of a thread's time, within what all may cost; returns what is left. */
+/* Add places whose cost is above `above` and at most `most`, up to `left` in total; returns what is left. */
 static double add_cheaper(const mc_places *places, double pass_ns, double above, double most, double left,
                           mc_place_set *set)
 {
@@ -263,7 +264,8 @@ static double add_cheaper(const mc_places *places, double pass_ns, double above,
     return left;
 }
 
-/* Threads were seen there, but not in a trial: another phase of the program. */
+/* Add places near samples that hardly any thread passed in the trials: they may belong to another phase of the
+   program. */
 static void add_unseen(const mc_places *places, mc_place_set *set)
 {
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
@@ -273,13 +275,13 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
-/* 2: passed often enough, 1: rarely, 0: hardly ever in its trial. */
+/* 2: passed often in its trials, 1: rarely, 0: hardly ever. */
 static int frequency(const mc_candidate_place *row)
 {
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
 }
 
-/* Of those passed often enough the cheaper one, else the one passed more often. */
+/* Of two places passed often, the cheaper one is better; else the one passed more often. */
 static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
 {
     if (!best || frequency(row) != frequency(best))
@@ -287,7 +289,7 @@ static int is_better(const mc_candidate_place *row, const mc_candidate_place *be
     return rate(row) >= RATE_GOOD ? rate(row) < rate(best) : rate(row) > rate(best);
 }
 
-/* The best place around a sample; NULL: none that may be counted. */
+/* The best place near a sample; NULL: none can be counted within the cost limits. */
 static const mc_candidate_place *best_around(const mc_places *places, const mc_place *sampled, double pass_ns,
                                              double left)
 {
@@ -302,7 +304,7 @@ static const mc_candidate_place *best_around(const mc_places *places, const mc_p
     return best;
 }
 
-/* One for each piece of code in which threads were seen, the hottest first. */
+/* Add one place for each block of code in which threads were sampled, the hottest first. */
 static double add_spread(const mc_places *places, const mc_spots *spots, double pass_ns, double left, mc_place_set *set)
 {
     for (int i = 0; i < spots->n && set->n < N_SPREAD; i++) {
@@ -317,7 +319,7 @@ static double add_spread(const mc_places *places, const mc_spots *spots, double 
     return left;
 }
 
-/* What the program still passes of the present set. */
+/* Take over the places of the present set that the program still passes; returns the cost that is left. */
 static double keep(const mc_places *places, const mc_place_set *present, double pass_ns, mc_place_set *set)
 {
     double left = COST_MAX;
@@ -333,7 +335,8 @@ static double keep(const mc_places *places, const mc_place_set *present, double 
     return left;
 }
 
-/* Cheap ones tell as much as those in innermost loops around which they lie. But some loops have only the latter. */
+/* Cheap places in outer loops tell as much as expensive ones in the innermost loop, but some loops have only
+   expensive ones. */
 void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_place_set *present, double pass_ns,
                       mc_place_set *set)
 {
@@ -442,7 +445,8 @@ static int dearest(const mc_place_set *set, const double costs[])
     return i_most;
 }
 
-/* To what a new set may cost, or the next shutter would be beyond the limit again. */
+/* Reduce the set to the cost of a new one: at the higher limit of a set in use, the next shutter could exceed it
+   again. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
 {
     double left[MC_N_PLACES] = {0.0}, sum = 0.0;

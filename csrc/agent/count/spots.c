@@ -48,7 +48,7 @@ void mc_spots_free(mc_spots *spots)
     free(spots);
 }
 
-/* 0, or the kernel's error. */
+/* Returns 0, or the kernel's error. */
 static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns,
                         int has_registers)
 {
@@ -64,7 +64,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *ran
 
 static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns, int has_registers)
 {
-    int error = 0, n_left = 0, n_here = 0; /* not needed: a few threads of any rank are enough */
+    int error = 0, n_left = 0, n_here = 0; /* n_left is ignored: a few threads of any rank are enough */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
     mc_maps *maps = malloc(sizeof *maps);
     for (int i = 0; maps && !error && i < n && n_here < N_PER_RANK && spots->n_samplers < MC_N_SAMPLERS; i++) {

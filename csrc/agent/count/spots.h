@@ -1,4 +1,4 @@
-/* Where a job's threads are, by samples of their program counters. */
+/* Samples of program counters: they show where a job's threads spend their time. */
 #ifndef MPICOLOC_SPOTS_H
 #define MPICOLOC_SPOTS_H
 
@@ -9,7 +9,7 @@
 
 enum { MC_N_SAMPLERS = 8, MC_N_SPOTS = 2048, MC_SAMPLE_EVERY_NS = 1000000 };
 
-/* An instruction that was executed just when a sample was taken: an offset in a file of mc_counts.paths. */
+/* A sampled instruction: an offset in a file of mc_counts.paths, and its number of samples. */
 typedef struct mc_spot {
     uint64_t offset, n;
     int i_path;
@@ -25,7 +25,7 @@ typedef struct mc_sampler {
 typedef struct mc_spots {
     int n_samplers;
     mc_sampler *samplers; /* MC_N_SAMPLERS */
-    uint64_t n_samples;   /* all, also those in libraries that do not count */
+    uint64_t n_samples;   /* all samples, even those in libraries that do not count */
     int n;
     mc_spot rows[MC_N_SPOTS]; /* the most frequent first */
 } mc_spots;
@@ -33,19 +33,20 @@ typedef struct mc_spots {
 mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
-/* Sample some running threads of the ranks from now on, after every_ns of their processor time each, with registers if
-   they are wanted, beginning with rank i_first. MC_E_GONE: none runs just now. MC_E_PERF: the kernel refuses, with errno set. */
+/* Sample some running threads from now on, beginning with rank i_first, at intervals of every_ns of their processor
+   time, with registers if has_registers. MC_E_GONE: no thread runs at the moment. MC_E_PERF: the kernel refuses, with
+   errno set. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 /* Add to the row of the same instruction, or make one if there is room. */
 void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more);
-/* The most frequent first. */
+/* Sort the spots by number of samples, the most frequent first. */
 void mc_spots_sort(mc_spots *spots);
 /* Stop, and forget the samples. */
 void mc_spots_stop(mc_spots *spots);
 /* Index of a file among those of `counts`; -1: it is not there. */
 int mc_spots_path(const mc_counts *counts, const char *path);
-/* Stop, and sort what was sampled. */
+/* Stop, and count the samples of each instruction. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);
 
 #endif

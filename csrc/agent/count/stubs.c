@@ -16,16 +16,16 @@
 enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES, N_GAPS = 512 };
 
 typedef struct gap {
-    uint64_t low, high; /* pages from low on, below high, may be taken */
+    uint64_t low, high; /* free for pages from low on, below high */
 } gap;
 
-/* Addresses that a process does not use, for code of ours near its own. */
+/* Unused addresses of a process, for stubs near its code. */
 typedef struct free_memory {
     int n;
     gap rows[N_GAPS];
 } free_memory;
 
-/* What one rank gets. */
+/* Stubs of one rank. */
 typedef struct stubs {
     mc_counting *counting;
     int pid;
@@ -34,8 +34,8 @@ typedef struct stubs {
     int n_used[MC_N_STUB_PAGES];
 } stubs;
 
-/* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping: keep
-   away from the edges, and leave room to what is mapped before the stubs are. */
+/* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping. So
+   keep away from the edges, and leave room for what the program maps before the stubs are written. */
 static const uint64_t EDGE_BYTES = 1u << 20, ROOM_BYTES = MC_REACH_BYTES / 16, HEAP_BYTES = (uint64_t)1 << 32,
                       LOWEST = 1u << 20, HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
 
@@ -64,7 +64,7 @@ static int read_gaps(free_memory *gaps, int pid)
             uint64_t half = (start - last - edge) / 2;
             add(gaps, last + edge, start - mc_max(EDGE_BYTES, mc_min(ROOM_BYTES, half)));
         }
-        /* A program's own data are below the heap, also before it has any. */
+        /* A program's data are just below its heap, even before it has a heap. */
         was_heap = strstr(line, "[heap]") != NULL || (start < PROGRAMS_END && strchr(line, '/') != NULL);
         last = end;
     }
@@ -84,7 +84,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Take a page nearest to this address; 0: none is within reach of a jump. */
+/* Take the free page nearest to this address; 0: none is within reach of a jump. */
 static uint64_t take_gap(free_memory *gaps, uint64_t address)
 {
     int i_best = -1;
@@ -99,7 +99,7 @@ static uint64_t take_gap(free_memory *gaps, uint64_t address)
     }
     if (i_best < 0)
         return 0;
-    /* The rest of the gap: of its two parts the one that is farther from the address is as good as any. */
+    /* Keep only the part of the gap that is farther from the address: it is as good as the other. */
     gap *found = &gaps->rows[i_best];
     if (best > address)
         found->low = best + (uint64_t)MC_STUB_PAGE_BYTES;
@@ -123,8 +123,8 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     return 0;
 }
 
-/* 1: what was decoded of the file, from samples or jumps back at most AROUND_BYTES away, is in the rank's memory too. Breakpoints,
-   other tools, and relocations in the code may have changed it. */
+/* 1: the file's code around the place, up to AROUND_BYTES away, is in the rank's memory unchanged. Breakpoints, other
+   tools and relocations may have changed it. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {
     uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
@@ -201,7 +201,7 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
-/* Ada makes exceptions of faults in code of any language. */
+/* Ada's runtime turns faults in code of any language into exceptions. */
 static int has_ada(const mc_maps *maps)
 {
     for (int i = 0; i < maps->n_paths; i++)
@@ -249,7 +249,7 @@ int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *file
 {
     stubs *all = calloc(1, sizeof *all);
     int status = all ? MC_OK : MC_E_GONE, has_refused = 1;
-    /* Without the refused ones the others move up to other counters, so all are made again. */
+    /* Places after a refused one move to other counters, so all stubs are made again. */
     while (status == MC_OK && has_refused)
         status = make_round(all, set, decoder, files, counts, ranks, &has_refused);
     free(all);

@@ -9,23 +9,23 @@
 #include <string.h>
 
 enum {
-    N_WORTH_DECODING = 3, /* samples of one instruction that are worth a look at its loop */
-    N_DECODED = 32,       /* loops looked at after a shutter */
-    N_FAILED_MAX = 4,     /* shutters in which a loop's samples tell nothing */
+    N_WORTH_DECODING = 3, /* samples of an instruction from which its loop is decoded */
+    N_DECODED = 32,       /* loops decoded after a shutter at most */
+    N_FAILED_MAX = 4,     /* shutters whose samples do not tell a loop's passes, before it is given up */
 };
 
-/* A sample costs the thread some 12 us here (a timer's interrupt in a virtual machine). Loops want two periods, in windows
-   that follow each other. */
+/* A sample costs the thread about 12 us (a timer interrupt in a virtual machine). Loops are sampled with two periods,
+   in alternating windows. */
 static const uint64_t EVERY_NS[2] = {500000, 370000}, SAMPLE_COST_NS = 12000, UNIT_NS = 1000;
 
-/* Kinds of places where a sample was taken. WAITING: in libraries that are passed over. */
+/* Where a sample was taken. WAITING: in libraries that are passed over. */
 enum { NEAR, PROGRAM, LIBC, WAITING, N_KINDS };
 
 typedef struct tally {
     uint64_t n[MC_N_COUNT_WINDOWS][N_KINDS];
 } tally;
 
-/* One thread's records, one after the other. */
+/* State of the walk through one thread's records. */
 typedef struct walk {
     mc_window_samples *samples;
     const mc_sampler *sampler;
@@ -60,7 +60,7 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
     mc_loops_begin(&samples->loops, set);
-    /* Records with registers are long: all of the windows' must fit into the ring. */
+    /* Records with registers are long: sample so rarely that those of all windows fit into the ring. */
     samples->stretch = samples->loops.n ? 1 + length_ns / (MC_N_REGISTER_SAMPLES * EVERY_NS[1]) : 1;
     return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0] * samples->stretch, samples->loops.n > 0);
 }
@@ -80,7 +80,7 @@ double mc_window_samples_busy_frac(const mc_window_samples *samples)
     return n ? sum / n : 1.0;
 }
 
-/* Differences count only: pauses in the open gap are in it. */
+/* Time outside MPI so far. Only differences are meaningful: pauses in the open gap are included. */
 MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
 {
     uint64_t t_last = head->calls.t_last, t_enter = head->t_enter;
@@ -93,7 +93,7 @@ static int period_of(int i_window)
     return i_window % 2;
 }
 
-/* Distance of the samples in a window. */
+/* Sampling interval in a window. */
 static uint64_t every_ns(const mc_window_samples *samples, int i_window)
 {
     return EVERY_NS[samples->loops.n ? period_of(i_window) : 0] * samples->stretch;
@@ -144,7 +144,8 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
     others[i].n[i_window]++;
 }
 
-/* Samples begin anew with each window, so it has fewer than its length over their distance. */
+/* Time that one sample stands for. The sampling interval restarts with each window, so a window has fewer samples
+   than its length divided by the interval. */
 static double stands_for_ns(const walk *all, int i_window)
 {
     const mc_sampler_reading *begin = &all->readings[mc_window_begin(i_window)];
@@ -186,18 +187,18 @@ static void add_record(void *data, const mc_thread_sample *sample)
     }
 }
 
-/* Part of the window that the thread was outside MPI, by its own times of calls; below 0 if they do not tell. */
+/* Fraction of the window that the thread was outside MPI, by its own call times; below 0: unknown. */
 static double outside_frac(const mc_sampler_reading *begin)
 {
     const mc_sampler_reading *end = begin + 1;
     if (!begin->outside_ns || !end->outside_ns || end->t <= begin->t)
         return -1.0;
-    /* Pauses before the window are in one of both readings only, if a call ended between them. */
+    /* If a call ended between the two readings, pauses before the window are in only one of them. */
     double outside = (double)end->outside_ns - (double)begin->outside_ns, window = (double)(end->t - begin->t);
     return outside <= window ? outside / window : 1.0;
 }
 
-/* Samples of a thread in a window, outside MPI. Those in the kernel are missing among its records. */
+/* Number of samples of a thread outside MPI in a window. Its records lack the samples in the kernel. */
 static uint64_t n_outside(const mc_sampler_reading *begin, uint64_t distance_ns, const uint64_t n[N_KINDS])
 {
     const mc_sampler_reading *end = begin + 1;
@@ -231,7 +232,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
         samples->n_missed = 0;
 }
 
-/* A loop that waits is no work, wherever it is. */
+/* Remove samples of loops that only wait: they are not work, whatever code they are in. */
 static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter)
 {
     int n_decoded = 0;
@@ -251,7 +252,7 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
-/* Time in a loop whose passes are not known is far from all places, unless a jump counts near it. */
+/* Count samples in a loop whose passes are unknown as far from all places, unless a jump counts nearby. */
 static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
 {
     const mc_place_set *set = samples->loops.set;
@@ -263,7 +264,7 @@ static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
     }
 }
 
-/* So many that counting a place costs about as much as elsewhere. */
+/* Unit of a loop's passes: the number that it makes in UNIT_NS. */
 static uint64_t unit_of(const mc_loop_windows *row)
 {
     double passes = 0.0, ns = 0.0;
@@ -312,8 +313,8 @@ uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, 
     return n_all;
 }
 
-/* Of the thread that waited most: the others may have waited for it in MPI. The kernel adds a wait when it ends, so it
-   may have begun before the window. */
+/* Fraction of a window for which the thread that waited most waited for a processor: other threads may have waited
+   for that one in MPI. The kernel adds a wait when it ends, so a wait can have begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
 {
     double most = -1.0;

@@ -18,7 +18,7 @@ enum {
     N_SAMPLES_WANTED = 1000,
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
-    N_REFUSED_ANEW = 2, /* then the stubs are made anew */
+    N_REFUSED_ANEW = 2, /* refusals after which the stubs are made again */
     N_REFUSED_MAX = 4,
     N_GIVEN_UP_MAX = 4,
     N_PUT_OFF_MAX = 20,
@@ -35,14 +35,14 @@ static const uint64_t PATIENCE_NS = 1000000000u, SAMPLE_NS_MIN = 1500000000u, SA
                       BETWEEN_TRIALS_NS = 70000000, RETRY_NS = 5000000000u, LOOK_AGAIN_NS = 4000000000u,
                       LOOK_AGAIN_MAX_NS = 30000000000u;
 
-/* Tell what the meter does, or why it does not. */
+/* Record in the node file what the meter counts, or why it counts nothing. */
 static void explain(mc_count_meter *count, const char *what)
 {
     snprintf(count->node->meter_reason, sizeof count->node->meter_reason, "%.*s%s%.*s", MC_TEXT_LEN / 2,
              count->why_not_ipc, count->why_not_ipc[0] ? "; " : "", MC_TEXT_LEN / 2 - 8, what);
 }
 
-/* ---- what one pass of a counted place costs ---- */
+/* ---- cost of one pass of a counted place ---- */
 
 enum { N_PASSES = 40000, N_ROUNDS = 5 };
 
@@ -50,7 +50,7 @@ static const double LEAST_NS = 0.3;
 
 #ifdef __x86_64__
 
-/* Several counters in turn, as in a program whose passes follow each other at different places. */
+/* Several counters in turn: successive passes of a program are at different places. */
 static __thread uint64_t counters[4];
 
 /* The jump to the stub, the count, and the jump back. */
@@ -73,7 +73,7 @@ static uint64_t without_ns(void)
     return mc_now_ns() - t;
 }
 
-/* The shortest of some rounds, as other processes run too. */
+/* The shortest of several rounds: other processes disturb single ones. */
 static double pass_ns(void)
 {
     uint64_t with = UINT64_MAX, without = UINT64_MAX;
@@ -105,9 +105,9 @@ static void make_impossible(mc_count_meter *count, const char *why)
     count->stage = MC_COUNT_IDLE;
 }
 
-/* ---- the sets of places: which one is counted, and the stubs of its places ---- */
+/* ---- sets of places, and the stubs of their places ---- */
 
-enum { N_SETS_FOR_COVERAGE = 3 /* so many sets may follow each other only because they cover more */ };
+enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets than this, a known one must reach COVERAGE_WANTED */ };
 
 static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
@@ -130,7 +130,8 @@ static void use_set(mc_count_meter *count, int i_set)
     explain(count, text);
 }
 
-/* The set that fits the samples best, a phase of the program that was there before; -1: none fits. */
+/* The known set that covers the samples best, as when the program returns to an earlier phase; -1: none covers
+   enough. */
 static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
@@ -146,7 +147,8 @@ static int known_set(const mc_count_meter *count)
     return i_best;
 }
 
-/* MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Places that cannot be counted leave the set. */
+/* Returns MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Removes places that cannot be counted
+   from the set. */
 static int make_stubs(mc_count_meter *count, mc_place_set *set)
 {
     if (count->is_forbidden)
@@ -154,7 +156,8 @@ static int make_stubs(mc_count_meter *count, mc_place_set *set)
     return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
 }
 
-/* 0: not all of its places can be counted now. Rows of counts have its places by their index, so it must not lose one. */
+/* Returns 0 if a place of the set cannot be counted now. Rows of counts refer to places by index, so a known set must
+   not lose one. */
 static int make_known_stubs(mc_count_meter *count, int i_set)
 {
     mc_place_set set = count->node->counts.sets[i_set];
@@ -162,14 +165,14 @@ static int make_known_stubs(mc_count_meter *count, int i_set)
     return make_stubs(count, &set) == MC_OK && set.n == n;
 }
 
-/* The present set is not counted any more. */
+/* Stop counting the present set for good. */
 static void drop_set(mc_count_meter *count)
 {
     count->is_dropped[count->i_set] = 1;
     count->i_set = -1;
 }
 
-/* A new set would only split the shutters into those with one and those with the other. */
+/* 1: the new set covers hardly more than the present one, so it would only split the shutters between two sets. */
 static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
 {
     const mc_place_set *present = present_set(count);
@@ -177,7 +180,8 @@ static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
            mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
 }
 
-/* Of a set that had become too expensive. Rows of counts have places by their index, so this is a new set. */
+/* Count the cheaper places of a set that had become too expensive. They form a new set, as rows of counts refer to
+   places by index. */
 static void use_thinned(mc_count_meter *count)
 {
     mc_counts *counts = &count->node->counts;
@@ -196,7 +200,7 @@ static void use_thinned(mc_count_meter *count)
         count->t_next = 0;
 }
 
-/* The program may have mapped memory of its own where the stubs should be. */
+/* Make the stubs of the present set again: the program may have mapped memory of its own at their addresses. */
 static void renew_stubs(mc_count_meter *count)
 {
     count->wants_stubs = 0;
@@ -214,7 +218,7 @@ static void enter_stage(mc_count_meter *count, int stage, uint64_t now)
     count->t_stage = now;
 }
 
-/* The job changes, so it is tried again, more and more rarely. */
+/* Schedule the next search, as the job may change. The intervals grow. */
 static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 {
     count->n_failed = has_found ? 0 : count->n_failed + 1;
@@ -225,7 +229,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Not before it is needed: a short job may be over by then. */
+/* Allocate what a search needs, but not earlier: a short job may end before its first search. */
 static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)
@@ -250,7 +254,7 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
-/* Ranks may sleep or not answer just now. If they never do, the search has failed. */
+/* Try again soon: ranks may sleep or not answer at the moment. After N_PUT_OFF_MAX attempts the search has failed. */
 static void put_off(mc_count_meter *count, uint64_t now)
 {
     count->t_next = now + PATIENCE_NS / 4;
@@ -261,7 +265,7 @@ static void put_off(mc_count_meter *count, uint64_t now)
     end_search(count, 0, now);
 }
 
-/* Before any code is changed. */
+/* Check, before any code is changed, that the agent may read the counters in the ranks' memory. */
 static int may_read(mc_count_meter *count, uint64_t now)
 {
     int answer = mc_patching_may_read(count->ranks);
@@ -278,7 +282,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
     if (!prepare(count))
         return;
     if (!count->is_forbidden && !may_count(count)) {
-        explain(count, "no meter count: the ranks' code may not be changed (a debugger, or --no-patching there)");
+        explain(count,
+                "no meter count: the ranks' code must not be changed (a debugger is attached, or --no-patching)");
         end_search(count, 0, now);
         return;
     }
@@ -286,7 +291,7 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         return;
     int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0);
     if (status == MC_E_PERF) {
-        /* Other jobs' rings may have used up the memory that the kernel locks for them, so this may change. */
+        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. This can change. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
         explain(count, why);
         end_search(count, 0, now);
@@ -322,14 +327,14 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-/* Drop the current places, a few times at most. One of them may be in code that the ranks have changed; others may work. */
+/* Drop the current places, a few times at most. One may be in code that the ranks have changed; others may work. */
 static void give_up(mc_count_meter *count)
 {
     int is_trying = count->stage == MC_COUNT_TRYING;
     count->n_refused = 0;
     if ((count->i_set < 0 && !is_trying) || ++count->n_given_up == N_GIVEN_UP_MAX) {
         make_impossible(count,
-                        "the ranks' code cannot be written, is not as in its file, or the kernel gives no timer");
+                        "the ranks' code cannot be written or differs from its file, or the kernel refuses a timer");
         return;
     }
     if (is_trying) {
@@ -345,7 +350,7 @@ static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, in
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
-    if (request == MC_PATCH_INSTALL) /* to take nothing back is always possible */
+    if (request == MC_PATCH_INSTALL) /* removing jumps where there are none always succeeds */
         count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
     count->wants_stubs |= count->n_refused == N_REFUSED_ANEW && count->stage != MC_COUNT_TRYING;
     if (count->n_refused == N_REFUSED_MAX)
@@ -362,7 +367,7 @@ static size_t n_active_threads(const mc_snapshot *begin, const mc_snapshot *end)
     return n ? n : 1;
 }
 
-/* Count all places under trial for some milliseconds. 0: the ranks did not come in time. */
+/* Count all places under trial for some milliseconds. Returns 0 if the ranks did not react in time. */
 static int make_trial(mc_count_meter *count, int *wake)
 {
     mc_snapshot *begin = &count->edges[0], *end = &count->edges[1];
@@ -391,7 +396,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     if (covers_no_more(count, set))
         set->n = 0;
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
-    if (status == MC_E_FULL) /* a rank has still the jumps of the last trial: choose again when it is clean */
+    if (status == MC_E_FULL) /* a rank still has the jumps of the last trial: choose again when they are gone */
         return;
     if (status == MC_OK) {
         use_set(count, (int)counts->n_sets++);
@@ -407,7 +412,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     end_search(count, 0, now);
 }
 
-/* A set is tried several times: the program may have phases of some tenths of a second. */
+/* Each set gets several trials, as the program may have phases of some tenths of a second. */
 static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 {
     mc_place_set *tried = &count->tried;
@@ -424,14 +429,14 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
     }
     mc_place_set wanted = *tried;
     int status = make_stubs(count, tried);
-    if (status != MC_E_FULL) /* else a rank has still the jumps of the last trial */
+    if (status != MC_E_FULL) /* else a rank still has the jumps of the last trial */
         mc_places_refuse(count->places, &wanted, tried);
     if (status != MC_OK)
         tried->n = 0;
     count->n_trials = 0;
 }
 
-/* It takes some time to look at samples of a large program. */
+/* Evaluating the samples of a large program takes time, so wait for a free interval, but at most LOOK_LATEST_NS. */
 static int is_time_to_look(const mc_count_meter *count, uint64_t t_free, uint64_t now)
 {
     uint64_t took_ns = now - count->t_stage;
@@ -442,9 +447,9 @@ static int is_time_to_look(const mc_count_meter *count, uint64_t t_free, uint64_
 
 static void search(mc_count_meter *count, int has_shutters, uint64_t t_free, uint64_t now, int *wake)
 {
-    if (now + TRIAL_NS + 2 * CHANGE_NS >= t_free) /* other jobs' pauses must not be missed */
+    if (now + TRIAL_NS + 2 * CHANGE_NS >= t_free) /* a trial now could make the agent miss another job's pause */
         return;
-    if (mc_patching_is_patched(count->ranks)) { /* a rank slept when it was asked to take them back */
+    if (mc_patching_is_patched(count->ranks)) { /* a rank slept when it should have removed its jumps */
         change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
         return;
     }
@@ -469,15 +474,15 @@ static void search(mc_count_meter *count, int has_shutters, uint64_t t_free, uin
 
 enum { N_VAIN_MAX = 6 };
 
-/* Edges of the time before the shutter, and of its window. */
+/* Number of windows before the shutter; indices of their last edge, and of both edges of the window in the shutter. */
 enum { N_BEFORE = MC_N_BEFORE_WINDOWS, BEFORE_END = N_BEFORE, DURING_BEGIN = N_BEFORE + 1, DURING_END = N_BEFORE + 2 };
 
 static const double BUSY_MIN = 0.9;
 
-/* The agent looks for co-runners in steps. */
+/* Largest fraction of an interval without co-runners. Not 0, because the agent reads the board only now and then. */
 static const double ALONE_MAX = 0.1;
 
-/* One rank stands for all, and its first thread that calls MPI: reading a table costs its memory. */
+/* The first lane of one rank stands for all: reading a table brings all its pages into memory. */
 MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
 {
     uint64_t bytes = 0;
@@ -539,9 +544,10 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* How late an edge may be. Before the shutter by a quarter of a window: the estimator takes the eight for equally long, so
-   the pace in one may be wrong by that. The last of them ends well before the pauses. The window in the shutter may begin
-   late, too; where it ends late by a sixteenth, co-runners may run again in that. */
+/* How late an edge may be read. Before the shutter: a quarter of a window. The estimator assumes windows of equal
+   length, so the pace in one can be wrong by as much. BEFORE_END: MC_APART_NS, which is still before the pauses. The
+   window in the shutter can begin a quarter late but must not end more than a sixteenth late, as co-runners may run
+   again by then. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4
@@ -550,8 +556,8 @@ static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_n
                                     : during_ns / 16;
 }
 
-/* Windows with an edge that was missed keep length 0. There is none after the shutter: co-runners that have rested run
-   ahead then, and what they do to caches and to the processor's frequency builds up over a tenth of a second. */
+/* A window with a missed edge keeps length 0. No window follows the shutter: the rested co-runners run faster at
+   first, and their effect on caches and processor frequency takes a tenth of a second to build up again. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
 {
@@ -574,7 +580,7 @@ static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t 
     }
 }
 
-/* Of all windows before the shutter; 0: an edge was missed. */
+/* Total length of the windows before the shutter; 0: an edge was missed. */
 static uint64_t before_ns(const uint64_t windows_ns[])
 {
     uint64_t ns = 0;
@@ -586,7 +592,8 @@ static uint64_t before_ns(const uint64_t windows_ns[])
     return ns;
 }
 
-/* Returns all passes. Those of loops take no time of the threads. */
+/* Returns the number of all passes. Passes of loops come from samples and cost the threads nothing, so n_passes
+   leaves them out. */
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
     mc_counts *counts = &count->node->counts;
@@ -626,7 +633,8 @@ static void note_samples(mc_count_meter *count, const mc_place_set *set, mc_own_
     mc_window_samples_end(count->samples, &code, &own->record, &count->node->counts.sampled_ns);
 }
 
-/* The program may be in a phase that the trials did not see: places are passed more often. */
+/* Prepare a cheaper set if a window was too expensive: in a phase that the trials did not see, places can be passed
+   far more often. */
 static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 {
     const mc_counts *counts = &count->node->counts;
@@ -651,9 +659,12 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
                            int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
-    const mc_place_set *set = &count->node->counts.sets[count->i_set]; /* which may be dropped meanwhile */
-    /* First: pages that are writable while jumps are in them are not known as code. */
-    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* ranks in turn */
+    const mc_place_set *set =
+        &count->node->counts.sets[count->i_set]; /* i_set changes if the set is dropped meanwhile */
+    /* Sample before the jumps are installed: their pages are then writable, and mc_maps_read would not take them for
+       code. */
+    int i_first =
+        (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* begin with another rank each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
@@ -681,13 +692,14 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     own->record.during_ns = windows_ns[N_BEFORE];
 }
 
-/* ---- its row ---- */
+/* ---- operations of the meter ---- */
 
-/* Shutters of some 25 ms, whatever the program's cycle: what a program and its host do varies over tenths of a second,
-   so many short shutters say more than few long ones. In shorter ones caches would hardly refill. */
+/* This makes shutters of about 25 ms, whatever the program's cycle. Program and host vary over tenths of a second, so
+   many short shutters tell more than a few long ones. In still shorter ones caches would hardly refill. */
 static const double COUNTED_CYCLE_NS = 4.2e6;
 
-/* Windows without a pause are so many times as long as a shutter. What counting costs in them leaves less for shutters. */
+/* Length of the windows before a shutter, in shutters. Counting in them costs time too, which the duty limit takes
+   from shutters. */
 enum { COUNT_WINDOWS = 4, COUNT_WINDOWS_IN_TURNS = 24 };
 
 static int open_count(mc_meter *meter, uint64_t t_open)
@@ -756,8 +768,8 @@ static int search_state(const mc_meter *meter)
                                            : MC_SEARCH_RUNNING;
 }
 
-/* Where the operating system lets co-runners and this job take turns on a processor, each has it for milliseconds at a
-   time. Windows without a pause must be longer than that, and cost nobody anything. */
+/* Where co-runners and this job share a processor, the scheduler gives it to each for milliseconds at a time. Windows
+   before the shutter must be longer than that; they delay no co-runner. */
 static uint64_t around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
     const mc_count_meter *count = meter->state;
@@ -775,12 +787,13 @@ static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, in
 {
     mc_count_meter *count = meter->state;
     mc_moved before = count->moved_before;
-    count->moved_before = (mc_moved){0}; /* a shutter that is not counted is no time beside co-runners */
+    count->moved_before =
+        (mc_moved){0}; /* unless this shutter is counted, the interval to the next has no known begin */
     if (is_ready(count))
         measure_places(count, &before, own, around_ns, wake);
 }
 
-/* Until places are found the ranks' bursts are all that there is. */
+/* Recorded as `burst` at first: until places are found, only the ranks' bursts measure progress. */
 const mc_meter_ops mc_meter_count = {
     .name = "count",
     .recorded_as = MC_METER_BURST,

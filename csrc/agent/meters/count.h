@@ -1,5 +1,5 @@
-/* The meter count: how often the program passes some of its hot places, in windows before and in each shutter of this
-   job. Instructions there are replaced by jumps to counters, for as long as the windows last. */
+/* The meter `count`: how often the program passes some of its hot places, in windows before and in each shutter of
+   this job. While the windows last, instructions at these places are replaced by jumps to counters. */
 #ifndef MPICOLOC_COUNT_METER_H
 #define MPICOLOC_COUNT_METER_H
 
@@ -10,12 +10,12 @@
 
 enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
 
-/* How the search for places goes. */
+/* Stages of the search for places. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 
-/* Bytes that the MPI calls of one rank have moved until one instant, which is known for all the time, where places are
-   counted in windows only. t 0: unknown. alone_ns: time without co-runners, as of the agent's last look; paused_ns: for which
-   the ranks stood still. */
+/* Bytes that the MPI calls of one rank have transferred until instant t (0: unknown). They are always known, while
+   places are counted in windows only. paused_ns: time for which the ranks were paused; alone_ns: time without
+   co-runners, as of the agent's last reading of the board. */
 typedef struct mc_moved {
     uint64_t t, bytes, paused_ns, alone_ns;
     int pid; /* of the rank */
@@ -25,22 +25,22 @@ typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
     int is_impossible; /* for good; the node file says why */
-    int is_forbidden;  /* to change code: only loops whose registers tell their passes are counted */
+    int is_forbidden;  /* changing code is forbidden: count only loops whose passes a register shows */
     int stage;
-    uint64_t t_stage, t_next; /* this stage began; no search before */
-    int n_refused;            /* installations, one after another, that a rank could not make */
-    int wants_stubs;          /* those of the present set are to be made anew */
-    int n_given_up;           /* sets that were given up because of that */
-    int n_put_off;            /* searches, one after another, for which the ranks were not ready */
+    uint64_t t_stage, t_next; /* begin of this stage; earliest next search */
+    int n_refused;            /* consecutive installations that a rank refused */
+    int wants_stubs;          /* the stubs of the present set must be made again */
+    int n_given_up;           /* sets given up after refusals */
+    int n_put_off;            /* consecutive attempts to search for which the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
-    uint64_t t_trial;                    /* the last one */
-    mc_place_set tried;                  /* n 0: none is under trial */
+    uint64_t t_trial;                    /* time of the last trial */
+    mc_place_set tried;                  /* set under trial; n 0: none */
     int i_set;                           /* set that is counted now; -1: none */
     uint8_t is_dropped[MC_N_PLACE_SETS]; /* cost too much in a shutter, or cannot be installed */
-    int has_thinned;                     /* the set that was counted last is to be replaced by this one */
+    int has_thinned;                     /* `thinned` must replace the set that was counted last */
     mc_place_set thinned;
-    int takes_turns; /* its threads share their processors with co-runners, as seen at the last shutter */
-    int n_vain;      /* shutters one after another that counted nothing */
+    int takes_turns; /* the job's threads shared their processors with co-runners at the last shutter */
+    int n_vain;      /* consecutive shutters that counted nothing */
     mc_decoder *decoder;
     mc_spots *spots;
     mc_places *places;
@@ -52,8 +52,8 @@ typedef struct mc_count_meter {
 } mc_count_meter;
 
 mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
-/* Between two instants. *ns is without pauses, and 0 if not all of that time was beside co-runners or the rank is not
-   the same. */
+/* Bytes between two instants, and the time without pauses; both 0 if the rank is not the same, or if the job had no
+   co-runners for more than a tenth of the time. */
 void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
 
 #endif

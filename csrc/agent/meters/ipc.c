@@ -1,4 +1,5 @@
-/* The meter ipc: instructions and cycles of all threads, in windows before, in and after each shutter of this job. */
+/* The meter `ipc`: instructions and cycles of all threads, in windows before, in and after each shutter of this
+   job. */
 #define _GNU_SOURCE
 #include "agent/meters/meter.h"
 #include "agent/meters/thread_counts.h"
@@ -12,7 +13,8 @@
 
 enum { N_TIDS = 512 };
 
-/* One window: its counters, the end of the counting in all windows, and what ends the waiting. */
+/* One window: its counters, its begin and end, the end of counting in all windows (span), and the flag that ends a
+   wait. */
 typedef struct window {
     mc_thread_counts *counts;
     uint64_t t0, t1, span;
@@ -34,8 +36,8 @@ static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, 
     node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);
 }
 
-/* Threads count themselves from now until `until`, even if this agent dies before it ends that (until 0). A rank with
-   more system-call filters than this process might be killed for counting, so it does not. */
+/* Let threads count themselves until `until`, a limit in case this agent dies; 0: stop them now. A rank with more
+   system-call filters than this process could be killed for counting, so it does not count. */
 static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
 {
     uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
@@ -45,8 +47,8 @@ static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
     }
 }
 
-/* Read the counters at instant t; 0: they are not from that instant, as the agent slept longer or lost its processor
-   while it read. */
+/* Read the counters at instant t. 0: they are not from that instant, as the agent woke late or was preempted while it
+   read them. */
 static int read_at(const window *w, int i_end, uint64_t t)
 {
     uint64_t late_ns = (w->t1 - w->t0) / 16;
@@ -56,7 +58,7 @@ static int read_at(const window *w, int i_end, uint64_t t)
     return in_time && mc_now_ns() <= t + late_ns;
 }
 
-/* POPPA's Algorithm 1 with K = 1. *window_ns stays 0 where an end of the window was missed or the counters of a thread
+/* POPPA's Algorithm 1 with K = 1. *window_ns stays 0 if an end of the window was missed or the counters of a thread
    could not be read. 1: the counts outside MPI are known too. */
 static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *window_ns)
 {

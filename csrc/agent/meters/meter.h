@@ -1,4 +1,4 @@
-/* A meter measures the progress of this job in its shutters. It is a row of functions; null.c has the one that
+/* A meter measures the progress of this job in its shutters. It is a table of functions; null.c has the meter that
    measures nothing. */
 #ifndef MPICOLOC_METER_H
 #define MPICOLOC_METER_H
@@ -7,7 +7,7 @@
 
 typedef struct mc_meter {
     const struct mc_meter_ops *ops;
-    void *state; /* what its functions keep */
+    void *state; /* state of the meter's own */
     mc_node *node;
     mc_job_ranks *ranks;
 } mc_meter;
@@ -15,7 +15,7 @@ typedef struct mc_meter {
 /* Whether the meter searches for places to count. */
 enum { MC_SEARCH_IMPOSSIBLE, MC_SEARCH_IDLE, MC_SEARCH_RUNNING };
 
-/* The functions below of the same names say what these do; NULL: nothing. */
+/* Operations of a meter, explained at the functions mc_meter_* below; NULL: does nothing. */
 typedef struct mc_meter_ops {
     const char *name;                              /* in the option meter */
     uint64_t recorded_as;                          /* MC_METER_*, in the node file */
@@ -25,30 +25,31 @@ typedef struct mc_meter_ops {
     int (*is_due)(const mc_meter *meter, int has_shutters, uint64_t now);
     int (*search)(const mc_meter *meter);
     uint64_t (*around_ns)(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
-    double (*cycle_ns)(const mc_meter *meter); /* NULL or 0: of what the ranks record */
+    double (*cycle_ns)(const mc_meter *meter); /* NULL or 0: use the cycles that the ranks record */
     void (*measure)(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);
 } mc_meter_ops;
 
 extern const mc_meter_ops mc_meter_ipc, mc_meter_count, mc_meter_burst, mc_meter_null;
 
-/* The best one that works here, from the one on that the option names; the node file says which and why. */
+/* Choose the best meter that works here, beginning with the one that the option names; the node file says which and
+   why. */
 void mc_meter_choose(mc_meter *meter, mc_node *node, mc_job_ranks *ranks, uint64_t t_open);
 void mc_meter_close(mc_meter *meter);
-/* From now on nothing is measured. */
+/* Stop measuring: the meter becomes `none`. */
 void mc_meter_lose(mc_meter *meter);
 
-/* Go on with the search for places to count. t_free: the agent has nothing else to do until then. 1: some were found just
-   now. */
+/* Continue the search for places to count. t_free: the agent has nothing else to do until then. 1: places were found
+   in this step. */
 int mc_meter_step(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
-/* 1: it has something to do between shutters. */
+/* 1: the meter has something to do between shutters. */
 int mc_meter_is_due(const mc_meter *meter, int has_shutters, uint64_t now);
 /* MC_SEARCH_* */
 int mc_meter_search(const mc_meter *meter);
 
-/* Length of a window beside the shutter, which itself is planned to last planned_ns; 0: it counts in none. */
+/* Length of the windows beside a shutter that lasts planned_ns; 0: the meter has none. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
-/* Length of the cycle that a random instant falls into, for which shutters are made long enough; 0: none is recorded,
-   -1: not known. */
+/* Mean length of the cycle at a random instant, for which shutters are made long enough; 0: no cycle is recorded, -1:
+   unknown. */
 double mc_meter_cycle_ns(const mc_meter *meter);
 /* Measure in this shutter, if it is open. Waits until the windows are over, or *wake is not 0. */
 void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);

@@ -11,7 +11,7 @@
 
 enum { N_THREADS_MAX = 512 };
 
-/* What a thread had counted and published at one instant. */
+/* Counts and published tally of a thread at one instant. */
 typedef struct seen {
     mc_ipc total;
     mc_tally tally;
@@ -22,9 +22,9 @@ typedef struct seen {
 typedef struct watched {
     mc_followed thread;
     mc_group group;
-    int kept;      /* it stays while the list is renewed */
-    int has_ahead; /* the thread has counted itself: */
-    mc_ipc ahead;  /* our group has counted at most so much more than its own */
+    int kept;      /* it is followed further */
+    int has_ahead; /* the thread has counted itself, so `ahead` is valid: */
+    mc_ipc ahead;  /* smallest excess of our group's counts over the thread's own so far */
     seen at[2];
 } watched;
 
@@ -110,7 +110,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     uint64_t t_enter = __atomic_load_n(&lane->t_enter, __ATOMIC_ACQUIRE);
     uint64_t t_last = __atomic_load_n(&lane->calls.t_last, __ATOMIC_ACQUIRE);
     int status = mc_tally_read(&lane->tally, tally);
-    /* a thread that has ended has given back its lane */
+    /* a thread that has ended has released its lane */
     if (status != MC_OK || __atomic_load_n(&lane->owner_tid, __ATOMIC_ACQUIRE) != (uint64_t)thread->tid)
         return 0;
     if (tally->state == MC_TALLY_NONE)
@@ -120,7 +120,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     return 1;
 }
 
-/* Other programs have pinned so many counters that none is left: from now on take turns. */
+/* Other programs have pinned so many counters that none is left: share counters by time from now on. */
 static void give_way(watched *one)
 {
     mc_group_close(&one->group);
@@ -140,7 +140,8 @@ static void note(watched *one, seen *now, uint64_t span)
         give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
-    /* What the thread has counted since its tally is in our count too, so the least difference ever is the best. */
+    /* Our count includes what the thread has done since its tally, so the smallest difference so far is the best
+       estimate. */
     mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
                     now->total.cycles - now->tally.total.cycles};
     if (one->has_ahead)
@@ -166,8 +167,8 @@ static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
     return (int64_t)(end - begin) < 0 ? 0 : mc_min(end - begin, all);
 }
 
-/* A call that began or ended together with the span was not published, or only after the window's begin. The first
-   tally of the span is more accurate. */
+/* A call that began or ended just when the span began was published late or not at all. The first tally of the span is
+   more accurate. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

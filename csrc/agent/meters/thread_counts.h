@@ -1,4 +1,4 @@
-/* What all threads of a job count in windows, and how much of it outside MPI: the meter ipc is made of this. */
+/* Counts of all threads of a job in windows, and the part of them outside MPI, for the meter ipc. */
 #ifndef MPICOLOC_THREAD_COUNTS_H
 #define MPICOLOC_THREAD_COUNTS_H
 
@@ -16,15 +16,15 @@ typedef struct mc_followed {
 mc_thread_counts *mc_thread_counts_open(void); /* NULL: no memory */
 void mc_thread_counts_close(mc_thread_counts *counts);
 
-/* From now on watch exactly these threads; counters of known ones run on. Returns the number of threads that cannot
-   be watched: too many threads, or too many open files. */
+/* Watch exactly these threads from now on; counters of threads watched before run on. Returns the number of threads
+   that cannot be watched: too many threads, or too many open files. */
 int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads, int n);
 
 /* Note what all watched threads have counted at the begin (0) or end (1) of a window in this span. */
 void mc_thread_counts_note(mc_thread_counts *counts, int i_end, uint64_t span);
 
-/* What they counted between the two. 1: `outside`, the part outside MPI calls, is known for all of them; 0: it is
-   not. MC_E_PERF: the counters of a thread could not be read, and there are no counts. */
+/* Counts of all watched threads from begin to end of the window. 1: `outside`, the part outside MPI calls, is known
+   for all of them; 0: it is not. MC_E_PERF: the counters of a thread could not be read, and there are no counts. */
 int mc_thread_counts_between(const mc_thread_counts *counts, mc_ipc *all, mc_ipc *outside);
 
 #endif

@@ -83,7 +83,7 @@ static void *load_library(void)
     return library ? library : dlopen("libcapstone.so.5", RTLD_NOW | RTLD_LOCAL);
 }
 
-/* ISO C has no conversion from what dlsym returns. */
+/* ISO C cannot convert the pointer that dlsym returns to a function pointer. */
 #define FIND(function, name) \
     do { \
         void *found = dlsym(cs->library, name); \
@@ -106,7 +106,7 @@ static int find_functions(capstone *cs)
     return MC_OK;
 }
 
-/* A library with other numbers of instructions than its headers have would turn the rules into nonsense. */
+/* If the library numbered instructions differently from its headers, rules would apply to the wrong instructions. */
 static int has_our_numbers(const mc_decoder *decoder)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -173,7 +173,7 @@ void mc_decoder_free(mc_decoder *decoder)
     case first ... last: \
         return UINT64_C(1) << ((i) + (int)reg - (first))
 
-/* Parts of a register count as the whole. Flags do not count: what a loop keeps in them it keeps in registers, too. */
+/* A part of a register counts as the whole. Flags are left out: state that a loop has in flags is in registers too. */
 static uint64_t bit_of(x86_reg reg)
 {
     enum { N_GENERAL = 16, N_VECTOR = 32 };
@@ -201,8 +201,8 @@ static uint64_t bit_of(x86_reg reg)
     }
 }
 
-/* General, vector and mask registers. Not the stack pointer, which signal handlers and unwinding look at, nor MMX
-   registers, segments or those of the kernel. */
+/* General, vector and mask registers. Not the stack pointer, which signal handlers and unwinding look at, nor MMX,
+   segment or system registers. */
 static int is_plain(x86_reg reg)
 {
     uint64_t bit = bit_of(reg);
@@ -225,7 +225,7 @@ static int has_plain_operands(const cs_x86 *x86, const mc_encoding *encoding)
     return n_rip == (encoding->rip_at != 0);
 }
 
-/* Prefixes that do nothing today may mean something to another processor: lock elision was made so. */
+/* A prefix without effect here may have one on another processor: lock elision reused such prefixes. */
 static int has_plain_prefixes(uint8_t traits, const mc_encoding *encoding)
 {
     uint8_t n_repeat = encoding->prefixes & (MC_PREFIX_F2 | MC_PREFIX_F3);
@@ -234,7 +234,7 @@ static int has_plain_prefixes(uint8_t traits, const mc_encoding *encoding)
     return traits & IS_INTEGER ? !n_repeat : n_repeat != (MC_PREFIX_F2 | MC_PREFIX_F3);
 }
 
-/* String instructions share names with those of SSE, which have no opcode of one byte. */
+/* Some string instructions share a name with SSE instructions, which never have a one-byte opcode. */
 static int is_of_its_class(uint8_t traits, const mc_encoding *encoding)
 {
     return traits & IS_INTEGER || encoding->is_vex || encoding->map != MC_MAP_ONE_BYTE;
@@ -257,7 +257,7 @@ static int reads_flags(const cs_x86 *x86)
     return (x86->eflags & (X86_EFLAGS_TEST_OF | X86_EFLAGS_TEST_SF | X86_EFLAGS_TEST_ZF | X86_EFLAGS_TEST_PF)) != 0;
 }
 
-/* What both opinions say. */
+/* Traits on which Capstone and mc_encoding agree. */
 static uint8_t agree(uint8_t traits, const cs_insn *insn, mc_encoding *encoding)
 {
     if (!(traits & MC_SPARES_FLAGS))
@@ -326,7 +326,7 @@ static uint64_t bits_of(const uint16_t *registers, uint8_t n)
     return bits;
 }
 
-/* If Capstone does not say how an operand is used, it may be written. */
+/* An operand whose use Capstone does not report counts as written. */
 static void tell_operands(const cs_x86 *x86, mc_effects *out)
 {
     for (int i = 0; i < x86->op_count; i++) {
@@ -381,7 +381,7 @@ static void tell_effects(mc_decoder *decoder, mc_effects *out)
         tell_operands(x86, out);
         out->reads = bits_of(reads, n_reads);
         out->writes = bits_of(writes, n_writes);
-        if (insn->id == X86_INS_LEA) /* computes an address only */
+        if (insn->id == X86_INS_LEA) /* LEA only computes an address */
             out->kinds &= (uint8_t) ~(MC_LOADS | MC_STORES);
         tell_step(insn, out);
     }

@@ -21,7 +21,7 @@ size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes)
     return i;
 }
 
-/* AVX10 and APX give meaning to bits of EVEX that were fixed: refused unless as AVX-512 has them. */
+/* AVX10 and APX use EVEX bits that are fixed in AVX-512: refuse instructions that use them. */
 static size_t read_evex(const uint8_t *bytes, size_t n, mc_encoding *out)
 {
     enum { MAP_MASK = 0x0f, FIXED_MASK = 0x04, N_BYTES = 5 };
@@ -57,7 +57,7 @@ static size_t read_legacy(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
-/* Bytes of the opcode, with VEX; 0: refused. */
+/* Number of bytes of the opcode, with its VEX or EVEX prefix; 0: refused. */
 static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
 {
     if (n == 0)
@@ -71,13 +71,13 @@ static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
-/* Bytes of an immediate as wide as the operand: at most 4. */
+/* Number of bytes of an immediate as wide as the operand: at most 4. */
 static int operand_bytes(const mc_encoding *out)
 {
     return out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
 }
 
-/* Operands in the opcode: bytes that follow it; -1: it has a ModRM byte. */
+/* Number of bytes after an opcode without ModRM byte; -1: the opcode has one. */
 static int without_modrm(const mc_encoding *out)
 {
     if (out->is_vex || out->map != MC_MAP_ONE_BYTE)
@@ -95,9 +95,9 @@ static int without_modrm(const mc_encoding *out)
     return -1;
 }
 
-/* Bytes of the immediate behind a ModRM byte, by opcode. */
+/* Number of bytes of the immediate after a ModRM byte, by opcode. */
 enum {
-    OPERAND = 8,     /* as many as the operand has */
+    OPERAND = 8,     /* as wide as the operand */
     FOR_TEST = 16,   /* with `test` only; the rest of its group (not, neg, mul ...) has none */
     LEGACY_ONLY = 32 /* not with VEX */
 };
@@ -140,7 +140,7 @@ static int immediate_of(const mc_encoding *out, uint8_t modrm)
     return rule & OPERAND ? operand_bytes(out) : rule & 1;
 }
 
-/* Bytes of ModRM, SIB and displacement; 0: they end too early. */
+/* Number of bytes of ModRM, SIB and displacement; 0: the code ends too early. */
 static size_t read_memory(const uint8_t *bytes, size_t n, mc_encoding *out)
 {
     if (n == 0)
@@ -162,7 +162,7 @@ static size_t read_memory(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
-/* Bytes behind the opcode; -1: they end too early. */
+/* Number of bytes after the opcode; -1: the code ends too early. */
 static int read_operands(const uint8_t *bytes, size_t n, mc_encoding *out)
 {
     int n_immediate = without_modrm(out);
@@ -190,7 +190,7 @@ int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
     return MC_OK;
 }
 
-/* The operation of a group of instructions with one opcode, or of an opcode of the first 64. */
+/* Number of the operation: within a group that shares an opcode, or of an opcode below 64 (opcode >> 3). */
 enum { ADC = 2, SBB = 3 };
 
 static unsigned group_of(const mc_encoding *encoding)

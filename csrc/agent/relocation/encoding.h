@@ -1,6 +1,5 @@
-/* Where the parts of an x86-64 instruction lie and what it does with flags, told from its bytes alone. A second opinion:
-   it knows the encodings of instructions that are moved, and of no others. Capstone 5.0.9 takes vcmpnltsd for
-   vcomisd. */
+/* Layout of an x86-64 instruction and its use of flags, read from its bytes alone. This checks Capstone, which has
+   errors (5.0.9 takes vcmpnltsd for vcomisd), and knows only the encodings of instructions that can be moved. */
 #ifndef MPICOLOC_ENCODING_H
 #define MPICOLOC_ENCODING_H
 
@@ -15,7 +14,7 @@ enum {
     MC_PREFIX_F3 = 4,
     MC_PREFIX_LOCK = 8,
     MC_PREFIX_OTHER = 16, /* segments, address size */
-    MC_PREFIX_TWICE = 32, /* one of them more than once */
+    MC_PREFIX_TWICE = 32, /* one of the above more than once */
     MC_PREFIX_REX = 64,
     MC_PREFIX_REX_W = 128
 };
@@ -23,18 +22,18 @@ enum {
 enum { MC_MAP_ONE_BYTE, MC_MAP_0F, MC_MAP_0F38, MC_MAP_0F3A };
 
 typedef struct mc_encoding {
-    uint8_t prefixes; /* bits */
+    uint8_t prefixes; /* MC_PREFIX_* bits */
     uint8_t is_vex;   /* or EVEX */
     uint8_t map, opcode;
-    uint8_t modrm_at, modrm; /* what follows the opcode, whether or not it is one */
-    uint8_t rip_at;          /* of a displacement that counts from the instruction's end; 0: none */
+    uint8_t modrm_at, modrm; /* the byte after the opcode, whether or not it is ModRM */
+    uint8_t rip_at;          /* offset of the RIP-relative displacement; 0: none */
     uint8_t n_bytes;         /* 0: unknown */
 } mc_encoding;
 
-/* Prefixes only; returns their number. */
+/* Read the prefixes only; returns their number. */
 size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes);
 
-/* MC_E_ARG: no opcode that is known. What is said of operands and length holds for instructions that are moved. */
+/* MC_E_ARG: unknown opcode. Operands and length are right only for instructions that can be moved. */
 int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out);
 
 /* Whether it writes OF, SF, ZF, AF and PF whatever its operands are; whether it may read a flag. */

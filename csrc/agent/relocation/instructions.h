@@ -1,14 +1,14 @@
-/* Which x86-64 instructions are known: CLASS(name). What is not listed ends every walk. Names are Capstone's, and are
-   compared with what the library calls them when it is loaded.
-     KILLER, VECTOR_KILLER   writes OF, SF, ZF, AF and PF whatever its operands are; may be moved
-     INTEGER                 neither reads them nor surely writes all of them; may be moved
-     PREFIXED                so, and its prefix F2 or F3 is part of the opcode
-     VECTOR                  so, of SSE, AVX, AVX-512 and their mask registers
-     SILENT                  does not read them, but is not moved: the stack, x87 and MMX state, hints, and NOP, which
-                             tracers patch themselves
-     PASSED                  nothing is said of its flags; the next instruction follows
+/* x86-64 instructions that the decoder knows, as CLASS(name). Any other instruction ends a walk. Names are Capstone's,
+   and are compared with the library's own when it is loaded.
+     KILLER, VECTOR_KILLER   writes OF, SF, ZF, AF and PF whatever its operands are; can be moved
+     INTEGER                 does not read these flags, and may leave some unwritten; can be moved
+     PREFIXED                like INTEGER, with prefix F2 or F3 as part of the opcode
+     VECTOR                  like INTEGER, of SSE, AVX, AVX-512 and their mask registers
+     SILENT                  does not read the flags, but is not moved: the stack, x87 and MMX state, hints, and NOP,
+                             which tracers patch themselves
+     PASSED                  may use the flags in any way; the next instruction follows
      FORK                    a conditional jump
-   Not listed on purpose: XOP, FMA4, 3DNow! and what only Xeon Phi has, for lack of processors to prove them on. */
+   Left out on purpose, as we have no processor to test them on: XOP, FMA4, 3DNow!, and what only Xeon Phi has. */
 /* clang-format off */
 KILLER(ADD) KILLER(AND) KILLER(CMP) KILLER(DEC) KILLER(INC) KILLER(NEG) KILLER(OR) KILLER(SUB) KILLER(TEST)
 KILLER(XOR)

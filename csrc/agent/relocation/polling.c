@@ -25,16 +25,16 @@ int mc_loop_around(const mc_code *code, uint64_t address, mc_loop *found)
     return 0;
 }
 
-/* What all instructions of a loop do together. */
+/* Combined effects of all instructions of a loop. */
 typedef struct sum {
     uint64_t defined; /* registers that every pass writes before it reads them */
-    uint64_t kept;    /* that it may read first */
+    uint64_t kept;    /* registers that a pass may read before it writes them */
     uint64_t written;
     uint8_t kinds;
     int has_branched, has_inner_loop;
 } sum;
 
-/* Behind a conditional jump a write may be left out. */
+/* After a conditional jump, a write may be skipped. */
 static void add(sum *all, const mc_effects *it, const mc_loop *around, uint64_t at)
 {
     all->kept |= it->reads & ~all->defined;

@@ -22,8 +22,8 @@ static int decode_at(const mc_code *code, uint64_t address, mc_instruction *out)
            mc_decode(code->decoder, code->bytes + offset, code->n - offset, address, out) == MC_OK;
 }
 
-/* A walk along the code of a program, from an address that is known to be an instruction's begin: the pieces of code that it
-   has been through. It ends where it would begin again. */
+/* State of a walk along code from the begin of an instruction: the spans that it has passed. It ends before it would
+   repeat one. */
 typedef struct walk {
     int n_spans;
     uint64_t begin[N_SPANS], end[N_SPANS];
@@ -43,7 +43,7 @@ static int has_been(const walk *way, uint64_t address)
     return 0;
 }
 
-/* Behind this instruction, or where it jumps to; 0: the walk ends. */
+/* Advance past the instruction or to its jump target. Returns 0 at the end. */
 static int walk_on(walk *way, const mc_instruction *instruction)
 {
     way->at += instruction->n_bytes;
@@ -66,7 +66,7 @@ uint64_t mc_context_begin(uint64_t offset)
     return word > MC_CONTEXT_BYTES ? word - MC_CONTEXT_BYTES : 0;
 }
 
-/* Of memory, that one store can change so that nobody sees half of it. */
+/* Bytes of memory that one store changes atomically. */
 static uint64_t switched_bytes(void)
 {
 #ifdef __x86_64__
@@ -76,7 +76,7 @@ static uint64_t switched_bytes(void)
 #endif
 }
 
-/* Also whether the word can be read as a whole. */
+/* 1: the instruction can be moved and has room for a jump, and `code` holds its whole word. */
 static int fits_a_jump(const mc_code *code, uint64_t address, const mc_instruction *instruction)
 {
     uint64_t word = address - address % MC_WORD_BYTES, n_switched = switched_bytes();
@@ -86,7 +86,7 @@ static int fits_a_jump(const mc_code *code, uint64_t address, const mc_instructi
            code->n - (size_t)(word - code->base) >= MC_WORD_BYTES;
 }
 
-/* Candidates wait until the flags are written; they are dropped where the flags may be read. */
+/* A candidate is accepted once later code writes all flags, and dropped if a flag may be read before. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {
@@ -134,7 +134,7 @@ int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t b
     return n_found;
 }
 
-/* Nothing reads the flags before all are written. */
+/* 1: the code writes all flags before anything reads one. */
 static int are_flags_dead(const mc_code *code, uint64_t address)
 {
     mc_instruction instruction;
@@ -146,7 +146,7 @@ static int are_flags_dead(const mc_code *code, uint64_t address)
     return 0;
 }
 
-/* A displacement that leads to `to` from an instruction that ends at `from`; MC_E_ARG: out of reach. */
+/* Write the displacement that leads to `to` from an instruction that ends at `from`; MC_E_ARG: out of reach. */
 static int put_displacement(uint8_t *at, uint64_t from, uint64_t to)
 {
     int64_t displacement = (int64_t)(to - from);

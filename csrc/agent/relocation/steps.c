@@ -5,11 +5,11 @@
 
 enum { N_REGISTERS = 16 };
 
-/* Writes of each general register by the instructions of a loop. */
+/* Writes to each general register by the instructions of a loop. */
 typedef struct writes {
     int n[N_REGISTERS], is_surely_stepped[N_REGISTERS];
     int64_t step[N_REGISTERS];
-    uint64_t skipped_until; /* a jump may pass over what lies before */
+    uint64_t skipped_until; /* a jump can skip the instructions before this address */
 } writes;
 
 static void add(writes *all, const mc_effects *it, uint64_t at)
@@ -24,7 +24,7 @@ static void add(writes *all, const mc_effects *it, uint64_t at)
         all->skipped_until = it->target;
 }
 
-/* A jump out of the loop ends it, so what follows is not skipped in a pass. */
+/* A jump out of the loop ends the loop, so it skips nothing within a pass. */
 static void add_jump(writes *all, const mc_effects *it, uint64_t at, const mc_loop *around)
 {
     mc_effects inside = *it;

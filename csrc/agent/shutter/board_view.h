@@ -1,4 +1,4 @@
-/* The node's board as this job sees it: who is there now, and this job's own slot. */
+/* The node's board as this job sees it: the jobs on it, and this job's own slot. */
 #ifndef MPICOLOC_BOARD_VIEW_H
 #define MPICOLOC_BOARD_VIEW_H
 
@@ -9,21 +9,21 @@ typedef struct mc_board_view {
     mc_board *board; /* NULL: none, so no shutters */
     mc_slot *slot;   /* this job's */
     uint64_t owner;
-    int n_live, n_others; /* jobs there now, this one included; without it */
-    double bubble_frac;   /* part of its shutters in which this job wants bubbles, also without co-runners; 0: none */
+    int n_live, n_others; /* jobs on the board: all; all but this one */
+    double bubble_frac; /* fraction of its shutters in which this job wants bubbles, even without co-runners; 0: none */
     mc_neighbour live[MC_N_SLOTS];
-    mc_booking booking; /* this job's own: what stands in its slot may have been written by anybody */
+    mc_booking booking; /* this job's own booking: any job could have changed the one in its slot */
 } mc_board_view;
 
-/* MC_OK, or why there is no board. */
+/* Open the board and claim a slot. MC_OK, or the reason why there is no board. */
 int mc_view_join(mc_board_view *view, const char *job_id);
 void mc_view_leave(mc_board_view *view);
-/* Somebody has removed the board or put another in its place: move to the one that stands there now. */
+/* If the board was removed or replaced, move to the current one. */
 int mc_view_follow(mc_board_view *view, const char *job_id);
 
-/* Read who is there now; 1 if their number has changed. */
+/* Read which jobs are on the board; 1 if their number has changed. */
 int mc_view_read(mc_board_view *view, uint64_t now);
-/* Say in the own slot that this job is there, with which ranks, and how many bubbles it can press for others. */
+/* Write a heartbeat to this job's slot, its ranks and processors, and how many bubbles it can run for others. */
 void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now);
 
 void mc_view_book(mc_board_view *view, mc_booking booking);
@@ -51,8 +51,8 @@ static inline int mc_view_has_shutters(const mc_board_view *view)
     return view->n_others > 0 || view->bubble_frac > 0.0;
 }
 
-/* Two shutters, of which one is booked, are at least so far apart: the windows that a job counts before and after its
-   own reach no further. */
+/* Least distance between a booked shutter and any other: the windows that a job counts beside its own shutter reach no
+   further. */
 static inline uint64_t mc_booking_gap_ns(uint64_t period_ns)
 {
     return period_ns * 3 / 4;

@@ -4,8 +4,8 @@
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
 
-/* Ranks wait for their processors when a pause is over, and that counts. But a job that somebody stops in a pause, and
-   continues much later, has not stood still for others all that time. */
+/* Largest excess over a pause that counts. The wait of ranks for their processors after a pause counts; the time in
+   which somebody had stopped the job in a pause does not. */
 static const uint64_t LATE_MAX_NS = 100000000;
 
 static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
@@ -16,7 +16,7 @@ static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
     return mc_min(since_ns, most_ns);
 }
 
-/* Threads that run, on average; at least one a rank, as ranks wait for each other. */
+/* Number of running threads, on average; at least one per rank, as ranks wait for each other. */
 static double n_threads(const mc_job_ranks *ranks, uint64_t now)
 {
     double n = 0.0;
@@ -42,7 +42,7 @@ void mc_duty_update(mc_duty *duty, mc_job_ranks *ranks, const mc_node *node, uin
         duty->counting_ns = (uint64_t)(counting_ns / n_threads(ranks, now));
 }
 
-/* A rank whose first thread sleeps says nothing of its others: then what they were asked counts. */
+/* A rank reports no pause of its other threads while its first thread sleeps; then the requested time counts. */
 uint64_t mc_duty_spent_ns(const mc_duty *duty)
 {
     return mc_max(duty->asked_ns, duty->stood_ns) + duty->counting_ns;

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-/* Entering and leaving the gate takes processor time. A co-runner may use so much of it in a shutter, per rank. */
+/* Entering and leaving the gate takes processor time. A co-runner may use this much per rank in a shutter. */
 static const uint64_t REST_NS = 150000;
 static const double REST_FRAC = 0.03;
 
-/* Reading one takes some 5 us. */
+/* Ranks whose waits are read: each takes about 5 us. */
 enum { N_WAITS = 8 };
 
 static void publish_window(mc_rank *rank, const mc_own_shutter *own)
@@ -58,7 +58,7 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
 
 _Static_assert(MC_N_SLOTS <= 64 && MC_N_CORUNNERS <= 64, "co-runners are bits of a word");
 
-/* By rows of the node's table: a slot may belong to another job later. */
+/* Note co-runners by their rows in the node's table: a slot can belong to another job later. */
 static void note_corunners(mc_own_shutter *own, const mc_node *node)
 {
     uint64_t n = mc_min(node->n_corunners, MC_N_CORUNNERS);
@@ -74,7 +74,7 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
                           const mc_reservation *next, uint64_t i_common, uint64_t bound_ns)
 {
     uint64_t duration_ns = next->t1 - next->t0;
-    /* The clocks of nodes differ, so on other nodes the pauses begin and end by bound_ns earlier or later. */
+    /* Clocks of nodes differ, so pauses on other nodes begin and end up to bound_ns earlier or later. */
     if (mc_settle_ns(duration_ns) + mc_margin_ns(duration_ns) + 2 * bound_ns >= duration_ns)
         return;
     own->is_open = 1;
@@ -104,13 +104,13 @@ void mc_own_shutter_begin(mc_own_shutter *own, const mc_board_view *view, mc_job
 void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_end)
 {
     uint64_t now = mc_now_ns(), took_ns = now - own->t_waits;
-    /* An agent that comes late has seen co-runners run. */
+    /* If the agent woke late, co-runners may have run in the meantime. */
     int is_inside = is_end && own->t_waits >= own->record.t0 && took_ns > 0 && now <= own->reservation.t1;
     double most = -1.0;
     for (int i = 0, n_read = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         uint64_t before_ns = rank->waited_ns;
-        rank->waited_ns = UINT64_MAX; /* which ranks are read changes when one ends */
+        rank->waited_ns = UINT64_MAX; /* when a rank ends, another is read instead */
         if (!rank->alive || n_read >= N_WAITS)
             continue;
         rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);
@@ -139,7 +139,7 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot
     *moved_ns += ack.moved_ns;
     if (ack.t_told > shutter->t0 + own->guard_ns)
         return MC_VERDICT_LATE;
-    /* Then somebody has changed the request in our slot. */
+    /* If so, somebody has changed the request in our slot. */
     int has_pressed_unasked = ack.has_pressed && !mc_press_share(&shutter->request, i_slot);
     if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end || has_pressed_unasked)
         return MC_VERDICT_MOVED;
@@ -159,7 +159,8 @@ static int was_there(const mc_own_shutter *own, uint64_t owner)
     return 0;
 }
 
-/* Every job that was on the board when the shutter began has a say, and every one that has come since. */
+/* All jobs that were on the board at the shutter's begin are judged. A job that joined during the shutter did not
+   pause, so it makes the verdict silent. */
 static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t now)
 {
     mc_neighbour present[MC_N_SLOTS];

@@ -16,7 +16,7 @@ static const uint64_t FRESH_NS = 100000;
 static uint64_t cpu_ns(const mc_board_view *view, const mc_rank *rank)
 {
     uint64_t ns = mc_clock_ns(rank->cpu_clock);
-    /* In tests the agent is a thread of a rank. */
+    /* In tests the agent is a thread of a rank: subtract its own time. */
     int is_within = (uint32_t)rank->pid == (uint32_t)(view->owner >> 32);
     return is_within ? ns - mc_min(ns, mc_clock_ns(CLOCK_THREAD_CPUTIME_ID)) : ns;
 }
@@ -49,7 +49,7 @@ void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
 {
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
-    if (deadline_ns) /* else that of the last pause is still wanted */
+    if (deadline_ns) /* else keep that of the last pause, which is still needed */
         __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
@@ -80,7 +80,7 @@ static int read_fresh(mc_proc_thread *thread, const mc_rank *rank, int tid, int 
     return status;
 }
 
-/* A running thread that blocks the signal is left alone too: signals would queue up and pause it too late. */
+/* A running thread that blocks the signal is not signalled either: signals would queue up and pause it too late. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
 {
     int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
@@ -98,7 +98,7 @@ int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
     return n_running;
 }
 
-/* An agent that was killed may have left one: threads would wait for it instead of standing still. */
+/* Withdraw a patch request that a killed agent left: threads would wait for it instead of pausing. */
 static void withdraw_request(mc_counting *counting)
 {
     uint32_t request = __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE);
@@ -135,13 +135,13 @@ static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *vie
     if (resumed)
         ack->t_resume = mc_min(ack->t_resume, resumed);
     used -= mc_min(used, rank->cpu_ns);
-    if (now >= shutter->t1) /* the agent woke late: the ranks run again, rightly */
+    if (now >= shutter->t1) /* the agent woke late: the ranks run again, as they should */
         return used - mc_min(used, (now - shutter->t1) * n_signalled);
     if (rank->n_skipped == 0)
         return used;
     /* A thread that slept at t0 and has woken since runs unpaused, but the kernel books its processor time only at the
        next tick. So compare counts: threads that were signalled and are not yet in the handler are runnable too, but
-       they rest, waiting for a processor. */
+       do no work, as they wait for a processor. */
     int n_skipped;
     uint64_t n_running = (uint64_t)mc_signal_running_threads(rank, 0, &n_skipped);
     uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);
@@ -159,7 +159,7 @@ int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wak
     if (now < shutter->t0) /* woken by *wake */
         return 0;
     pause->ack = (mc_ack){.epoch = shutter->epoch, .t_told = now, .t_resume = shutter->t1};
-    /* Too late to be of use to the target: acknowledge that, and spare the ranks the pause. */
+    /* Too late for a valid shutter: acknowledge that, and do not pause the ranks. */
     pause->has_ack = now > shutter->t0 + mc_guard_ns(shutter->t1 - shutter->t0);
     if (pause->has_ack)
         return 0;
@@ -178,7 +178,7 @@ void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ran
     uint64_t duration_ns = shutter->t1 - shutter->t0;
     if (!pause->is_begun)
         return;
-    /* The kernel books a thread's processor time when the thread comes off its processor, so wait for that. */
+    /* The kernel books a thread's processor time when the thread leaves its processor, so wait for that. */
     mc_sleep_until(mc_min(mc_max(pause->ack.t_told, shutter->t0 + mc_guard_ns(duration_ns)), shutter->t1), wake);
     for (int i = 0; i < ranks->n; i++)
         ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);

@@ -6,18 +6,19 @@
 #include "agent/shutter/duty.h"
 
 typedef struct mc_pause {
-    mc_reservation shutter; /* the one that comes next; epoch 0: none is obeyed */
+    mc_reservation shutter; /* next shutter; epoch 0: do not pause in it */
     mc_duty duty;           /* limits the pauses, whatever others write on the board */
-    int is_begun;           /* its ranks were told to pause in it */
-    int has_ack;            /* `ack` is to be written to the board */
+    int is_begun;           /* the ranks were told to pause in it */
+    int has_ack;            /* `ack` must be written to the board */
     mc_ack ack;
 } mc_pause;
 
-/* Before the instant: read what that job has reserved, whether the duty limit allows it, and which ranks can be
+/* Before the instant: read the reservation of job i_live, check the duty limit, and find the ranks that can be
    signalled. */
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
                       uint64_t t_instant);
-/* Pause the ranks when the shutter begins. 1: all of them were told to, in time. Here and below, *wake ends the wait. */
+/* Pause the ranks when the shutter begins. 1: all were signalled in time. Here and below, a *wake other than 0 ends
+   the wait. */
 int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wake);
 /* Wait until shortly before the shutter's end. */
 void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, int *wake);
@@ -26,11 +27,11 @@ void mc_pause_end(mc_pause *pause, const mc_board_view *view, const mc_job_ranks
 /* Write the result to the board. */
 void mc_pause_acknowledge(const mc_pause *pause, const mc_board_view *view);
 
-/* Threads that come to this gate from now on stand still until deadline_ns; 0: they do not wait. */
+/* Pause threads that enter this gate from now on until deadline_ns; 0: do not pause them. */
 void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch);
 
-/* Signal every thread of the rank that runs (signal 0: only count them); returns their number. *n_skipped: threads
-   that sleep or block the signal. */
+/* Signal every running thread of the rank (signal 0: only count them); returns their number. *n_skipped: threads that
+   sleep or block the signal. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped);
 
 #endif

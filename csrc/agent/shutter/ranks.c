@@ -57,7 +57,8 @@ int mc_job_ranks_find(mc_job_ranks *ranks)
     return n_before;
 }
 
-/* /proc tells zombies and reused pids, but costs twenty times as much as kill(): it is read once a second. */
+/* /proc shows zombies and reused pids, but reading it takes twenty times as long as kill(), so it is read once a
+   second. */
 void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now)
 {
     int reads_proc = now >= ranks->t_checked + CHECK_EVERY_NS;

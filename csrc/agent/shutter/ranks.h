@@ -15,20 +15,20 @@ typedef struct mc_rank {
     uint64_t start_ticks;
     clockid_t cpu_clock;
     uint64_t cpu_ns;    /* processor time when the pause had begun */
-    uint64_t paused_ns; /* for which it had stood still when the duty was updated last */
-    uint64_t waited_ns; /* for a processor, as read in this shutter last; UINT64_MAX: not known */
+    uint64_t paused_ns; /* time paused, as of the last mc_duty_update */
+    uint64_t waited_ns; /* time waited for a processor, as last read in this shutter; UINT64_MAX: unknown */
     int has_handler;    /* of the gate's signal, as seen just before the shutter */
     int n_signalled;    /* threads signalled in this shutter */
     int n_skipped;      /* threads not signalled: they sleep, or block the signal */
-    int is_asked;       /* to change its code, just now */
-    int has_window;     /* its segment has the window of the shutter that waits for its verdict, */
+    int is_asked;       /* it is asked to change its code */
+    int has_window;     /* its segment has the window of the shutter that awaits its verdict, */
     uint64_t i_window;  /* under this number */
 } mc_rank;
 
 typedef struct mc_job_ranks {
     char key[MC_NAME_LEN];
     mc_rank *rows;
-    int n, n_alive, local_size; /* found so far, alive, and of the node (0: not known) */
+    int n, n_alive, local_size; /* ranks found; alive; of this node (0: unknown) */
     int is_multi_node;          /* the job has ranks on other nodes */
     uint64_t t_checked;
 } mc_job_ranks;
@@ -37,12 +37,12 @@ typedef struct mc_job_ranks {
 int mc_job_ranks_open(mc_job_ranks *ranks, const char *key);
 void mc_job_ranks_close(mc_job_ranks *ranks);
 
-/* Add the ranks that have come since; returns the index of the first new one. */
+/* Add the ranks that have appeared; returns the index of the first new one. */
 int mc_job_ranks_find(mc_job_ranks *ranks);
-/* See which ranks are still alive. */
+/* Check which ranks are still alive. */
 void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now);
 int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks);
-/* Processors that those alive may run on. */
+/* Processors that the living ranks can run on. */
 cpu_set_t mc_job_ranks_cpus(const mc_job_ranks *ranks);
 
 #endif
