@@ -142,8 +142,8 @@ static int say_missing(const found_ranks *found, int n_wanted)
 {
     if (own_path[0] == '\0')
         fprintf(stderr,
-                "mpicoloc: switched off, the application goes on without a profile: a rank cannot create its file in "
-                "the shared-memory folder, unlike %d other ranks\n",
+                "mpicoloc: switched off, the application goes on without a profile: a rank cannot make its file in the "
+                "shared-memory folder, unlike %d other ranks\n",
                 found->n);
     else if (found->n_before == 0)
         fprintf(stderr,

@@ -56,7 +56,8 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-/* No error message, and no allocation that could fail: a rank must not keep others waiting here. */
+/* Fill app_ranks without allocating memory. Errors are not reported: a rank that lacks memory must not keep others
+   waiting here. */
 static int translate(MPI_Group application, MPI_Group real, int size)
 {
     int ranks[N_AT_ONCE], status = MPI_SUCCESS;
