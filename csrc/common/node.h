@@ -148,7 +148,7 @@ typedef struct mc_slot {
 typedef struct mc_board {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
-    uint64_t mark; /* random: identifies this board if its file was removed and another created */
+    uint64_t mark; /* differs from that of a board created after this one's file was removed */
     uint32_t slots_at_bytes, slot_bytes, n_slots, _pad32;
     uint64_t _pad[3];
     mc_slot slots[MC_N_SLOTS];
