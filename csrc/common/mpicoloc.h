@@ -221,8 +221,8 @@ typedef struct mc_sample {
 
 typedef struct mc_cycle_row {
     uint64_t key;
-    uint32_t from; /* site row of the previous call */
-    uint32_t to;   /* site row of the call that ends the cycle */
+    uint32_t from;       /* site row of the previous call */
+    uint32_t to;         /* site row of the call that ends the cycle */
     uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
     uint32_t i_pending;  /* hint: index of this row in the lane's pending list */
     mc_cell corun[MC_N_GROUPS];

@@ -413,7 +413,7 @@ static void read_site(int n_words, char *words[], int is_quiet)
     if (is_signing() && !names_steps(site.out)) {
         site.key_file[0] = '\0';
         if (!is_quiet)
-            slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, and one file cannot be the profile of each step: "
+            slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, so all steps would write the same profile: "
                         "key_file= is left out",
                         site.out);
     }

@@ -43,7 +43,7 @@ typedef struct mc_trace_chunk {
     int32_t rank;
     uint32_t n, n_kinds, _pad;
     uint64_t t_first, t_min, t_max; /* start of the first, earliest and latest event */
-    int64_t t_step; /* plus a value of the first column: time since the previous event */
+    int64_t t_step;                 /* plus a value of the first column: time since the previous event */
     mc_trace_column columns[MC_TRACE_N_COLUMNS];
 } mc_trace_chunk;
 

@@ -27,7 +27,7 @@ struct mc_volume {
     uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
     uint64_t item_bytes;             /* size of the datatype */
     int is_kept;                     /* a persistent operation, which moves nothing until it is started */
-    struct mc_kept *kept; /* persistent collectives: what each start counts */
+    struct mc_kept *kept;            /* persistent collectives: what each start counts */
 };
 
 enum { /* kinds of mc_op */

@@ -53,7 +53,7 @@ static void advise(const char *own_path, const char *program)
                 program, mpi.dli_fname, MC_IS_OPEN_MPI ? "Open MPI" : "MPICH");
     else
         fprintf(stderr,
-                "mpicoloc: %s is for another MPI than this program's, which runs without it: preload what "
+                "mpicoloc: %s is for another MPI than this program, which runs without it: preload the library that "
                 "`mpicoloc preload %s` prints\n",
                 own_path, program);
 }
