@@ -1,5 +1,6 @@
 /* The bubble, a memory hog of adjustable pressure, as a library. It has no global state and no threads, and allocates
-   nothing after mc_bubble_open, so that it can run as a program or, for milliseconds, in a thread of another program. */
+   nothing after mc_bubble_open, so that it can run as a program or, for milliseconds, in a thread of another program.
+   */
 #ifndef MPICOLOC_BUBBLE_H
 #define MPICOLOC_BUBBLE_H
 
@@ -37,8 +38,8 @@ typedef struct mc_bubble_setting {
     double lines_per_s;         /* cache lines touched per second; 0: unlimited */
 } mc_bubble_setting;
 
-/* The settings of levels 0 to 8, each for n_bubbles bubbles that make up the level together, and the probe's slowdown at
-   each level, with the interval's ends. 0: not in the file. */
+/* The settings of levels 0 to 8, each for n_bubbles bubbles that make up the level together, and the probe's slowdown
+   at each level, with the interval's ends. 0: not in the file. */
 typedef struct mc_bubble_levels {
     mc_bubble_setting at[MC_N_BUBBLE_LEVELS];
     double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];
@@ -59,8 +60,8 @@ typedef struct mc_bubble {
     uint64_t due_ns;    /* earliest start of the next group of blocks */
 } mc_bubble;
 
-/* memory.c: allocate memory for working sets of up to n_bytes, and touch all pages from the calling thread, which should
-   be pinned already. The pages are locked in memory if the user's limit allows it. */
+/* memory.c: allocate memory for working sets of up to n_bytes, and touch all pages from the calling thread, which
+   should be pinned already. The pages are locked in memory if the user's limit allows it. */
 int mc_bubble_open(mc_bubble *bubble, uint64_t n_bytes);
 void mc_bubble_close(mc_bubble *bubble);
 /* Bytes that this process can allocate without making the node swap. 0: unknown. */

@@ -1,5 +1,5 @@
-/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node make up the
-   level together.
+/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node make up
+   the level together.
 
        mpicoloc-bubble --cpus LIST --levels FILE --level L   run at this level until the job ends
        mpicoloc-bubble --cpus LIST --bytes N --listen        run as the lines of standard input say
@@ -156,8 +156,8 @@ static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
     return 0;
 }
 
-/* Read settings from standard input; the last complete line counts. Returns -1 to continue, else the exit code, which is
-   0 at the end of standard input. */
+/* Read settings from standard input; the last complete line counts. Returns -1 to continue, else the exit code, which
+   is 0 at the end of standard input. */
 static int listen_for(input *in, mc_bubble_setting *setting)
 {
     static const char remedy[] = "a line is BYTES LINES_PER_S";

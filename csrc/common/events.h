@@ -32,13 +32,13 @@ typedef struct mc_ring {
     uint64_t _pad[6];
     uint64_t n_put;
     uint64_t _pad_put[7];
-    uint64_t n_taken; /* events that are in the file; written by the agent */
+    uint64_t n_taken; /* events written to the file; stored by the agent */
     uint64_t _pad_taken[7];
 } mc_ring;
 
-/* A hardware event counted from the end of MPI_Init to MPI_Finalize, in user code of the thread that called MPI_Init and
-   of all threads and processes that it has started since. If there are more events than hardware counters, they take
-   turns: `value` was counted during running_ns of enabled_ns. */
+/* A hardware event counted from the end of MPI_Init to MPI_Finalize, in user code of the thread that called MPI_Init
+   and of all threads and processes that it has started since. If there are more events than hardware counters, they
+   take turns: `value` was counted during running_ns of enabled_ns. */
 typedef struct mc_pmu_row {
     char name[MC_NAME_LEN]; /* "": free row */
     uint64_t value;

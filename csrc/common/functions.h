@@ -42,8 +42,8 @@ void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *c
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 
 /* Prepare a copy of a segment for reading. Moves pending cycles according to the verdicts on their shutters, and drops
-   cycles without a verdict and rows that were being created during the copy. Fills in the counters that are derived from
-   the tables. */
+   cycles without a verdict and rows that were being created during the copy. Fills in the counters that are derived
+   from the tables. */
 void mc_segment_settle(mc_segment *segment);
 
 #endif

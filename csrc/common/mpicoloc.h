@@ -42,7 +42,7 @@ enum {
     MC_N_MEMBERS = 256, /* groups of ranks that have called collectives */
     MC_N_RUNS = 2048,   /* runs of ranks, of which the groups consist */
 
-    MC_ONE_SIDED = 128, /* more than any size class */
+    MC_ONE_SIDED = 128, /* larger than any size class */
 
     MC_N_REGIONS = 32,      /* named regions of a thread; row 0 counts those without a row of their own */
     MC_N_OPEN_REGIONS = 16, /* depth of nested regions */
@@ -53,7 +53,7 @@ enum {
     MC_N_PENDING = 256,    /* cycles in a shutter whose verdict is pending */
     MC_N_WINDOWS = 64,     /* shutters that a segment holds */
     MC_N_PMU = 16,         /* events that a rank counts over its whole run */
-    MC_N_PROBE_LEVELS = 9, /* of bubbles, 0 to 8 */
+    MC_N_PROBE_LEVELS = 9, /* levels of bubbles, 0 to 8 */
     MC_N_MODULES = 128,    /* loaded objects; call sites are offsets in them */
 
     MC_N_SLOTS = 64, /* jobs on a node */
@@ -67,12 +67,12 @@ enum {
 /* Status of every C function of the project: 0 or one of these. */
 enum {
     MC_OK = 0,
-    MC_E_SHM = -1,      /* shared memory cannot be made, opened or mapped */
+    MC_E_SHM = -1,      /* shared memory cannot be created, opened or mapped */
     MC_E_ABI = -2,      /* the segment or board has another version, or the file is not ours */
     MC_E_FULL = -3,     /* no free slot or lane */
     MC_E_GONE = -4,     /* the process or file no longer exists */
     MC_E_MPI = -5,      /* the MPI library refused */
-    MC_E_SIGNAL = -6,   /* the kernel refuses the signal of the gate */
+    MC_E_SIGNAL = -6,   /* the kernel refuses a handler for the gate's signal */
     MC_E_PERF = -7,     /* no hardware counters */
     MC_E_ARG = -8,      /* a bad argument or option */
     MC_E_VERSION = -9,  /* jobs of another version of mpicoloc are on the node */
@@ -99,7 +99,7 @@ enum {
     MC_VERDICT_LATE = 3,      /* a co-runner was paused too late */
     MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
     MC_VERDICT_ELSEWHERE = 5, /* not valid on another node of the job */
-    MC_VERDICT_BUBBLED = 6,   /* valid, but a bubble of ours ran beside the job in it */
+    MC_VERDICT_BUBBLED = 6,   /* valid, but one of our bubbles ran beside the job in the shutter */
     MC_VERDICT_PARTIAL = 7,   /* valid, but some co-runners ran on, as the shutter spared them */
 };
 
@@ -114,7 +114,7 @@ enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 /* Levels of MPI_Pcontrol that mpicoloc handles; mpicoloc_app.h defines the same. */
 enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
 
-enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cycle's time counts as */
+enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state in which a cycle ran */
 
 /* The counter table: name, unit, meaning. One 64-bit counter each. A rank's value is the sum of the segment's counter,
    which several threads write, and of its lanes' counters. mc_segment_settle adds what it derives from the lanes'
@@ -182,7 +182,7 @@ typedef struct mc_collective_row {
     int32_t own_rank;
     uint32_t size_class;
     uint64_t item_bytes; /* size of the datatype in the last call */
-    uint64_t n, bytes;   /* calls; bytes of the buffer, or of one rank's part, or of all parts where they differ */
+    uint64_t n, bytes;   /* calls; bytes of the buffer, of one rank's part, or of all parts if their sizes differ */
     uint64_t own_bytes;
 } mc_collective_row;
 
@@ -242,7 +242,7 @@ typedef struct mc_region_row {
     char name[MC_REGION_LEN];
     uint64_t n;
     uint64_t time_ns; /* pauses excluded */
-    uint64_t mpi_ns;  /* the part of it inside MPI calls */
+    uint64_t mpi_ns;  /* the part of time_ns inside MPI calls */
 } mc_region_row;
 
 /* A thread's position in a sequence of marks: the ends of its MPI calls, or of its units of work. */
@@ -280,7 +280,7 @@ typedef struct mc_lane_head {
     uint64_t t_enter; /* start of the last timed call; if later than calls.t_last, that call has not ended */
     mc_tally tally;
     uint64_t gap_ns;      /* time between timed calls, pauses excluded */
-    uint64_t void_window; /* 1 + the window whose pending list overflowed */
+    uint64_t void_window; /* 1 + number of the window whose pending list overflowed */
     uint64_t n_pending;
     mc_counters counters; /* of this thread */
     mc_region_row regions[MC_N_REGIONS];
@@ -356,7 +356,7 @@ typedef struct mc_segment {
     char hostname[MC_NAME_LEN];
     char mpi_library[MC_TEXT_LEN];
     char command[MC_PATH_LEN];      /* arguments joined by blanks */
-    char out_path[MC_PATH_LEN];     /* path of the profile, absolute, as rank 0 sees it */
+    char out_path[MC_PATH_LEN];     /* absolute path of the profile on rank 0's node */
     int32_t world_rank, world_size; /* the application's world */
     int32_t local_rank, local_size;
     int32_t n_nodes, n_cores; /* nodes of the job; cores that this rank may run on */

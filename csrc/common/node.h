@@ -3,7 +3,7 @@
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 
-/* One shutter in which this job was the target. */
+/* One shutter of which this job was the target. */
 typedef struct mc_shutter {
     uint64_t epoch, t0, t1, verdict, n_corunners;
     uint64_t i_common;            /* number of a shutter common to all nodes of the job; 0: only on this node */
@@ -11,12 +11,12 @@ typedef struct mc_shutter {
     mc_ipc before, during, after; /* meter ipc: counts of all threads */
     mc_ipc outside_before, outside_during, outside_after; /* the part outside MPI; all 0: unknown */
     uint64_t before_ns, during_ns, after_ns;              /* length of the meter's windows; 0: not measured */
-    double busy_frac;                                     /* processor time of the counted threads per elapsed time */
+    double busy_frac;                                     /* processor time of counted threads / elapsed time */
     /* meter count: samples of threads outside MPI, and those near a counted place, by window; all 0: unknown */
     uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
     double waited_frac; /* fraction of the shutter for which a thread waited for a processor; below 0: unknown */
-    /* Bytes that MPI calls of one rank moved: since_bytes from the end of the previous shutter to the window before this
-       shutter, before_bytes in that window. since_ns excludes pauses; 0: unknown, or partly without co-runners. */
+    /* Bytes that MPI calls of one rank moved: since_bytes from the end of the previous shutter to the window before
+       this shutter, before_bytes in that window. since_ns excludes pauses; 0: unknown, or partly without co-runners. */
     uint64_t since_ns, since_bytes, before_bytes;
     double bubble_level;   /* level of the bubble that ran beside the job in the shutter; 0: none */
     double probe_slowdown; /* slowdown of the probe that ran instead of a bubble; 0: none */
@@ -34,8 +34,8 @@ typedef struct mc_corunner {
     uint64_t owner, t_first, t_last;
 } mc_corunner;
 
-/* A shutter that a job on several nodes announces on the board in advance, because it takes place at the same instant on
-   all of the job's nodes. t0 is 0 if there is none. */
+/* A shutter that a job on several nodes announces on the board in advance, because it takes place at the same instant
+   on all of the job's nodes. t0 is 0 if there is none. */
 typedef struct mc_booking {
     uint64_t t0, t1;
     uint64_t is_firm; /* 1: all nodes are free at that time; 0: tentative, while the coordinators still ask */

@@ -63,7 +63,7 @@ int mc_proc_threads(int pid, int *tids, int n_max, int *n_left);
 /* Time for which a thread has waited for a processor so far, ns; UINT64_MAX if the kernel does not report it. */
 uint64_t mc_proc_waited_ns(int pid, int tid);
 
-/* For each name in a folder that begins with prefix and ends with suffix, call found() with the part between. */
+/* For each name in a folder that begins with prefix and ends with suffix, call found() with the part in between. */
 void mc_dir_scan(const char *dir, const char *prefix, const char *suffix, void (*found)(void *, const char *),
                  void *data);
 

@@ -54,7 +54,7 @@ static inline uint32_t mc_octave(uint64_t bytes)
 /* Add to the row's pending cell of window i_window, which waits for the verdict. Returns 0 if there is no room. */
 int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add);
 
-/* Move cells whose shutters have a verdict into the table; all != 0: drop the rest. */
+/* Move pending cells whose shutters have a verdict into the table. If all != 0, drop the others. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
 /* For a copy made while the job ran: drop rows whose numbers may be newer than the copied key and name. */

@@ -49,7 +49,7 @@ typedef struct mc_thread {
 
 extern __thread mc_thread mc_self;
 extern int mc_recording;
-extern mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
+extern mc_segment *mc_the_segment; /* never unmapped, because another thread may be inside a hook */
 
 typedef struct mc_identity {
     const char *key, *job_id, *mpi_library;
@@ -79,7 +79,7 @@ static inline int mc_is_inside(const char *stack)
     return (mc_self.outer != NULL && stack < mc_self.outer) || mc_is_ending;
 }
 
-/* A call ended. sent, received: bytes it moved for this rank. */
+/* Record the end of a call. sent_bytes, recv_bytes: moved by the call for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
 /* mc_enter for functions that return at once and are called millions of times a second. Every call is counted, with

@@ -13,7 +13,7 @@ enum { CALLS_BETWEEN_CLAIMS = 1000 /* calls that a thread without a lane skips b
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
-/* Destructors of other libraries, and a forked child, may still call MPI: keep no pointer into the lane. */
+/* Drop all pointers into the lane, because destructors of other libraries, or a forked child, may still call MPI. */
 static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);

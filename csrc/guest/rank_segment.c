@@ -20,7 +20,7 @@
 __attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
 
 int mc_recording;
-mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
+mc_segment *mc_the_segment; /* never unmapped, because another thread may be inside a hook */
 
 static int own_pid;
 

@@ -1,5 +1,5 @@
-/* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends on
-   have ended, or started. Each processor of the rank executes its ready operations one after another. */
+/* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends
+   on have ended, or started. Each processor of the rank executes its ready operations one after another. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -76,8 +76,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Start the operation. Returns its processor time (for a receive, that after the data has arrived); -1 for a receive, whose
-   end comes later. */
+/* Start the operation. Returns its processor time (for a receive, that after the data has arrived); -1 for a receive,
+   whose end comes later. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];

@@ -1,6 +1,6 @@
-/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for the whole
-   packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left. It stays in the
-   input buffer until the output buffer has room, but at least until its last byte has arrived. */
+/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for the
+   whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left. It stays
+   in the input buffer until the output buffer has room, but at least until its last byte has arrived. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -85,8 +85,8 @@ void rp_on_wake(rp_sim *sim, uint32_t link)
     rp_mark_dirty(sim, link);
 }
 
-/* Move the packet from its input to its output buffer, which takes until t_ps. Returns the packet that becomes the first of
-   the FIFO. */
+/* Move the packet from its input to its output buffer, which takes until t_ps. Returns the packet that becomes the
+   first of the FIFO. */
 static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
 {
     int64_t left_ps = packet->tail_ps > t_ps ? packet->tail_ps : t_ps;
@@ -244,8 +244,8 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     return packet;
 }
 
-/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count, so repeated runs
-   of a job only cause waits. When a run ends, none of its packets is in flight. */
+/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count, so repeated
+   runs of a job only cause waits. When a run ends, none of its packets is in flight. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
@@ -339,8 +339,8 @@ static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 /* ---- arbitration ---- */
 
 /* Choice of the lane that sends next: InfiniBand Architecture Specification, volume 1, section 7.6.9. Each table is
-   traversed in order and cyclically. An entry sends while it has weight left and a packet; its weight is restored at its
-   next turn. */
+   traversed in order and cyclically. An entry sends while it has weight left and a packet; its weight is restored at
+   its next turn. */
 
 enum { RP_LIMIT_UNIT_BYTES = 4096, RP_NO_LIMIT = 255 };
 
@@ -440,9 +440,9 @@ static void arbitrate_links(rp_sim *sim)
 
 /* ---- crossbars ---- */
 
-/* Switches with limited input ports. Each port passes one packet at a time to the output buffers, as a crossbar with this
-   input speedup does. Packets cross after all other events of the instant, in order of arrival. Arbitration still chooses
-   the lane that an output sends. Without a limit (crossing_q20 0) nothing here runs. */
+/* Switches with limited input ports. Each port passes one packet at a time to the output buffers, as a crossbar with
+   this input speedup does. Packets cross after all other events of the instant, in order of arrival. Arbitration still
+   chooses the lane that an output sends. Without a limit (crossing_q20 0) nothing here runs. */
 
 static int64_t crossing_ps(const rp_sim *sim, const rp_link *port, int32_t n_bytes)
 {
@@ -455,8 +455,8 @@ static int can_cross(const rp_sim *sim, const rp_packet *packet)
            rp_has_room(sim, &sim->out[packet->out_lane], packet);
 }
 
-/* Whether packet a crosses before b. Among packets that arrived at the same time, the order changes with the time, so that
-   no lane is always last. */
+/* Whether packet a crosses before b. Among packets that arrived at the same time, the order changes with the time, so
+   that no lane is always last. */
 static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
 {
     if (b == RP_NIL)
@@ -468,8 +468,8 @@ static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
     return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
 }
 
-/* The first to cross of `best` and the packets that wait for this lane and can cross now. Packets from the same input lane
-   cross in order: a small packet may not overtake a large one that has no room. */
+/* The first to cross of `best` and the packets that wait for this lane and can cross now. Packets from the same input
+   lane cross in order: a small packet may not overtake a large one that has no room. */
 static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
 {
     uint64_t i_look = ++sim->n_looks;

@@ -1,5 +1,6 @@
 /* Matching of messages with receives by source, tag and communicator in MPI's order: messages of a pair of ranks in the
-   order of their sends, even if later ones overtook them in the network; receives in the order in which they were posted. */
+   order of their sends, even if later ones overtook them in the network; receives in the order in which they were
+   posted. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -135,7 +135,8 @@ static int by_key(const void *a, const void *b)
     return (key_a > key_b) - (key_a < key_b);
 }
 
-/* Quicksort with inline comparisons. Parts that are still large after n_divisions divisions are left to the C library. */
+/* Quicksort with inline comparisons. Parts that are still large after n_divisions divisions are left to the C library.
+   */
 static void sort_events(rp_event *events, uint32_t n, int n_divisions)
 {
     while (n > 24 && n_divisions-- > 0) {
@@ -203,8 +204,8 @@ static void shuffle_events(rp_queue *q, uint32_t first, uint32_t n)
     }
 }
 
-/* Shuffle the credit events, and the wake-ups of links, of one instant: their order must not affect results. The order of
-   other kinds is defined. */
+/* Shuffle the credit events, and the wake-ups of links, of one instant: their order must not affect results. The order
+   of other kinds is defined. */
 static void shuffle_credits(rp_queue *q)
 {
     for (uint32_t first = 0, end; first < q->n_now; first = end) {

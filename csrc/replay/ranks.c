@@ -39,8 +39,8 @@ static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t com
     return 1;
 }
 
-/* Report the message or receive of a pending request, whose peer helps to find a circle of waiting ranks. A linear search
-   suffices, because reports are made once. */
+/* Report the message or receive of a pending request, whose peer helps to find a circle of waiting ranks. A linear
+   search suffices, because reports are made once. */
 static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
 {
     int32_t number = (int32_t)(rank - sim->ranks);
@@ -191,7 +191,8 @@ static void compute_ps(rp_sim *sim, rp_rank *rank, int64_t duration_ps)
     rp_push(sim, sim->now + duration_ps, RP_EV_RANK, number_of(sim, rank), 0);
 }
 
-/* Whether the rank can continue at once: all requests that it waits for are complete, and their receives cost no time. */
+/* Whether the rank can continue at once: all requests that it waits for are complete, and their receives cost no time.
+   */
 static int pass_wait(rp_sim *sim, rp_rank *rank)
 {
     uint8_t *slots = sim->slots + rank->slots + rank->wait_first;

@@ -1,7 +1,7 @@
 /* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. This file is the
    contract between csrc/replay and mpicoloc/replay: `cc -E -P` on it feeds cffi. Times are whole picoseconds, so that
-   results are exact and the same on every machine. The simulator uses no threads, files or global state: all state is in
-   one `rp_sim`. */
+   results are exact and the same on every machine. The simulator uses no threads, files or global state: all state is
+   in one `rp_sim`. */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H
 
@@ -29,13 +29,14 @@ enum rp_kind {
     RP_LOOP,    /* n: iterations, which may be 0; the body ends at the RP_END of the same depth */
     RP_END,
     RP_MARK, /* value: a number chosen by the user, recorded with the simulated time */
-    /* A program that begins with RP_GRAPH has only RP_COMPUTE, RP_SEND and RP_RECV, in any order, with request: processor,
-       and RP_THEN. */
+    /* A program that begins with RP_GRAPH has only RP_COMPUTE, RP_SEND and RP_RECV, in any order, with request:
+       processor, and RP_THEN. */
     RP_GRAPH, /* n: processors of the rank */
     RP_THEN   /* request: row of an operation that depends on the end (n: 0) or the start (n: 1) of the previous one */
 };
 
-/* Meaning of `peer`, as a formula for the other rank. i is the iteration of the innermost loop, from 0; outside loops 0. */
+/* Meaning of `peer`, as a formula for the other rank. i is the iteration of the innermost loop, from 0; outside loops
+   0. */
 enum rp_peer_mode {
     RP_ABSOLUTE, /* peer */
     RP_SHIFT,    /* (rank + peer + n * i) mod ranks of the job */
@@ -76,8 +77,8 @@ typedef struct rp_arbitration {
     int32_t weight; /* in units of the network's weight_unit_bytes; 0: the entry is skipped */
 } rp_arbitration;
 
-/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed, and listed in any order. A number >= 0 in
-   `first` or `next` is a link; a number s < 0 is the set of links -1 - s, from which the routing chooses. */
+/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed, and listed in any order. A number >= 0
+   in `first` or `next` is a link; a number s < 0 is the set of links -1 - s, from which the routing chooses. */
 typedef struct rp_network {
     int32_t n_hosts, n_switches, n_links, n_levels, n_sets, n_vl;
     const int32_t *from, *to, *level; /* [n_links] */
@@ -186,8 +187,8 @@ typedef struct rp_result {
 
 typedef struct rp_sim rp_sim;
 
-/* Create a simulation at time 0. NULL: out of memory. The arrays that the structs point to must exist until rp_close, and
-   the caller must have checked their values. */
+/* Create a simulation at time 0. NULL: out of memory. The arrays that the structs point to must exist until rp_close,
+   and the caller must have checked their values. */
 rp_sim *rp_open(const rp_network *network, const rp_settings *settings, int32_t n_jobs, const rp_job *jobs);
 
 /* Simulate at most n_events further events. Returns an rp_status. */

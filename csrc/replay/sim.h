@@ -10,7 +10,8 @@
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
 
-/* Event queue, ordered by time, then kind, then id: a ring of buckets, and a heap for events beyond the ring's horizon. */
+/* Event queue, ordered by time, then kind, then id: a ring of buckets, and a heap for events beyond the ring's horizon.
+   */
 enum {
     RP_ID_BITS = 32,
     RP_KIND_BITS = 4,
@@ -81,7 +82,7 @@ typedef struct rp_link {
     uint32_t message; /* hosts: message of the packet that is leaving */
     int32_t n_bytes;  /* of the packet that is leaving */
     uint16_t job;
-    uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
+    uint16_t lanes; /* a bit for each lane with a packet in its output buffer */
     uint8_t vl, is_busy, is_dirty, from_host, to_host;
     uint8_t i_high, i_low;
     int16_t left_high, left_low;
@@ -94,8 +95,8 @@ typedef struct rp_link {
     int32_t unused[6];
 } rp_link;
 
-/* A lane at the beginning of a link: packets in the output buffer, followed by those that wait for it in input buffers. At
-   hosts: messages. */
+/* A lane at the beginning of a link: packets in the output buffer, followed by those that wait for it in input buffers.
+   At hosts: messages. */
 typedef struct rp_out_lane {
     uint32_t head, tail, first_waiting;
     int32_t used_bytes;
@@ -262,7 +263,8 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot grow. */
+/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot grow.
+   */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 /* Double the room of an array, or allocate its first room. */

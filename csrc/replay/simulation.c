@@ -65,7 +65,8 @@ static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
     return i * step & (n - 1);
 }
 
-/* Allocation from a pool: take an entry from the list of free entries, chained by `next`; if it is empty, grow the pool. */
+/* Allocation from a pool: take an entry from the list of free entries, chained by `next`; if it is empty, grow the
+   pool. */
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
@@ -150,8 +151,8 @@ static int32_t n_processors_of(const rp_op *program, int64_t n_ops)
     return n_ops && program->kind == RP_GRAPH && program->n > 0 && program->n < RP_MAX_SLOTS ? program->n : 0;
 }
 
-/* Number of requests that a program uses, or rows of a graph, plus one for blocking calls. Operations with a larger request
-   number are invalid when they run. */
+/* Number of requests that a program uses, or rows of a graph, plus one for blocking calls. Operations with a larger
+   request number are invalid when they run. */
 static int32_t n_slots_of(const rp_op *program, int64_t n_ops)
 {
     int64_t most = 0;
@@ -200,8 +201,8 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
     sim->n_rows += sim->ranks[number].n_processors ? (uint32_t)n_slots : 0;
 }
 
-/* Random number of a job, from the seed and its hosts: jobs on different hosts draw different numbers, and so does a job on
-   the same hosts as an earlier job. */
+/* Random number of a job, from the seed and its hosts: jobs on different hosts draw different numbers, and so does a
+   job on the same hosts as an earlier job. */
 static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
 {
     const rp_job *job = &sim->jobs[i_job];

@@ -1,6 +1,6 @@
-/* libmpicoloc-auto.so. The Slurm plugin preloads it into every process of a job, because it cannot know in advance which
-   MPI a program uses. If a program has loaded an MPI library, libmpicoloc-auto.so restarts it before main, with the
-   matching library first in LD_PRELOAD. In other programs it does nothing. */
+/* libmpicoloc-auto.so. The Slurm plugin preloads it into every process of a job, because it cannot know in advance
+   which MPI a program uses. If a program has loaded an MPI library, libmpicoloc-auto.so restarts it before main, with
+   the matching library first in LD_PRELOAD. In other programs it does nothing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>

@@ -63,8 +63,8 @@ static int open_new(const char *folder, const char *path)
     return file;
 }
 
-/* Give the new note its final name. A note of a step's start never replaces an existing note, because its writer may have
-   hung and come late. */
+/* Give the new note its final name. A note of a step's start never replaces an existing note, because its writer may
+   have hung and come late. */
 static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
@@ -101,8 +101,8 @@ static int save(const char *spool, const struct mn_note *note)
     return failed;
 }
 
-/* Move `to` to descriptor 3 and close all others: the reader of the tasks' output waits as long as any process holds its
-   pipes. If `to` cannot be moved, end: descriptor 3 may be a file of slurmstepd, which would get our answer. */
+/* Move `to` to descriptor 3 and close all others: the reader of the tasks' output waits as long as any process holds
+   its pipes. If `to` cannot be moved, end: descriptor 3 may be a file of slurmstepd, which would get our answer. */
 static int keep_only(int to)
 {
     to = fcntl(to, F_DUPFD, 4); /* first move it away from 0 to 2, which may be closed */

@@ -1,7 +1,7 @@
-/* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the end
-   of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the variables
-   of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every function returns
-   ESPANK_SUCCESS, except the check of the user's own option. */
+/* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the
+   end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the
+   variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
+   function returns ESPANK_SUCCESS, except the check of the user's own option. */
 #define _GNU_SOURCE
 #include "spank/environment.h"
 #include "spank/notes.h"
@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- settings: by the site in plugstack.conf, by the user with --mpicoloc ---- */
+/* ---- settings of the site (plugstack.conf) and the user (--mpicoloc) ---- */
 
 enum { N_NAME = 256, N_TRACE = 16, N_PARTITIONS = 16 };
 
@@ -89,8 +89,8 @@ static int put(char *text, size_t size, const char *out, uint32_t job, const cha
     }
 }
 
-/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. Returns 0 if the result does not fit or
-   `out` has an unknown %. */
+/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. Returns 0 if the result does not fit
+   or `out` has an unknown %. */
 static int expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     size_t used = 0;
@@ -310,7 +310,8 @@ static void tell(struct said *said)
         slurm_error("%s", line);
 }
 
-/* Wait for `pid` for at most CLOSING_LIMIT_S, then kill its process group. Returns the exit code; -1 if there was none. */
+/* Wait for `pid` for at most CLOSING_LIMIT_S, then kill its process group. Returns the exit code; -1 if there was none.
+   */
 static int wait_for_command(pid_t pid)
 {
     struct said nothing = {.pipe = -1};
@@ -680,8 +681,8 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
         return ESPANK_SUCCESS;
     /* Look for files in memory first, because they are removed when the profile has been written. */
     int is_in_memory = has_files(uid);
-    /* Close steps that were killed before they could be closed, or that ended while slurmctld was down, and jobs without
-       a script. */
+    /* Close steps that were killed before they could be closed, or that ended while slurmctld was down, and jobs
+       without a script. */
     if (is_signing() && is_first_node() && (is_in_memory || has_left(job, uid)))
         close_job(spank, NULL);
     if (is_in_memory)

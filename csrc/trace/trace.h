@@ -30,8 +30,8 @@ typedef struct mc_trace_head {
 
 enum { MC_TRACE_T, MC_TRACE_DURATION, MC_TRACE_BYTES, MC_TRACE_KIND, MC_TRACE_N_COLUMNS };
 
-/* A column of n values of `width` bytes each. Values that need more bytes are stored separately as exceptions, and are 0
-   among the values. `width` is chosen so that the column is smallest. */
+/* A column of n values of `width` bytes each. Values that need more bytes are stored separately as exceptions, and are
+   0 among the values. `width` is chosen so that the column is smallest. */
 typedef struct mc_trace_column {
     uint32_t width, n_exceptions;
 } mc_trace_column;

@@ -148,7 +148,8 @@ static const void *encode(trace_encoder *e, int rank, const mc_event *events, ui
 
 /* ---- the file ---- */
 
-/* Each block is written completely or not at all, so that the file can be read if its node died. Errors are errno values. */
+/* Each block is written completely or not at all, so that the file can be read if its node died. Errors are errno
+   values. */
 typedef struct trace_file {
     int fd; /* -1: closed */
     uint64_t size_bytes, n_pushed, t_pushed;
@@ -398,8 +399,8 @@ static int create(trace_file *file, const mc_segment *first)
     return error ? error : put_names(file, first);
 }
 
-/* Open the trace file. is_begun: another tracer of this job has written events, so append after the file's last complete
-   block. Otherwise, or if the file is that of another job that has ended, replace it. */
+/* Open the trace file. is_begun: another tracer of this job has written events, so append after the file's last
+   complete block. Otherwise, or if the file is that of another job that has ended, replace it. */
 static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
 {
     char path[MC_PATH_LEN + 64];

@@ -66,8 +66,8 @@ static uint64_t lines_of(const mc_bubble *b, uint64_t bytes)
     return bytes / MC_BUBBLE_LINE_BYTES;
 }
 
-/* Wait until the next group of blocks is due. Returns 0 if the bubble ends before. Time in which the bubble was paused is
-   not made up for. */
+/* Wait until the next group of blocks is due. Returns 0 if the bubble ends before. Time in which the bubble was paused
+   is not made up for. */
 static int spin_until_due(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
 {
     uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;

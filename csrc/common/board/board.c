@@ -220,8 +220,8 @@ void mc_board_unmap(mc_board *board)
     leave_place(own);
 }
 
-/* The board's file has been truncated, so memory beyond its end cannot be read. Replace it by an empty board. As this is
-   not the node's board, the agent leaves it when it next wakes. */
+/* The board's file has been truncated, so memory beyond its end cannot be read. Replace it by an empty board. As this
+   is not the node's board, the agent leaves it when it next wakes. */
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     const char *at = info->si_addr;
@@ -283,8 +283,9 @@ int mc_board_current(const mc_board *board)
     return 1;
 }
 
-/* Tag of the PID namespace, because a process ID is unique only in its namespace; 0 in the initial one. The multiplication
-   makes namespaces created in sequence, in which processes can have equal IDs and starts, differ in many bits. */
+/* Tag of the PID namespace, because a process ID is unique only in its namespace; 0 in the initial one. The
+   multiplication makes namespaces created in sequence, in which processes can have equal IDs and starts, differ in many
+   bits. */
 static uint32_t namespace_tag(void)
 {
     struct stat status;
@@ -342,7 +343,7 @@ void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN])
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_now_ns();
-    STORE(slot->heartbeat, 0); /* not live until the slot is filled */
+    STORE(slot->heartbeat, 0); /* marks the slot as not filled yet */
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
     mc_slot_acknowledge(slot, &(mc_ack){0});
@@ -400,7 +401,8 @@ void mc_board_remove_if_empty(void)
     int fd = mc_board_path(path, sizeof path) == MC_OK ? mc_shm_open(path, O_RDONLY, 0) : -1;
     if (fd < 0)
         return;
-    /* A job that claims a slot at this moment has the board from its socket, or moves to a new board when it next wakes. */
+    /* A job that claims a slot at this moment has the board from its socket, or moves to a new board when it next
+       wakes. */
     if (pread(fd, &head, offsetof(mc_board, slots), 0) == offsetof(mc_board, slots) && head.magic == MC_MAGIC &&
         !is_held(fd, 0, MC_N_SLOTS))
         unlink(path);
@@ -414,8 +416,8 @@ int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out)
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
         uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
-        /* Ignore the heartbeat's age: an agent that is stopped, or has a different clock (in a container), may have a job
-           that still runs. */
+        /* Ignore the heartbeat's age: an agent that is stopped, or has a different clock (in a container), may have a
+           job that still runs. */
         if (owner == 0 || heartbeat == 0 || !own || !(is_own(own, i) || is_held(own->fd, i, 1)))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
@@ -463,14 +465,16 @@ int mc_board_read(mc_board *out)
 
 /* ---- jobs that this process cannot see ---- */
 
-/* Whether the mount namespace is not the initial one, whose inode number is in a fixed range, or the first given out. */
+/* Whether the process has a separate mount namespace. The initial one has an inode number in a fixed range, or the
+   first one that the kernel allocated. */
 static int has_own_mounts(void)
 {
     struct stat status;
     return stat("/proc/self/ns/mnt", &status) == 0 && status.st_ino >= 0xF0000010u;
 }
 
-/* Whether the network namespace is not the initial one, where alone the kernel shows its global network settings. */
+/* Whether the process has a separate network namespace. Only in the initial one does the kernel show the settings that
+   apply to all networks. */
 static int has_own_network(void)
 {
     return access("/proc/sys/net/core/somaxconn", F_OK) == 0 &&

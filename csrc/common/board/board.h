@@ -38,7 +38,7 @@ int mc_board_open(mc_board **out);
 /* Unmap the board, which also frees slots of this process that were not released. */
 void mc_board_unmap(mc_board *board);
 
-/* 1 while a newcomer would find the mapped board. */
+/* 1 while a job that joins now would find the mapped board. */
 int mc_board_current(const mc_board *board);
 
 /* Reason why some jobs of the node may not be on the board; NULL if all are. */
@@ -86,7 +86,8 @@ static inline uint64_t mc_scattered(uint64_t i)
 }
 
 /* Instant i of the grid that all jobs share. Each instant is shifted by up to 0.3 periods, equally for all jobs:
-   otherwise a job whose iteration time divides the period would have every shutter at the same point of its iteration. */
+   otherwise a job whose iteration time divides the period would have every shutter at the same point of its iteration.
+   */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
 
 #endif

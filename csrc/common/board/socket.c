@@ -32,8 +32,8 @@ typedef union ancillary {
 
 static const uint64_t HASH_START = 0xcbf29ce484222325u, HASH_STEP = 0x100000001b3u; /* FNV-1a */
 
-/* The name is the same in all versions, so that jobs of different versions discover each other. There is no socket for a
-   shared-memory folder on a disk, or for one that simulates a node in a lab. */
+/* The name is the same in all versions, so that jobs of different versions discover each other. There is no socket for
+   a shared-memory folder on a disk, or for one that simulates a node in a lab. */
 int mc_board_socket_name(char *name, size_t size)
 {
     char path[MC_PATH_LEN];
@@ -77,8 +77,8 @@ int mc_board_socket_make(int *listener)
     return status;
 }
 
-/* Whether a connection is to this user or root. Another user's descriptor can be on a file system that this user serves,
-   where even close() may block; and a user who gets the listening socket can shut it down for all. */
+/* Whether a connection is to this user or root. Another user's descriptor can be on a file system that this user
+   serves, where even close() may block; and a user who gets the listening socket can shut it down for all. */
 static int is_trusted(int connection, uid_t *uid)
 {
     struct ucred peer;
@@ -201,8 +201,8 @@ static void give(int to, const server *own)
     sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Answer all waiting connections. Returns 0 if the socket is unusable. Other listeners may take a connection first or make
-   accept() block, so no other thread ever waits for this one. */
+/* Answer all waiting connections. Returns 0 if the socket is unusable. Other listeners may take a connection first or
+   make accept() block, so no other thread ever waits for this one. */
 static int give_all(server *own)
 {
     for (int i = 0; i < BACKLOG; i++) {

@@ -8,8 +8,8 @@
    because it may rely on exclusive use of them. */
 int mc_pmu_is_wanted(void);
 
-/* Count the events that MPICOLOC_COUNTERS names and the kernel allows: for the calling thread, and for all threads
-   and processes that it starts. Call it after the keeper was started: otherwise the keeper would be counted too, and only
+/* Count the events that MPICOLOC_COUNTERS names and the kernel allows: for the calling thread, and for all threads and
+   processes that it starts. Call it after the keeper was started: otherwise the keeper would be counted too, and only
    the keeper knows whether counting is safe. */
 void mc_pmu_start(void);
 

@@ -5,8 +5,8 @@
    MPI_PROC_NULL. */
 enum role { ROLE_ROOT_AND_LEAF, ROLE_ROOT, ROLE_LEAF, ROLE_NONE };
 
-/* The communicator's ranks; an empty struct if they are unknown. n_ranks counts the remote group of an intercommunicator,
-   all ranks of an intracommunicator. */
+/* The communicator's ranks; an empty struct if they are unknown. n_ranks counts the remote group of an
+   intercommunicator, all ranks of an intracommunicator. */
 static const mc_ranks *ranks_of(MPI_Comm comm)
 {
     static const mc_ranks unknown;
@@ -250,8 +250,8 @@ void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype 
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* Bytes that one neighbour gets. Beyond the open edge of a grid (MPI_PROC_NULL) the buffers have a part, but no message is
-   sent. */
+/* Bytes that one neighbour gets. Beyond the open edge of a grid (MPI_PROC_NULL) the buffers have a part, but no message
+   is sent. */
 static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
     if (neighbour == MPI_PROC_NULL)

@@ -192,8 +192,8 @@ static void make_memory_key(void)
     have_key = pthread_key_create(&memory_key, free_own) == 0;
 }
 
-/* At least n_bytes of this thread's own scratch memory, valid until its next call of scratch(). The memory is reused, and
-   freed when the thread ends. NULL: out of memory. */
+/* At least n_bytes of this thread's own scratch memory, valid until its next call of scratch(). The memory is reused,
+   and freed when the thread ends. NULL: out of memory. */
 static void *scratch(size_t n_bytes)
 {
     if (own.n_bytes >= n_bytes)

@@ -73,7 +73,7 @@ static uint64_t group_of(mc_ranks *ranks)
     return group;
 }
 
-/* The key of a row, and what one call adds to it. */
+/* The key of a collective's row, and the amounts that one call adds to the row. */
 typedef struct kind {
     uint64_t group, to_group, whole_bytes, own_bytes, item_bytes;
     uint32_t call;

@@ -10,7 +10,7 @@
 #include "guest/mpi/real.h"
 
 typedef struct mc_ranks {
-    uint64_t n_users;      /* the communicators' table, receives under way, ... */
+    uint64_t n_users;      /* references: by the communicators' table, receives in progress, ... */
     int n_ranks;           /* of the remote group, if there is one */
     int n_local, own_rank; /* in the local group */
     int is_inter;

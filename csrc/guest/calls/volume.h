@@ -27,7 +27,7 @@ struct mc_volume {
     uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
     uint64_t item_bytes;             /* size of the datatype */
     int is_kept;                     /* a persistent operation, which moves nothing until it is started */
-    struct mc_kept *kept;            /* persistent collectives: what each start counts */
+    struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */
@@ -65,7 +65,8 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
-/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before mc_leave. */
+/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before mc_leave.
+   */
 void mc_record_collective(const mc_volume *v);
 /* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
@@ -89,8 +90,8 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v);
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_volume_done(mc_volume *v);
 
-/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill the pending
-   fields, for mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts are
-   MPI_Count, not int. */
+/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill the
+   pending fields, for mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts
+   are MPI_Count, not int. */
 
 #endif

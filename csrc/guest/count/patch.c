@@ -86,8 +86,8 @@ static int store_16_bytes(uint64_t address, const uint64_t wanted[])
     return 1;
 }
 
-/* Replace the aligned word if it equals `expected`, by one atomic store no wider than needed: threads that run this code
-   execute the old word or the new one, never a mixture. Returns 0 if the word differs or no such store exists. */
+/* Replace the aligned word if it equals `expected`, by one atomic store no wider than needed: threads that run this
+   code execute the old word or the new one, never a mixture. Returns 0 if the word differs or no such store exists. */
 static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
 {
     uint64_t *halves = (uint64_t *)address;
@@ -111,8 +111,8 @@ static int word_is(uint64_t address, const uint64_t expected[])
 }
 
 /* Remove all jumps. A jump that cannot be removed now stays in the table for the next try. Rows do not move, because
-   another thread may fork, and the child reads them. Rights change only on pages that still hold a jump of ours: another
-   object may have been mapped there. */
+   another thread may fork, and the child reads them. Rights change only on pages that still hold a jump of ours:
+   another object may have been mapped there. */
 static void take_back(void)
 {
     uint64_t page = 0;
@@ -221,9 +221,9 @@ static int map_stubs(mc_stub_page *page)
 }
 
 /* ---- the lease: how long the code may stay patched unless the agent, which may have been killed, renews it. A kernel
-   timer ends it even if the program makes no MPI calls. The timer's signal goes to one particular thread: a signal to the
-   process could be taken by the thread with which the C library waits for the application's timers, because that thread
-   uses the same signal. ---- */
+   timer ends it even if the program makes no MPI calls. The timer's signal goes to one particular thread: a signal to
+   the process could be taken by the thread with which the C library waits for the application's timers, because that
+   thread uses the same signal. ---- */
 
 /* The kernel's struct sigevent: the C library's name for the field with the thread's ID differs between versions. */
 typedef struct kernel_sigevent {

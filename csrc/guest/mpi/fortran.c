@@ -72,8 +72,8 @@ void *mc_f_own_status(void *status, MPI_Fint *own)
     return mc_f_is_ignored(status) ? own : status;
 }
 
-/* Where an INTEGER is an int, both languages have the same layout. The status is still copied, because the program's array
-   may be aligned for INTEGERs only. */
+/* Where an INTEGER is an int, both languages have the same layout. The status is still copied, because the program's
+   array may be aligned for INTEGERs only. */
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
 {
     if (sizeof(MPI_Fint) == sizeof(int))

@@ -24,7 +24,7 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
-extern mc_real_table mc_next; /* the same functions, or those of the next tool between this library and MPI */
+extern mc_real_table mc_next; /* functions of the next tool between this library and MPI, else MPI's own */
 
 /* Fill one pointer of a table. Returns 0 if no loaded library has the function. Threads may call this at once, because
    all store the same value. */

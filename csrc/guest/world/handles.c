@@ -1,7 +1,7 @@
-/* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or load
-   a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's world, which
-   contains the coordinator. In a dlmopen namespace wrappers are not possible: there the coordinator is notified and ends
-   the job, whose ranks would otherwise wait for it forever. */
+/* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or
+   load a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's
+   world, which contains the coordinator. In a dlmopen namespace wrappers are not possible: there the coordinator is
+   notified and ends the job, whose ranks would otherwise wait for it forever. */
 #define _GNU_SOURCE
 #include "guest/mpi/real.h"
 #include "guest/world/launch.h"

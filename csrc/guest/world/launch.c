@@ -75,8 +75,8 @@ static int is_rank_of_ours(int pid)
 }
 
 /* Walk up the ancestors. `wrap` noted its process ID, which exec keeps. A launcher below that process started another
-   job; shells below it are only part of how the application starts. If the walk ends before that process, for example in
-   a container, trust the environment. */
+   job; shells below it are only part of how the application starts. If the walk ends before that process, for example
+   in a container, trust the environment. */
 static void look_up(void)
 {
     static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};

@@ -17,8 +17,8 @@ int mc_is_launchers_world(int n_ranks);
 void mc_presence_end(void);
 
 /* Call these before the first and after the last open session of a process. The first function waits, within a limit,
-   until every process of the node has ended its earlier sessions. MPICH gives its shared memory the same name each time:
-   a process that opens it too early waits forever, or finds old contents. */
+   until every process of the node has ended its earlier sessions. MPICH gives its shared memory the same name each
+   time: a process that opens it too early waits forever, or finds old contents. */
 void mc_presence_begin_sessions(void);
 void mc_presence_end_sessions(void);
 

@@ -88,8 +88,8 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
     MC_REAL(MPI_Group_free)(&of_real);
 }
 
-/* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call with colour 1. Both
-   worlds keep the order of the real ranks. */
+/* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call with colour 1.
+   Both worlds keep the order of the real ranks. */
 static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
@@ -370,7 +370,8 @@ static int end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI calls. */
+    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI calls.
+       */
     MC_REAL(MPI_Barrier)(mc_app_world);
     /* All ranks wait here: in MPI_Finalize, where they would wait for the first rank, many libraries spin. */
     if (is_kept)
@@ -704,7 +705,8 @@ __attribute__((destructor)) static void leave_without_finalize(void)
 /* ---- attributes in MPICH's Fortran ---- */
 
 #if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
-/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: the value's type. */
+/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: the value's type.
+   */
 #define MC_EXPORT __attribute__((visibility("default")))
 
 MC_EXPORT int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type)
