@@ -173,6 +173,6 @@ int mc_perf_available(char *reason, size_t size)
     if (mc_proc_survives(try_oneself))
         return count_oneself(reason, size);
     snprintf(reason, size,
-             "perf_event_open not used: a system-call filter (seccomp) killed a child process that tried it");
+             "perf_event_open not used: a child that tried it behind a filter of system calls (seccomp) died");
     return MC_E_PERF;
 }
