@@ -1,11 +1,13 @@
-/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one, and all ranks of a node share the level.
+/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node make up
+   the level together.
 
-       mpicoloc-bubble --cpus LIST --levels FILE --level L   press like this until the job ends
-       mpicoloc-bubble --cpus LIST --bytes N --listen        do what the lines of standard input say
+       mpicoloc-bubble --cpus LIST --levels FILE --level L   run at this level until the job ends
+       mpicoloc-bubble --cpus LIST --bytes N --listen        run as the lines of standard input say
 
-   A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" is silence. The end of
-   standard input ends the program. With --report it prints every 5 ms its clock (CLOCK_MONOTONIC, ns), its processor
-   time (ns) and how many lines it has touched; with --report-once it does so when it has its memory. */
+   A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" stops the pressure.
+   The end of standard input ends the program. With --report the program prints, every 5 ms, the time (CLOCK_MONOTONIC,
+   ns), its processor time (ns) and the number of lines that it has touched; with --report-once, only once, when its
+   memory is allocated. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -30,7 +32,7 @@ typedef struct options {
     int has_level, is_listening, is_reporting, is_reporting_once;
 } options;
 
-/* What has come of standard input and is no whole line yet. */
+/* Standard input that has been read but does not form a complete line yet. */
 typedef struct input {
     char text[256];
     size_t n;
@@ -49,7 +51,8 @@ static int fail(int code, const char *what, const char *value, const char *remed
     return code;
 }
 
-/* Of the launcher's variables, the number of this rank on its node, or how many there are; otherwise `fallback`. */
+/* Value of the first of the launcher's variables that is set: this rank's number on its node, or the number of ranks
+   there; else `fallback`. */
 static int from_launcher(const char *const *names, int fallback)
 {
     for (; *names; names++)
@@ -86,7 +89,7 @@ static int pin(const char *list)
     return 0;
 }
 
-/* It must not outlive whoever started it, whatever kills that one. */
+/* Make the program end with its parent, however the parent ends. */
 static int end_with_parent(pid_t parent)
 {
     struct sigaction action = {.sa_handler = on_end};
@@ -94,7 +97,7 @@ static int end_with_parent(pid_t parent)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    /* No file of a hundred megabytes, should it crash. */
+    /* Avoid a core file of a hundred megabytes after a crash. */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     return getppid() == parent;
@@ -127,7 +130,7 @@ static int parse(options *o, int argc, char **argv)
     return o->cpus && (o->is_listening ? o->n_bytes > 0 : o->has_level && o->levels) ? 0 : -1;
 }
 
-/* What the level means for this rank. */
+/* Look up the setting of the level for this rank. */
 static int read_level(const options *o, mc_bubble_setting *setting)
 {
     mc_bubble_levels levels;
@@ -153,7 +156,8 @@ static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
     return 0;
 }
 
-/* The last whole line counts. -1: go on; otherwise the exit code, 0 at the end of standard input. */
+/* Read settings from standard input; the last complete line counts. Returns -1 to continue, else the exit code, which
+   is 0 at the end of standard input. */
 static int listen_for(input *in, mc_bubble_setting *setting)
 {
     static const char remedy[] = "a line is BYTES LINES_PER_S";
@@ -178,7 +182,7 @@ static int listen_for(input *in, mc_bubble_setting *setting)
     return -1;
 }
 
-/* 0: nobody reads it any more. */
+/* Print a report. Returns 0 if the reader has closed the pipe. */
 static int report(const mc_bubble *bubble)
 {
     struct timespec cpu;
@@ -188,7 +192,7 @@ static int report(const mc_bubble *bubble)
            fflush(stdout) == 0;
 }
 
-/* The exit code. */
+/* Run the bubble. Returns the exit code. */
 static int press(const options *o, mc_bubble *bubble, mc_bubble_setting setting)
 {
     input in = {.n = 0};

@@ -1,32 +1,32 @@
-/* Places of the program that are counted while it runs (meter count). Part of the contract: only mpicoloc.h includes
-   it. */
+/* Places of the program's code whose passes are counted while it runs (meter count). Part of the contract: only
+   mpicoloc.h includes this file. */
 #ifndef MPICOLOC_COUNTING_H
 #define MPICOLOC_COUNTING_H
 
 enum {
-    MC_N_PLACES = 64, /* counted at a time */
+    MC_N_PLACES = 64, /* places counted at a time */
     MC_STUB_BYTES = 64,
     MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
-    MC_CODE_BYTES = 256, /* from a place on, of which its stub was made */
+    MC_CODE_BYTES = 256, /* code from a place on that its stub was derived from */
     MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
     MC_STUB_PAGE_BYTES = 4096,
-    MC_N_COUNTED_THREADS = 256, /* of a rank */
+    MC_N_COUNTED_THREADS = 256, /* threads of a rank */
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 32,
     MC_N_COUNT_ROWS = 1024,                       /* shutters whose counts a node file holds */
-    MC_N_BEFORE_WINDOWS = 8,                      /* of equal length before a shutter, */
-    MC_N_COUNT_WINDOWS = MC_N_BEFORE_WINDOWS + 1, /* and one in it */
+    MC_N_BEFORE_WINDOWS = 8,                      /* windows of equal length before a shutter */
+    MC_N_COUNT_WINDOWS = MC_N_BEFORE_WINDOWS + 1, /* plus the window in the shutter */
 };
 
-/* What the agent asks a rank to do with its code: the values of a futex. */
+/* Requests of the agent to patch a rank's code: the values of a futex. */
 enum {
     MC_PATCH_NONE = 0,
-    MC_PATCH_ASSEMBLE = 1, /* the agent still signals threads; those that come wait */
-    MC_PATCH_INSTALL = 2,  /* the thread that comes last writes the jumps */
-    MC_PATCH_REMOVE = 3,   /* the thread that comes last takes the jumps back */
+    MC_PATCH_ASSEMBLE = 1, /* the agent is signalling threads; those in the gate wait */
+    MC_PATCH_INSTALL = 2,  /* the last thread to arrive writes the jumps */
+    MC_PATCH_REMOVE = 3,   /* the last thread to arrive removes the jumps */
     MC_PATCH_BUSY = 4,     /* a thread is writing */
-    MC_PATCH_DONE = 5,     /* it has written everything */
-    MC_PATCH_FAILED = 6,   /* it could not; n_patched tells what it could not put back */
+    MC_PATCH_DONE = 5,     /* everything is written */
+    MC_PATCH_FAILED = 6,   /* writing failed; n_patched counts the jumps that could not be removed */
 };
 
 /* One place: the aligned 16 bytes of code that hold the jump to its stub, without and with the jump. */
@@ -34,41 +34,41 @@ typedef struct mc_patch {
     uint64_t word_address, stub_address;
     uint64_t before[MC_N_HALVES], after[MC_N_HALVES];
     uint64_t n_code;
-    uint8_t code[MC_CODE_BYTES]; /* from word_address on. If other code is there, the stub may be wrong */
+    uint8_t code[MC_CODE_BYTES]; /* expected code from word_address on; for other code the stub may be wrong */
     uint8_t stub[MC_STUB_BYTES];
 } mc_patch;
 
-/* Memory for stubs, in reach of a jump. The rank maps it at this address before it uses it for the first time, and
-   never changes it again: a thread may be in there. */
+/* A page for stubs, within reach of a jump. The rank maps the page at this address before its first use, and never
+   changes it again, because a thread may be executing a stub. */
 typedef struct mc_stub_page {
     uint64_t address; /* 0: not used */
     uint64_t is_mapped;
 } mc_stub_page;
 
-/* A thread whose counters the agent may read, in the rank's own memory. They are preceded by the thread's id, which
-   tells whether it is still that thread. */
+/* A thread whose counters the agent may read from the rank's memory. The thread's ID precedes the counters, so that the
+   agent can check that they are still this thread's. */
 typedef struct mc_counted_thread {
     uint64_t address; /* 0: a free row */
     uint64_t tid;     /* 0: the row is being filled in */
 } mc_counted_thread;
 
-/* Whether the rank lets the agent read its memory where the kernel wants to be told (Yama). */
+/* Whether the rank has permitted the agent to read its memory, which Yama requires. */
 enum {
-    MC_READER_UNKNOWN = 0, /* no thread of it has come to the gate since */
+    MC_READER_UNKNOWN = 0, /* no thread of the rank has entered the gate since the request */
     MC_READER_ALLOWED = 1,
-    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel keeps only one */
+    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel stores only one */
 };
 
-/* In a rank's segment. The agent changes the places only while none is patched. */
+/* State of the meter `count` in a rank's segment. The agent changes the places only while none is patched. */
 typedef struct mc_counting {
-    int64_t counters_offset; /* of the counters from a thread's own pointer; 0: this rank cannot count */
+    int64_t counters_offset; /* of the counters from the thread pointer; 0: this rank cannot count */
     uint32_t request;        /* MC_PATCH_... */
-    uint32_t n_awaited;      /* threads that must stand still first; stored before INSTALL and REMOVE */
-    uint32_t n_waiting;      /* threads that stand still for it now */
+    uint32_t n_awaited;      /* threads that must wait in the gate first; stored before INSTALL and REMOVE */
+    uint32_t n_waiting;      /* threads that wait in the gate for the request now */
     int32_t reader_pid;      /* the process that wants to read this rank's memory; 0: none */
     int64_t reader_answer;   /* MC_READER_..., or minus the kernel's error */
-    uint64_t lease_until_ns; /* then the rank takes the jumps back by itself, unless the agent has renewed it */
-    uint64_t t_changed;      /* when the last change was made, or had failed */
+    uint64_t lease_until_ns; /* at this time the rank itself removes the jumps, unless the agent extends the lease */
+    uint64_t t_changed;      /* time of the last change, successful or not */
     uint64_t n_patched;      /* places that are patched now */
     uint64_t n_patches;
     mc_stub_page pages[MC_N_STUB_PAGES];
@@ -76,15 +76,15 @@ typedef struct mc_counting {
     mc_counted_thread threads[MC_N_COUNTED_THREADS];
 } mc_counting;
 
-/* Places that are counted together: offsets in files. Of loops without an instruction that can be replaced, samples of
-   a register tell the passes; they stand behind the others. */
+/* Places that are counted together, given as offsets in files. In loops without a replaceable instruction, samples of a
+   register give the number of passes; these places come last in a set. */
 typedef struct mc_place {
     uint64_t offset;
     uint64_t i_path;
-    uint64_t n_bytes; /* of the loop that begins there; 0: a jump counts */
-    int64_t step;     /* what each pass adds to the register */
-    uint64_t reg;     /* its number among those that are sampled */
-    uint64_t unit;    /* so many passes count as one, some in a microsecond; 0: not known yet */
+    uint64_t n_bytes; /* length of the loop that begins there; 0: counted by a jump, not by samples */
+    int64_t step;     /* amount that each pass adds to the register */
+    uint64_t reg;     /* the register's number among sampled registers */
+    uint64_t unit;    /* number of passes that count as one, so that some fit in a microsecond; 0: not known yet */
 } mc_place;
 
 typedef struct mc_place_set {
@@ -92,21 +92,21 @@ typedef struct mc_place_set {
     mc_place places[MC_N_PLACES];
 } mc_place_set;
 
-/* Passes in the windows of one shutter, of all threads of the node. */
+/* Passes of all threads of the node, by window of one shutter. */
 typedef struct mc_count_row {
     uint64_t epoch, i_set;
     uint32_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];
 } mc_count_row;
 
-/* In the node file. */
+/* Results of the meter `count` in the node file. */
 typedef struct mc_counts {
     char paths[MC_N_PLACE_PATHS][MC_TEXT_LEN];
     uint64_t n_paths, n_sets;
     mc_place_set sets[MC_N_PLACE_SETS];
-    double pass_ns;      /* what one pass costs */
-    uint64_t n_passes;   /* counted so far, also in trials */
-    uint64_t stopped_ns; /* for how long the ranks stood still for it */
-    uint64_t sampled_ns; /* of the threads' time that samples in windows took */
+    double pass_ns;      /* cost of counting one pass */
+    uint64_t n_passes;   /* counted so far, including trials */
+    uint64_t stopped_ns; /* time for which the ranks were paused for patches */
+    uint64_t sampled_ns; /* time of the threads that samples in windows cost */
     uint64_t n_rows;     /* the last MC_N_COUNT_ROWS are stored */
     mc_count_row rows[MC_N_COUNT_ROWS];
 } mc_counts;

@@ -1,9 +1,9 @@
 /* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes. `cc -E -P`
-   on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So no size, offset or
-   number of it is written a second time anywhere. Only declarations: no inline code, no initialisers. All times are
+   on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So every size, offset and
+   number is written only here. The file has only declarations: no inline code, no initialisers. All times are
    CLOCK_MONOTONIC nanoseconds unless the name says otherwise. Fields that several processes use are plain integers,
-   for which C code calls the compiler's __atomic functions: cffi reads no _Atomic, and <stdatomic.h> takes nothing
-   else. */
+   which C code accesses with the compiler's __atomic functions: cffi cannot parse _Atomic, and <stdatomic.h> accepts
+   only _Atomic types. */
 #ifndef MPICOLOC_H
 #define MPICOLOC_H
 
@@ -18,14 +18,14 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
-    MC_HOW_LEN = 7, /* what a process begins, in its record in <key>.init; the round and a line end follow */
+    MC_HOW_LEN = 7, /* field "init" or "session" of a record in <key>.init; the round and a line end follow */
     MC_RECORD_LEN = 16,
-    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that have not ended the last round */
+    MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that are still in the previous round of MPI */
     MC_TEXT_LEN = 256,
     MC_COMPLAINT_LEN = 2048,
 
-    /* Each thread of a rank that calls MPI has tables of its own, a lane. The first lanes are large. Row 0 of every
-       table counts what finds no room. */
+    /* Each thread that calls MPI has its own set of tables, a lane. The first lanes are large. When a table is full,
+       row 0 counts the rest. */
     MC_N_LANES = 2,
     MC_N_SITES = 2048,
     MC_N_CYCLES = 1024,
@@ -39,27 +39,27 @@ enum {
     MC_N_SMALL_COLLECTIVES = 64,
     MC_N_SMALL_PARTS = 256,
 
-    MC_N_MEMBERS = 256, /* groups of ranks that have made collectives, */
-    MC_N_RUNS = 2048,   /* and the runs of ranks that they consist of */
+    MC_N_MEMBERS = 256, /* groups of ranks that have called collectives */
+    MC_N_RUNS = 2048,   /* runs of ranks, of which the groups consist */
 
-    MC_ONE_SIDED = 128, /* more than any size class */
+    MC_ONE_SIDED = 128, /* larger than any size class */
 
-    MC_N_REGIONS = 32,      /* named regions of a thread; row 0 takes what finds no room */
-    MC_N_OPEN_REGIONS = 16, /* open at a time, one inside another */
+    MC_N_REGIONS = 32,      /* named regions of a thread; row 0 counts those without a row of their own */
+    MC_N_OPEN_REGIONS = 16, /* depth of nested regions */
     MC_REGION_LEN = 48,
-    MC_UNIT_SITE = 0xfff, /* stands for a call site in units of work */
+    MC_UNIT_SITE = 0xfff, /* in place of a call site, for units of work */
 
-    MC_N_GROUPS = 16,      /* shutters are divided into groups, whose spread gives the interval */
-    MC_N_PENDING = 256,    /* cycles in a shutter that waits for its verdict */
+    MC_N_GROUPS = 16,      /* groups of shutters; the spread between groups gives the confidence interval */
+    MC_N_PENDING = 256,    /* cycles in a shutter whose verdict is pending */
     MC_N_WINDOWS = 64,     /* shutters that a segment holds */
     MC_N_PMU = 16,         /* events that a rank counts over its whole run */
-    MC_N_PROBE_LEVELS = 9, /* of bubbles, 0 to 8 */
-    MC_N_MODULES = 128,    /* loaded objects that call sites are relative to */
+    MC_N_PROBE_LEVELS = 9, /* levels of bubbles, 0 to 8 */
+    MC_N_MODULES = 128,    /* loaded objects; call sites are offsets in them */
 
     MC_N_SLOTS = 64, /* jobs on a node */
     MC_N_SHARE_WORDS = MC_N_SLOTS / 8,
     MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
-    MC_N_CPU_WORDS = 16,    /* of a mask of processors */
+    MC_N_CPU_WORDS = 16,    /* words of a processor mask */
     MC_N_SHUTTERS = 8192,   /* shutters that a node file holds */
     MC_N_CORUNNERS = 64,    /* co-runners that a node file holds */
 };
@@ -67,20 +67,20 @@ enum {
 /* Status of every C function of the project: 0 or one of these. */
 enum {
     MC_OK = 0,
-    MC_E_SHM = -1,      /* shared memory cannot be made, opened or mapped */
-    MC_E_ABI = -2,      /* segment or board of another version, or not one of ours */
+    MC_E_SHM = -1,      /* shared memory cannot be created, opened or mapped */
+    MC_E_ABI = -2,      /* the segment or board has another version, or the file is not ours */
     MC_E_FULL = -3,     /* no free slot or lane */
-    MC_E_GONE = -4,     /* the process or file is no longer there */
+    MC_E_GONE = -4,     /* the process or file no longer exists */
     MC_E_MPI = -5,      /* the MPI library refused */
-    MC_E_SIGNAL = -6,   /* the kernel refuses the signal of the gate */
+    MC_E_SIGNAL = -6,   /* the kernel refuses a handler for the gate's signal */
     MC_E_PERF = -7,     /* no hardware counters */
     MC_E_ARG = -8,      /* a bad argument or option */
     MC_E_VERSION = -9,  /* jobs of another version of mpicoloc are on the node */
     MC_E_LIMIT = -10,   /* the limit of file sizes (ulimit -f) is too low */
-    MC_E_STRANGER = -11 /* of another user, who is not root */
+    MC_E_STRANGER = -11 /* the file belongs to another user, who is not root */
 };
 
-enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper runs, but hardware counters could kill a rank */
+enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper runs, but a rank that uses hardware counters could be killed */
 
 /* Life of a rank. */
 enum {
@@ -98,12 +98,12 @@ enum {
     MC_VERDICT_MOVED = 2,     /* a co-runner used its processors inside the shutter */
     MC_VERDICT_LATE = 3,      /* a co-runner was paused too late */
     MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
-    MC_VERDICT_ELSEWHERE = 5, /* the same instant was not a valid shutter on another node of the job */
-    MC_VERDICT_BUBBLED = 6,   /* valid, but a bubble of ours ran beside the job in it */
-    MC_VERDICT_PARTIAL = 7,   /* valid, but some co-runners were spared */
+    MC_VERDICT_ELSEWHERE = 5, /* not valid on another node of the job */
+    MC_VERDICT_BUBBLED = 6,   /* valid, but one of our bubbles ran beside the job in the shutter */
+    MC_VERDICT_PARTIAL = 7,   /* valid, but some co-runners ran on, as the shutter spared them */
 };
 
-/* What has become of the coordinators' agreement on common shutters. */
+/* State of the coordinators' agreement on shutters common to all nodes. */
 enum { MC_COMMON_NONE = 0, MC_COMMON_ON = 1, MC_COMMON_OFF = 2 };
 
 /* The profile's state; the meters, in order of preference; the ways to instrument. */
@@ -111,13 +111,14 @@ enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_COUNT = 3 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
-/* Levels of MPI_Pcontrol with a meaning here; mpicoloc_app.h has the same. */
+/* Levels of MPI_Pcontrol that mpicoloc handles; mpicoloc_app.h defines the same. */
 enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
 
-enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* what a cycle's time counts as */
+enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state in which a cycle ran */
 
-/* The counter table: name, unit, meaning. One 64-bit counter each. A rank's value is the segment's own, which
-   several threads write, plus those of its lanes. mc_segment_settle adds what follows from the lanes' tables. */
+/* The counter table: name, unit, meaning. One 64-bit counter each. A rank's value is the sum of the segment's counter,
+   which several threads write, and of its lanes' counters. mc_segment_settle adds what it derives from the lanes'
+   tables. */
 #define MC_COUNTERS(X) \
     X(n_calls, "1", "MPI calls made by the application") \
     X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
@@ -156,12 +157,12 @@ typedef struct mc_site_row {
     uint64_t n;
     uint64_t n_timed; /* calls that were timed; fewer than n if the function is timed by sampling */
     uint64_t sent_bytes, recv_bytes;
-    uint64_t time_ns; /* of all n: a timed call stands for all calls since the last timed one */
-    uint64_t max_ns;  /* of the timed ones */
+    uint64_t time_ns; /* of all n calls: each timed call stands for all calls since the last timed one */
+    uint64_t max_ns;  /* longest timed call */
 } mc_site_row;
 
 /* Messages sent to and received from one peer in one size class (class c > 0: 2^(c-1) <= bytes < 2^c; class 0: empty).
-   Puts and gets, which the peer does not count, have rows of their own: MC_ONE_SIDED is added to the class. */
+   Puts and gets have separate rows, with MC_ONE_SIDED added to the class, because the peer does not count them. */
 typedef struct mc_peer_row {
     uint64_t key;
     int32_t peer; /* rank in the application's world, -1: unknown */
@@ -174,26 +175,26 @@ typedef struct mc_peer_row {
    group's first rank counts it. Where parts differ (own_bytes), every rank counts. */
 typedef struct mc_collective_row {
     uint64_t key;
-    uint64_t group;    /* hash of its members' world ranks, in their order */
+    uint64_t group;    /* hash of the world ranks of the members, in the group's order */
     uint64_t to_group; /* on an intercommunicator: the other group, which has the root; else 0 */
     uint32_t call;     /* index into the shim's table of calls */
     int32_t root;      /* rank in the group, -1: none */
     int32_t own_rank;
     uint32_t size_class;
-    uint64_t item_bytes; /* of the datatype in the last call */
-    uint64_t n, bytes;   /* calls; bytes of the buffer, or of one rank's part, or of all parts where they differ */
+    uint64_t item_bytes; /* size of the datatype in the last call */
+    uint64_t n, bytes;   /* calls; bytes of the buffer, of one rank's part, or of all parts if their sizes differ */
     uint64_t own_bytes;
 } mc_collective_row;
 
-/* What this rank gave to one other rank in collectives with parts that differ. */
+/* Bytes that this rank sent to one other rank in collectives whose parts differ in size. */
 typedef struct mc_part_row {
     uint64_t key;
     int64_t peer; /* rank in the application's world */
     uint64_t n, bytes;
 } mc_part_row;
 
-/* A group of ranks, written by its first rank: runs of world ranks first, first + stride, ... n_runs 0: there was no
-   room. */
+/* A group of ranks, written by its first rank: runs of world ranks first, first + stride, ... n_runs is 0 if the
+   runs did not fit. */
 typedef struct mc_members {
     uint64_t group;
     uint32_t first_run, n_runs;
@@ -203,31 +204,31 @@ typedef struct mc_run {
     int32_t first, stride, n;
 } mc_run;
 
-/* Cycles of one kind in one phase and group. A cycle is a computation burst and the MPI call that ends it: from the
-   end of one call to the end of the next. */
+/* Cycles of one kind in one phase and group. A cycle is a computation burst and the MPI call that ends it: it lasts
+   from the end of one call to the end of the next. */
 typedef struct mc_cell {
     uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
-    uint64_t mpi_ns;  /* time in the call, likewise */
+    uint64_t mpi_ns;  /* time in the call, prorated too */
     uint64_t n;       /* cycles that ended in the phase */
 } mc_cell;
 
-/* The same inside shutters. */
+/* Cycles inside shutters of the job. */
 typedef struct mc_sample {
     mc_cell cell;
-    uint64_t cut_ns;  /* time of cycles that ended outside the job's shutters, */
-    uint64_t done_ns; /* and of those that ended inside, from the pause's begin on */
+    uint64_t cut_ns;  /* of the cycles that ended in [t0, t1): their time outside the job's shutters */
+    uint64_t done_ns; /* of the same cycles: their time inside shutters, from `begin` on */
 } mc_sample;
 
 typedef struct mc_cycle_row {
     uint64_t key;
-    uint32_t from; /* site row of the call before, of the call that ends the cycle */
-    uint32_t to;
+    uint32_t from;       /* site row of the previous call */
+    uint32_t to;         /* site row of the call that ends the cycle */
     uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
     uint32_t i_pending;  /* hint: index of this row in the lane's pending list */
     mc_cell corun[MC_N_GROUPS];
     mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
-    uint64_t n_cut, cut_ns; /* in co-run: cycles cut by a shutter of the job; their time, wherever they ended */
+    uint64_t n_cut, cut_ns; /* co-run cycles that shutters cut: number that ended outside; time of all outside */
 } mc_cycle_row;
 
 typedef struct mc_pending {
@@ -241,15 +242,15 @@ typedef struct mc_region_row {
     char name[MC_REGION_LEN];
     uint64_t n;
     uint64_t time_ns; /* pauses excluded */
-    uint64_t mpi_ns;  /* the part of it inside MPI calls */
+    uint64_t mpi_ns;  /* the part of time_ns inside MPI calls */
 } mc_region_row;
 
-/* How far a thread is in a sequence of marks: ends of its MPI calls, or of its units of work. */
+/* A thread's position in a sequence of marks: the ends of its MPI calls, or of its units of work. */
 typedef struct mc_stream {
     uint64_t t_last;    /* the last mark; for calls: end of the last timed call */
-    uint64_t paused_ns; /* how long this thread had stood still by then */
-    uint64_t i_site;    /* its site row */
-    uint64_t i_window;  /* the next shutter that is not yet behind this stream */
+    uint64_t paused_ns; /* time that this thread had been paused by then */
+    uint64_t i_site;    /* site row of the last mark */
+    uint64_t i_window;  /* the first shutter that has not ended before the last mark */
 } mc_stream;
 
 /* Hardware counts of user code. */
@@ -259,27 +260,27 @@ typedef struct mc_ipc {
 
 enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the thread cannot count itself */ };
 
-/* A thread's own counters at the begin or end of its last MPI call, while its agent counts
+/* A thread's own hardware counts at the start or end of its last MPI call, kept while the agent counts
    (mc_sampling.counts_until). */
 typedef struct mc_tally {
-    uint64_t seq;   /* odd while the rest is written */
+    uint64_t seq;   /* odd while the other fields are being written */
     uint64_t span;  /* counts_until at that time */
     uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE when the span began */
-    uint64_t state; /* MC_TALLY_..., since the begin or end of that call */
-    mc_ipc outside; /* outside MPI in this span, plus what was counted before it if it began outside */
+    uint64_t state; /* MC_TALLY_..., since the start or end of that call */
+    mc_ipc outside; /* outside MPI in this span; if the span began outside, plus the counts from before it */
     mc_ipc total;
 } mc_tally;
 
-/* One thread's tables: one writer, no lock. While the job runs, readers may see a half-written row. A thread that
-   ends leaves its lane, with the contents, to the next thread. */
+/* One thread's tables: one writer, no lock. While the job runs, readers can see a half-written row. When a thread
+   ends, the next thread takes over its lane with the contents. */
 typedef struct mc_lane_head {
     uint64_t owner_tid; /* 0: free */
-    uint64_t n_owners;  /* threads that have had it */
+    uint64_t n_owners;  /* threads that have owned the lane */
     mc_stream calls, units;
-    uint64_t t_enter; /* begin of the last timed call, which has not ended if this is later than calls.t_last */
+    uint64_t t_enter; /* start of the last timed call; if later than calls.t_last, that call has not ended */
     mc_tally tally;
     uint64_t gap_ns;      /* time between timed calls, pauses excluded */
-    uint64_t void_window; /* 1 + the window whose pending list overflowed */
+    uint64_t void_window; /* 1 + number of the window whose pending list overflowed */
     uint64_t n_pending;
     mc_counters counters; /* of this thread */
     mc_region_row regions[MC_N_REGIONS];
@@ -305,29 +306,29 @@ typedef struct mc_small_lane {
 } mc_small_lane;
 
 typedef struct mc_module {
-    uint64_t is_complete; /* stored last: the rest may be read then */
+    uint64_t is_complete; /* stored last; until it is set, do not read the other fields */
     uint64_t base;
     char path[MC_TEXT_LEN];
 } mc_module;
 
-/* The value sent with the gate's signal: a mark, as others may use the same signal; and how often the thread had
-   gone to sleep when the agent saw it running. */
+/* The value sent with the gate's signal: a magic number, because others may use the same signal, and the number of
+   times that the thread had gone to sleep when the agent saw it running. */
 #define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
 
-/* How a rank stands still. The agent of the rank's own job writes it; the rank writes the acknowledgements. */
+/* Pause requests to a rank. The agent of the rank's own job writes them; the rank writes the acknowledgements. */
 typedef struct mc_gate {
     int32_t signal; /* the signal whose handler is the gate; 0: no gate */
     int32_t _pad;
-    uint64_t max_ns;      /* no pause is longer, whatever deadline_ns says */
+    uint64_t max_ns;      /* longest pause, even if deadline_ns is later */
     uint64_t deadline_ns; /* pauses end here */
-    uint64_t epoch;       /* which shutter the pause is for */
+    uint64_t epoch;       /* number of the shutter that the pause is for */
     uint64_t n_acks;      /* threads that entered the handler for this epoch */
     uint64_t t_first_enter, t_first_resume;
 } mc_gate;
 
 /* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
-   come to rest, caches refill, and ranks that others had delayed catch up. What lies outside [t0, t1) counts for no
-   phase. */
+   come to rest, caches refill, and ranks that others had delayed catch up. Time of the shutter outside [t0, t1)
+   counts for no phase. */
 typedef struct mc_window {
     uint64_t begin, t0, t1, end;
     uint64_t epoch;
@@ -338,14 +339,14 @@ typedef struct mc_window {
 typedef struct mc_sampling {
     uint64_t alone; /* 1: no other job on the node */
     uint64_t n_windows;
-    uint64_t counts_until; /* the meter ipc counts until then, so threads keep tallies; 0: it does not count */
+    uint64_t counts_until; /* until then the meter ipc counts, and threads update their tallies; 0: no counting */
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
 #include "common/counting.h"
 #include "common/events.h"
 
-/* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg, sparse, so only touched pages cost memory.
+/* One rank: file <shm dir>/mpicoloc.<key>.<world rank>.seg. The file is sparse: only touched pages cost memory.
    With --trace the ring of n_events_max events follows the struct. */
 typedef struct mc_segment {
     uint32_t magic, abi_version;
@@ -355,16 +356,16 @@ typedef struct mc_segment {
     char hostname[MC_NAME_LEN];
     char mpi_library[MC_TEXT_LEN];
     char command[MC_PATH_LEN];      /* arguments joined by blanks */
-    char out_path[MC_PATH_LEN];     /* path of the profile, absolute, as rank 0 sees it */
+    char out_path[MC_PATH_LEN];     /* absolute path of the profile on rank 0's node */
     int32_t world_rank, world_size; /* the application's world */
     int32_t local_rank, local_size;
-    int32_t n_nodes, n_cores; /* of the job; cores this rank may run on */
+    int32_t n_nodes, n_cores; /* nodes of the job; cores that this rank may run on */
     int32_t pid;
     int32_t mode;
-    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: recognises a reused pid */
+    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: reveals a reused pid */
     uint64_t state;
-    uint64_t profile;                 /* MC_PROFILE_...: for rank 0, which waits; the node file may be gone by then */
-    char complaint[MC_COMPLAINT_LEN]; /* why there is no profile, or not at out_path; written before `profile` */
+    uint64_t profile;                 /* MC_PROFILE_...; rank 0 waits for it here, as the node file may be deleted */
+    char complaint[MC_COMPLAINT_LEN]; /* why the profile is missing, or not at out_path; written before `profile` */
     int64_t start_realtime_ns;        /* wall clock at MPI_Init */
     uint64_t t_init, t_finalize, t_last;
     uint64_t cpu_mask[MC_N_CPU_WORDS]; /* processors this rank may run on */
@@ -374,7 +375,7 @@ typedef struct mc_segment {
     mc_counters counters;
     uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];
-    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init; at the begin of MPI_Finalize or another end */
+    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init; when MPI_Finalize begins or the rank ends */
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_members, n_runs;
@@ -382,7 +383,7 @@ typedef struct mc_segment {
     mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
     mc_ring ring;
-    uint64_t n_lanes; /* the first ones, which have room in the file; the others must not even be read */
+    uint64_t n_lanes; /* lanes that have room in the file; reading a later one can be fatal (SIGBUS) */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;

@@ -8,7 +8,7 @@
 #define ROW(env, fallback, type, low, high) {env, fallback, type[0], low, high},
 static const struct {
     const char *env, *fallback;
-    char type; /* its first letter: of bool, int, float, str */
+    char type; /* first letter of bool, int, float or str */
     double low, high;
 } rows[] = {MC_OPTION_ROWS(ROW)};
 

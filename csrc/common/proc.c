@@ -15,13 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of /proc/PID/status: a user may have thousands of groups, which come before the signals. */
+/* Bytes of /proc/PID/status to read: a user may have thousands of groups, which are listed before the signals. */
 enum { STATUS_BYTES = 32768 };
 
 static const unsigned long TIMER_SLACK_NS = 1000;
 static const uint64_t SLICE_NS = 100000;
 
-/* As the kernel writes them. glibc's readdir would allocate 32 KiB on the application's heap. */
+/* The kernel's struct, for the raw system call: glibc's readdir would allocate 32 KiB on the application's heap. */
 struct dirent64_raw {
     uint64_t ino;
     int64_t off;
@@ -44,7 +44,7 @@ uint64_t mc_now_ns(void)
 void mc_nap_until(uint64_t t_ns, int *wake)
 {
     struct timespec until = {(time_t)(t_ns / 1000000000u), (long)(t_ns % 1000000000u)};
-    /* FUTEX_WAIT_BITSET takes an absolute time: if the sleep starts late, it does not end later. */
+    /* FUTEX_WAIT_BITSET takes an absolute time, so that a sleep that starts late does not end later. */
     syscall(SYS_futex, wake, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
@@ -60,7 +60,7 @@ void mc_wake(int *wake)
     syscall(SYS_futex, wake, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-/* As the kernel defines it; glibc has it only since 2.41. */
+/* The kernel's struct, which glibc defines only since 2.41. */
 struct sched_attr_raw {
     uint32_t size, policy;
     uint64_t flags;
@@ -76,7 +76,7 @@ void mc_wake_promptly(void)
     if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
         return;
     /* From Linux 6.12 on, a short slice gives an early virtual deadline. With two busy threads per core the median
-       wake-up falls from 3.9 ms to 0.05 ms. Older kernels ignore it, and preempt on wake-up anyway. */
+       wake-up latency falls from 3.9 ms to 0.05 ms. Older kernels ignore the slice, and preempt on wake-up anyway. */
     attr.runtime_ns = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &attr, 0);
 }
@@ -117,7 +117,7 @@ int mc_proc_alive(int pid, uint64_t start_ticks)
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
 }
 
-/* The value is from shared memory, which may be damaged. */
+/* Checked because the value comes from shared memory, which may be damaged. */
 static int is_signal(int signal)
 {
     return signal > 0 && signal <= 64;
@@ -129,7 +129,7 @@ static uint64_t number_after(const char *text, const char *label, int base)
     return line ? strtoull(line + strlen(label), NULL, base) : 0;
 }
 
-/* A number of /proc/PID/status; 0: it cannot be read. */
+/* A number from /proc/PID/status; 0 if it cannot be read. */
 static uint64_t number_of_process(int pid, const char *label, int base)
 {
     char path[64], text[STATUS_BYTES];
@@ -153,7 +153,7 @@ uint64_t mc_proc_n_filters(int pid)
     snprintf(path, sizeof path, pid ? "/proc/%d/status" : "/proc/thread-self/status", pid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return UINT64_MAX;
-    /* Before 5.9, Linux only says whether there are any. */
+    /* Before 5.9, Linux reports only whether there are filters, not how many. */
     return number_after(text, "\nSeccomp:", 10) + number_after(text, "\nSeccomp_filters:", 10);
 }
 
@@ -180,7 +180,7 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    /* Line ends in the name before it are escaped, so this is the right line. */
+    /* The name on an earlier line cannot imitate this one, because line ends in it are escaped. */
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);
@@ -270,7 +270,7 @@ uint64_t mc_proc_waited_ns(int pid, int tid)
     unsigned long long ran_ns, waited_ns;
     snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2 ||
-        ran_ns == 0) /* a kernel that does not count */
+        ran_ns == 0) /* the kernel does not count */
         return UINT64_MAX;
     return waited_ns;
 }

@@ -1,4 +1,4 @@
-/* Places in a rank's ring of events: the rank's hooks fill them, the tracer empties them. */
+/* Access to a rank's ring of events, which the rank's hooks fill and the tracer empties. */
 #ifndef MPICOLOC_RING_H
 #define MPICOLOC_RING_H
 
@@ -11,7 +11,8 @@ static inline mc_word *mc_event_tail(mc_event *event)
     return (mc_word *)&event->peer;
 }
 
-/* Lap number of event i; never that of a place nothing was written to. n_events_max: a power of 2. */
+/* Lap number of event i, which differs from the content of a place that lap has not written yet. n_events_max: a power
+   of 2. */
 static inline uint16_t mc_event_lap(uint64_t i, uint64_t n_events_max)
 {
     return i & n_events_max ? 0 : MC_EVENT_LAP;

@@ -73,7 +73,7 @@ int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
         return MC_E_LIMIT;
     int flags = O_RDWR | (create ? O_CREAT | O_EXCL : 0);
     int fd = mc_shm_open(path, flags, 1);
-    if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process with the same number */
+    if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process with the same ID */
         fd = mc_shm_open(path, flags, 1);
     if (fd < 0)
         return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
@@ -128,7 +128,7 @@ void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *c
     __atomic_store_n(&segment->profile, profile, __ATOMIC_RELEASE);
 }
 
-/* Lanes count the events that a full ring refused. Events that nobody took out of the ring are lost too. */
+/* Lanes count the events that a full ring refused. Events still in the ring are lost too. */
 static void add_up_ring(mc_segment *segment)
 {
     const mc_ring *ring = &segment->ring;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* After so many probes a table counts as full, so that the hot path stays bounded. */
+/* After this many probes a table counts as full, so that the time of the hot path is bounded. */
 enum { MAX_PROBES = 64 };
 
 uint64_t mc_mix(uint64_t x)
@@ -52,8 +52,8 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Call sites are stored relative to their object, so that profiles of different ranks and runs can be compared. Only
-   new rows take the loader's lock. Not by dladdr, which also searches for the function's name: 100 us in a library
+/* Store a call site relative to its object, so that profiles of different ranks and runs can be compared. Only new rows
+   take the loader's lock. dladdr would be slow, because it also searches for the function's name: 100 us in a library
    with 60,000 symbols. */
 static void locate(mc_segment *segment, mc_site_row *row, const void *site)
 {
@@ -72,7 +72,7 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
             return;
         }
     }
-    /* Each thread gets an index of its own, so two may add at once; at worst the same object appears twice. */
+    /* Each thread gets its own index, so two threads may add at once; at worst the same object appears twice. */
     n = __atomic_fetch_add(&segment->n_modules, 1, __ATOMIC_RELAXED);
     if (n >= MC_N_MODULES) {
         __atomic_store_n(&segment->n_modules, (uint64_t)MC_N_MODULES, __ATOMIC_RELAXED);
@@ -86,7 +86,8 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
     row->offset -= base;
 }
 
-/* Rows of every table begin with their key. Returns the row with this key, or a free one (*is_new), or 0. */
+/* Rows of every table begin with their key. Returns the row with this key or a free row (*is_new); 0 if the table is
+   full. */
 static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key, int *is_new)
 {
     uint32_t i = (uint32_t)(((key >> 32) * (n_rows - 1)) >> 32) + 1;
@@ -102,7 +103,7 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the fields that belong to it: a reader of the running job that sees the key sees them too. */
+/* Store the key after the row's other fields, so that a reader of the running job that sees the key also sees them. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);
@@ -222,7 +223,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
-/* Write only where it is not zero: pages of zeros take no memory. */
+/* Write only words that are not zero: pages that were never written take no memory. */
 static void clear(char *row, size_t size)
 {
     uint64_t *words = (uint64_t *)row;
@@ -268,7 +269,7 @@ void mc_tables_add_up(mc_tables *tables)
         counters->sent_bytes += tables->sites[i].sent_bytes;
         counters->recv_bytes += tables->sites[i].recv_bytes;
     }
-    counters->sent_bytes -= counters->written_bytes; /* a site's bytes include those of files */
+    counters->sent_bytes -= counters->written_bytes; /* the bytes of call sites include file accesses */
     counters->recv_bytes -= counters->read_bytes;
     for (uint32_t i = 0; i < tables->n_peers; i++) {
         counters->n_sent += tables->peers[i].n;

@@ -1,4 +1,4 @@
-/* The bounded tables of a lane: open addressing. Row 0 counts what finds no room. */
+/* The bounded tables of a lane, with open addressing. Row 0 counts entries for which there is no room. */
 #ifndef MPICOLOC_TABLE_H
 #define MPICOLOC_TABLE_H
 
@@ -15,18 +15,18 @@ typedef struct mc_tables {
     uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
-/* For readers of a table that its thread is writing: the numbers of one row may be from different calls. TSan must
-   not report that. */
+/* For readers of a table while its thread writes: the numbers in a row may be from different calls, which TSan must not
+   report. */
 #define MC_READS_TORN __attribute__((no_sanitize("thread")))
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
 
 mc_tables mc_lane_tables(mc_segment *segment, int i_lane);
 
-/* The lane of another process's thread; NULL: it has none. Reads no lane that has no room in the file. */
+/* The lane of another process's thread; NULL if it has none. Reads only lanes that have room in the file. */
 const mc_lane_head *mc_lane_of_thread(mc_segment *segment, int tid);
 
-/* Where lane i begins in its segment, and how large it is. */
+/* Offset of lane i in its segment, and its size. */
 size_t mc_lane_offset(int i_lane);
 size_t mc_lane_size(int i_lane);
 
@@ -42,7 +42,7 @@ uint32_t mc_part_find(mc_tables *tables, int peer);
 uint64_t mc_mix(uint64_t x);
 
 /* Size class: 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5
-   times a power of 2. Exact sizes would fill the table of a program whose messages vary. */
+   times a power of 2. Exact sizes would fill the table if a program's message sizes vary. */
 uint32_t mc_half_octave(uint64_t bytes);
 
 /* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
@@ -51,17 +51,16 @@ static inline uint32_t mc_octave(uint64_t bytes)
     return bytes ? 64 - (uint32_t)__builtin_clzll(bytes) : 0;
 }
 
-/* Add to the row's cell of window i_window; it waits for the verdict. 0: there is no room. */
+/* Add to the row's pending cell of window i_window, which waits for the verdict. Returns 0 if there is no room. */
 int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add);
 
-/* Move cells whose shutters have a verdict into the table; all != 0: drop the rest. */
+/* Move pending cells whose shutters have a verdict into the table. If all != 0, drop the others. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
-/* For a copy made while the job ran: drop rows whose numbers may have been written after their key and name were
-   copied. */
+/* For a copy made while the job ran: drop rows whose numbers may be newer than the copied key and name. */
 void mc_tables_drop_unborn(mc_tables *tables);
 
-/* Fill in the counters that follow from the tables. */
+/* Fill in the counters that are derived from the tables. */
 void mc_tables_add_up(mc_tables *tables);
 
 static inline void mc_cell_add(mc_cell *cell, const mc_cell *add)

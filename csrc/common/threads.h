@@ -1,10 +1,11 @@
-/* Threads beside those of the application: with a small stack, and without its signals. */
+/* Our own threads in the application's process: with a small stack, and with the application's signals blocked. */
 #ifndef MPICOLOC_THREADS_H
 #define MPICOLOC_THREADS_H
 
 #include <pthread.h>
 
-/* Signals are for the process's other threads, all but `taken`; 0: all. Returns 0 or an errno. */
+/* Start a thread that blocks all signals but `taken` (0: all), which then go to the process's other threads. Returns 0
+   or an errno. */
 int mc_thread_start(pthread_t *thread, size_t stack_bytes, int taken, void *(*run)(void *), void *data);
 
 #endif

@@ -1,11 +1,11 @@
-/* Structs of 64-bit words that one process writes while others read them: word by word, in their order. */
+/* Access to structs of 64-bit words that one process writes while others read them: word by word, in order. */
 #ifndef MPICOLOC_WORDS_H
 #define MPICOLOC_WORDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Each store is a release: who sees a word sees those before it. */
+/* Each store is a release: a reader that sees a word also sees the words before it. */
 static inline void mc_words_store(void *to, const void *from, size_t n_bytes)
 {
     uint64_t *words = to;
@@ -13,7 +13,7 @@ static inline void mc_words_store(void *to, const void *from, size_t n_bytes)
         __atomic_store_n(&words[i], ((const uint64_t *)from)[i], __ATOMIC_RELEASE);
 }
 
-/* Each load is an acquire: what is loaded later is not older. */
+/* Each load is an acquire: words loaded later are not older. */
 static inline void mc_words_load(void *to, const void *from, size_t n_bytes)
 {
     const uint64_t *words = from;

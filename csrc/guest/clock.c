@@ -10,18 +10,18 @@ enum { RENEW_NS = 250000000 };
 #ifdef MC_HAS_TSC
 
 enum {
-    LONGEST_READ_TICKS = 20000, /* if reading both clocks took longer, the thread was interrupted meanwhile */
-    SHORTEST_BASE_NS = 5000000, /* a rate measured over less time is too inexact */
+    LONGEST_READ_TICKS = 20000, /* if reading both clocks takes longer, the thread was interrupted in between */
+    SHORTEST_BASE_NS = 5000000, /* a rate measured over less time is not accurate enough */
     N_READS = 3,
 };
 
-/* Shared by all threads: whether the counter may be used, both clocks when the library was loaded, and the latest
-   rate that a thread has measured. */
+/* Shared by all threads: whether the counter is usable, the reading of both clocks at load time, and the latest rate
+   that any thread has measured. */
 static atomic_int is_usable;
 static mc_clock first;
 static _Atomic uint64_t latest_rate;
 
-/* Read both clocks at one instant: the best of some tries. 0 if each try was interrupted. */
+/* Read both clocks at one instant: the fastest of N_READS tries. Returns 0 if every try was interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
 {
     uint64_t best = LONGEST_READ_TICKS;
@@ -36,7 +36,7 @@ static int read_pair(uint64_t *ticks, uint64_t *ns)
     return best < LONGEST_READ_TICKS;
 }
 
-/* Use the counter only if the kernel itself trusts it as the clock of all processors, and lets programs read it. */
+/* 1 if the kernel itself uses the counter as the clock of all processors, and lets programs read it. */
 static int kernel_trusts_it(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

@@ -1,5 +1,5 @@
-/* CLOCK_MONOTONIC, read from the processor's own counter where that is safe. This halves the price, and every timed
-   call reads the clock twice. */
+/* CLOCK_MONOTONIC, read from the processor's time-stamp counter where that is safe. This halves the cost, which
+   matters because every timed call reads the clock twice. */
 #ifndef MPICOLOC_CLOCK_H
 #define MPICOLOC_CLOCK_H
 
@@ -10,18 +10,18 @@
 #define MC_HAS_TSC 1
 #endif
 
-/* One per thread, so that no thread reads one that another is writing. */
+/* Each thread has its own clock, so that no thread reads fields that another is writing. */
 typedef struct mc_clock {
     uint64_t ticks, ns;       /* both read at one instant */
-    uint64_t ns_per_tick_q32; /* times 2^32; 0: ask the kernel */
-    uint64_t latest_ns;       /* time never goes back, even when the rate is corrected */
-    uint64_t due_ns;          /* when to correct it next */
+    uint64_t ns_per_tick_q32; /* times 2^32; 0: read the kernel's clock */
+    uint64_t latest_ns;       /* last time returned: time never goes back, even when the rate is corrected */
+    uint64_t due_ns;          /* time of the next correction */
 } mc_clock;
 
 /* Set the clock of a new thread. */
 void mc_clock_start(mc_clock *clock);
 
-/* Correct rate and offset; to be called when clock->due_ns has come. */
+/* Correct rate and offset; call it once clock->due_ns has passed. */
 void mc_clock_renew(mc_clock *clock);
 
 static inline uint64_t mc_clock_read(mc_clock *clock)

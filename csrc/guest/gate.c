@@ -1,4 +1,4 @@
-/* The gate: how a rank stands still. Its handler may run in any thread, at any instruction of the application. */
+/* The gate, which pauses a rank. Its signal handler can run in any thread, at any instruction of the application. */
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "guest/count/patch.h"
@@ -16,11 +16,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* The C library cancels threads with this signal. An application can neither handle, block nor wait for it, because
-   the library hides it. The library's own handler ignores it when another process has sent it. */
+/* The C library cancels threads with this signal and hides it: an application cannot handle, block or await it. The
+   library's own handler ignores the signal when another process has sent it. */
 enum { GATE_SIGNAL = 32, MASK_BYTES = 8 };
 
-/* As the kernel defines it: the C library's sigaction refuses its own signals. */
+/* The kernel's struct, for the raw system call: the C library's sigaction refuses the library's own signals. */
 typedef struct kernel_sigaction {
     void (*handler)(int, siginfo_t *, void *);
     unsigned long flags;
@@ -32,10 +32,10 @@ typedef struct kernel_sigaction {
 
 static mc_segment *segment;
 static int own_pid;
-static __thread volatile unsigned n_entries; /* how often this thread has entered the gate */
+static __thread volatile unsigned n_entries; /* number of times that this thread has entered the gate */
 static kernel_sigaction previous;            /* the handler before ours */
 
-/* ---- system calls that the kernel ends early for any signal, also ours, go on as if it had not come ---- */
+/* ---- restart of system calls that the gate's signal interrupted and that the kernel does not restart ---- */
 
 #ifdef __x86_64__
 
@@ -45,8 +45,8 @@ static kernel_sigaction previous;            /* the handler before ours */
 
 enum { N_BEFORE = 32, N_SYSCALL = 2, N_NUMBER = 5, N_LOAD = 5 };
 
-/* Length of the instruction `mov disp(%rsp),reg` at code; 0 if it is another one. Compilers put it between the
-   call's number and the call when a function has had to save its arguments. */
+/* Length of the instruction `mov disp(%rsp),reg` at `code`; 0 for any other instruction. Compilers put such loads
+   between the load of the call's number and the call if the function has saved its arguments on the stack. */
 static size_t stack_load(const unsigned char *code, size_t n)
 {
     size_t rex = n && (code[0] & 0xf0) == 0x40;
@@ -56,8 +56,8 @@ static size_t stack_load(const unsigned char *code, size_t n)
     return is_load && !into_rax ? rex + N_LOAD - 1 : 0;
 }
 
-/* `code` ends with the instruction `syscall`. Returns the call's number if it is loaded just before; else -1, as the
-   register that held it is overwritten. */
+/* Number of the system call if `code` ends with its load and the instruction `syscall`; else -1. The number must be
+   read from the code because the call's result has overwritten its register. */
 static long number_of(const unsigned char code[N_BEFORE])
 {
     const unsigned char *end = code + N_BEFORE - N_SYSCALL;
@@ -67,7 +67,7 @@ static long number_of(const unsigned char code[N_BEFORE])
         return 0;
     for (const unsigned char *at = end - N_NUMBER; at > code; at--) {
         int32_t number;
-        /* An odd REX prefix would make it a move into %r8d. */
+        /* An odd REX prefix would make this a move into %r8d. */
         if (at[0] != 0xb8 || (at[-1] & 0xf1) == 0x41)
             continue;
         const unsigned char *next = at + N_NUMBER;
@@ -80,7 +80,7 @@ static long number_of(const unsigned char code[N_BEFORE])
     return -1;
 }
 
-/* These calls have done nothing yet when they return EINTR, so they may begin again. */
+/* These calls have had no effect when they return EINTR, so they can be repeated. */
 static const short restartable[] = {
     SYS_poll,     SYS_select, SYS_epoll_wait,  SYS_nanosleep,    SYS_clock_nanosleep, SYS_futex,
     SYS_semop,    SYS_msgrcv, SYS_msgsnd,      SYS_semtimedop,   SYS_rt_sigtimedwait, SYS_io_getevents,
@@ -89,14 +89,14 @@ static const short restartable[] = {
     SYS_pselect6, SYS_ppoll,  SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause,           SYS_rt_sigsuspend,
 };
 
-/* Copy through the kernel, as the memory may be unmapped. */
+/* Copy through the kernel: a direct read faults if the memory is not mapped. */
 static int read_there(void *copy, const void *there, size_t n)
 {
     struct iovec from = {(void *)(uintptr_t)there, n}, to = {copy, n};
     return syscall(SYS_process_vm_readv, getpid(), &to, 1ul, &from, 1ul, 0ul) == (long)n;
 }
 
-/* Address of the signal mask that this call sets while it lasts; NULL: it sets none. */
+/* Address of the signal mask that this system call sets for its duration; NULL if it sets none. */
 static const void *mask_of_call(long number, const greg_t *registers)
 {
     const void *mask = NULL;
@@ -115,11 +115,11 @@ static const void *mask_of_call(long number, const greg_t *registers)
     }
 }
 
-/* What a call does about signals that come while it lasts. */
+/* Whether a system call waits for signals. */
 typedef enum signal_wait {
-    NO_WAIT,  /* it does not wait for signals */
-    MAY_WAIT, /* it may wait for a signal that could also have come before the call */
-    WAITS,    /* it waits for a signal that its caller lets in only during the call */
+    NO_WAIT,  /* does not wait for signals */
+    MAY_WAIT, /* can wait for a signal that could also have come before the call */
+    WAITS,    /* waits for a signal that the caller unblocks only during the call */
 } signal_wait;
 
 static signal_wait waits_for_signals(long number, const ucontext_t *context)
@@ -132,9 +132,9 @@ static signal_wait waits_for_signals(long number, const ucontext_t *context)
     return number == SYS_pause ? MAY_WAIT : NO_WAIT;
 }
 
-/* A call that our signal interrupted looks the same as one that a signal of the application has ended, whose handler
-   has just returned. Beginning the latter again would wait for a signal that has already come. So calls that wait
-   for signals do not begin again: their callers expect to wake for nothing. */
+/* A call that our signal interrupted looks like a call that a signal of the application ended just before ours came.
+   Repeating such a call would wait for a signal that has already come. So calls that wait for signals are not
+   repeated: their callers expect spurious wake-ups. */
 static int may_begin_again(long number, const ucontext_t *context, int just_begun)
 {
     signal_wait wait = waits_for_signals(number, context);
@@ -146,8 +146,8 @@ static int may_begin_again(long number, const ucontext_t *context, int just_begu
     return 0;
 }
 
-/* A signal of the application came together with ours and waits behind our handler: it is the one that ends the
-   call. */
+/* 1 if a handled signal of the application came together with ours and is pending until our handler returns: that
+   signal ends the call. */
 static int others_wait(const ucontext_t *context)
 {
     uint64_t waiting = 0, blocked;
@@ -163,14 +163,14 @@ static int others_wait(const ucontext_t *context)
     return 0;
 }
 
-/* For a signal handler: if only its signal interrupted a system call that the kernel does not restart itself, make
-   the call begin again when the handler returns. Calls that may wait for signals: `pause`, and those whose mask lets
-   no signal in, restart only if `just_begun`; the others never. Async-signal-safe. */
+/* For a signal handler: if this signal alone interrupted a system call that the kernel does not restart, make the
+   call begin again when the handler returns. MAY_WAIT calls restart only if `just_begun`; calls that wait for signals
+   never restart. Async-signal-safe. */
 static void restart_call(ucontext_t *context, int just_begun)
 {
     greg_t *registers = context->uc_mcontext.gregs;
     unsigned char code[N_BEFORE];
-    /* The page before may not be mapped, and code need not be readable. */
+    /* The page before may be unmapped, and code pages need not be readable. */
     if (registers[REG_RAX] != -EINTR || !read_there(code, (const char *)registers[REG_RIP] - N_BEFORE, N_BEFORE))
         return;
     long number = number_of(code);
@@ -186,7 +186,7 @@ static void restart_call(ucontext_t *context, int just_begun)
 
 #endif
 
-/* ---- standing still ---- */
+/* ---- pauses ---- */
 
 static void keep_lowest(uint64_t *field, uint64_t value)
 {
@@ -196,8 +196,8 @@ static void keep_lowest(uint64_t *field, uint64_t value)
         ;
 }
 
-/* Stand still until deadline_ns. Returns early never, late by the scheduler's latency. Signals of the application
-   are handled meanwhile; *n_handled tells whether there were any. */
+/* Sleep until deadline_ns. Never returns early; returns late by the scheduler's latency. Signals of the application
+   are handled meanwhile; *n_handled counts them. */
 static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *mask, int *n_handled)
 {
     uint64_t t = now;
@@ -208,7 +208,7 @@ static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *
         if (syscall(SYS_ppoll, NULL, 0ul, &rest, mask, (size_t)MASK_BYTES) < 0) {
             if (errno != EINTR)
                 break;
-            *n_handled += n_entries == n_before; /* do not count a second pause that began within this one */
+            *n_handled += n_entries == n_before; /* do not count our own signal for another pause */
         }
         t = mc_now_ns();
     }
@@ -246,7 +246,7 @@ static int pass_gate(const ucontext_t *context)
     return n_handled;
 }
 
-/* Not ours: the C library cancels threads with this signal. */
+/* Pass on a signal that is not ours: the C library cancels threads with it. */
 static void hand_on(int signal, siginfo_t *info, ucontext_t *context)
 {
     void (*handler)(int, siginfo_t *, void *) = previous.handler;
@@ -277,8 +277,8 @@ static void on_gate(int signal, siginfo_t *info, void *context)
     } else if (!is_marked || info->si_code != SI_QUEUE) {
         hand_on(signal, info, context);
     } else {
-        /* Read this before the thread sleeps here. If it has slept once since the agent saw it running, it did so in
-           the call that we interrupted. */
+        /* Read this before the pause adds a sleep. If the thread has slept once since the agent saw it running, it
+           slept in the call that our signal interrupted. */
         uint32_t n_sleeps = n_sleeps_of_thread();
         /* A forked child inherits handler and mapping, but is not the rank. */
         int n_handled = segment && (int)syscall(SYS_getpid) == own_pid ? pass_gate(context) : 0;
@@ -289,8 +289,8 @@ static void on_gate(int signal, siginfo_t *info, void *context)
 }
 
 #ifdef __x86_64__
-/* The kernel must be told how a handler returns. Debuggers and unwinders (thread cancellation) recognise exactly
-   these bytes, behind an instruction that is no call. */
+/* The code to which the kernel makes a handler return. Debuggers and unwinders (thread cancellation) recognise it by
+   exactly these bytes, after an instruction that is not a call. */
 void mc_gate_return(void);
 __asm__(".text\n\tnop\n\t.balign 16\n\t.hidden mc_gate_return\n\t.globl mc_gate_return\n"
         "\t.type mc_gate_return,@function\nmc_gate_return:\n\tmovq $15, %rax\n\tsyscall\n"
@@ -306,7 +306,7 @@ static long kernel_action(const kernel_sigaction *action, kernel_sigaction *old)
     return syscall(SYS_rt_sigaction, GATE_SIGNAL, action, old, (size_t)MASK_BYTES);
 }
 
-/* Put our handler in front of the present one. */
+/* Install our handler in front of the present one. */
 static int take_signal(void)
 {
     kernel_sigaction present, action = {.handler = on_gate,
@@ -315,8 +315,8 @@ static int take_signal(void)
 #ifndef __riscv
                                         .restorer = mc_gate_return,
 #endif
-                                        /* Block the application's signals until we know which system call ours has
-                                           interrupted. */
+                                        /* Block the application's signals until we know which system call our signal
+                                           has interrupted. */
                                         .mask = ~(uint64_t)0};
     if (kernel_action(NULL, &present) != 0)
         return MC_E_SIGNAL;
@@ -326,7 +326,7 @@ static int take_signal(void)
     return kernel_action(&action, NULL) == 0 ? MC_OK : MC_E_SIGNAL;
 }
 
-/* When a program cancels its first thread, the C library installs its own handler again. */
+/* Wrapper that installs our handler again: when a program first cancels a thread, the C library replaces it. */
 __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread)
 {
     static int (*real)(pthread_t);
@@ -347,7 +347,7 @@ int mc_gate_install(mc_segment *own_segment)
     if (take_signal() != MC_OK)
         return MC_E_SIGNAL;
     uint64_t only = (uint64_t)1 << (GATE_SIGNAL - 1);
-    /* the signal may be blocked: a process inherits its mask */
+    /* the signal may be blocked, because a process inherits its parent's signal mask */
     syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, NULL, (size_t)MASK_BYTES);
     own_segment->gate.signal = GATE_SIGNAL;
     return MC_OK;

@@ -9,9 +9,9 @@
 
 enum {
     N_ALWAYS_TIMED = 16,         /* time the first calls of a site, which differ from later ones */
-    SAMPLE_EVERY_MOST = 512,     /* time one call of at most so many */
-    TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed ones come sooner than this after each other, */
-    TIMED_TOO_LATE_NS = 2000000, /* and more if later. Far apart, so that a co-runner does not change the choice */
+    SAMPLE_EVERY_MOST = 512,     /* largest mc_thread.every */
+    TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed calls are less than this apart, */
+    TIMED_TOO_LATE_NS = 2000000, /* and more if over this. The limits differ so much that no co-runner moves `every` */
     TIMED_BETWEEN_CHOICES = 256,
 };
 
@@ -23,8 +23,8 @@ __thread mc_thread mc_self;
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
 {
-    /* The stack grows downwards: a call that MPI makes itself has its frame below ours. If the next frame lies
-       above, an error handler has left MPI by longjmp or a C++ exception. */
+    /* The stack grows downwards: a call that MPI makes itself has its frame below that of the outermost call. A frame
+       that is not below it means that an error handler has left MPI by longjmp or a C++ exception. */
     if (self->outer && stack < self->outer)
         return 0;
     self->outer = stack;
@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame
     return 1;
 }
 
-/* Saturates at 0: the clock source may have stepped back. */
+/* Saturates at 0, because the clock source can step back. */
 static uint64_t since(uint64_t begin, uint64_t end)
 {
     return end > begin ? end - begin : 0;
@@ -57,7 +57,8 @@ static int is_counting(uint64_t t)
     return __builtin_expect(t < __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED), 0);
 }
 
-/* A call begins or ends at t. Returns how long the counting took, as that is our time, not the program's. */
+/* Update the tally when a call begins or ends at t. Returns the time this took, which is our overhead, not the
+   program's time. */
 static __attribute__((cold, noinline)) uint64_t count(mc_thread *self, uint64_t t, int was_inside, uint64_t state)
 {
     uint64_t span = __atomic_load_n(&mc_the_segment->sampling.counts_until, __ATOMIC_RELAXED);
@@ -73,7 +74,7 @@ static void pass_over(mc_lane_head *head, uint64_t lost_ns)
     head->units.t_last += head->units.t_last ? lost_ns : 0;
 }
 
-/* From here on the thread is inside MPI, until calls.t_last is later than t_enter. */
+/* Mark the thread as inside MPI, which lasts until calls.t_last is later than t_enter. */
 static inline __attribute__((always_inline)) int begin_call(mc_thread *self, mc_frame *frame)
 {
     mc_lane_head *head = self->tables.head;
@@ -113,7 +114,7 @@ static uint32_t draw_calls_until_timed(mc_thread *self)
     return self->every + (self->random & (2 * self->every - 1));
 }
 
-/* Timing a call costs up to a microsecond in a program that waits for memory. */
+/* Adapt the sampling rate: timing a call costs a memory-bound program up to a microsecond. */
 static void choose_every(mc_thread *self, uint64_t now)
 {
     uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
@@ -186,8 +187,8 @@ static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, con
     }
 }
 
-/* Put the part of a cycle that lies in sampled shutters on the pending list. *rest gets what lies outside them.
-   Returns the cycle's time inside. */
+/* Put the part of a cycle inside sampled windows on the pending list, and take the part inside shutters off *rest.
+   Returns the cycle's time inside shutters. */
 static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
                                  uint64_t t_leave, mc_cell *rest)
 {
@@ -214,8 +215,8 @@ static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t 
     return inside_ns;
 }
 
-/* A stretch of a stream ended at t_leave, at the site `to`: n cycles of that kind. Returns its time outside the
-   call. */
+/* Record n cycles of one kind, which lasted from the stream's last mark to t_leave and ended at the site `to`. Returns
+   their time outside the call. */
 static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_frame *frame, uint64_t t_leave, uint32_t to,
                              uint64_t bytes, uint64_t n)
 {
@@ -252,14 +253,14 @@ void mc_units(const mc_frame *frame, uint64_t n)
     mc_tables *tables = &mc_self.tables;
     mc_stream *units = &tables->head->units;
     tables->head->counters.n_units += n;
-    if (units->t_last == 0) /* work before the first mark is no unit */
+    if (units->t_last == 0) /* the start of the first unit is unknown */
         *units = (mc_stream){frame->t_enter, frame->paused_ns, MC_UNIT_SITE, tables->head->calls.i_window};
     else if (n)
         record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
-/* Put an event into the ring, for the agent to write. The last 8 bytes are stored last: their lap number says that
-   the event is complete. */
+/* Put an event into the ring, from which the agent writes it to a file. The last 8 bytes are stored last: they hold a
+   lap number, which shows that the event is complete. */
 static void keep_event(mc_lane_head *head, const mc_event *event)
 {
     mc_segment *segment = mc_the_segment;
@@ -294,7 +295,7 @@ void mc_trace_message(const mc_frame *frame, int peer, uint64_t bytes, uint16_t 
 static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leave, uint64_t time_ns, uint32_t i_site,
                          uint64_t bytes)
 {
-    /* The ring lies behind the struct. Its index is the rank's, not the thread's, so that events of threads stay in
+    /* The ring follows the segment struct. All threads of the rank share one index, so that their events stay in
        order. */
     mc_segment *segment = mc_the_segment;
     mc_lane_head *head = self->tables.head;
@@ -305,7 +306,7 @@ static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leav
                       .call = (uint16_t)frame->call,
                       .i_site = (uint16_t)i_site};
     if (segment->ring.is_kept) {
-        /* Including pauses: the call ended after them. */
+        /* Include pauses, so that t_ns + duration_ns is the real end of the call. */
         event.duration_ns = since(frame->t_enter, t_leave);
         event.call = (uint16_t)(frame->call | frame->message);
         event.i_site = (uint16_t)(i_site | (uint32_t)self->i_lane << MC_EVENT_LANE_SHIFT);
@@ -321,7 +322,7 @@ static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leav
 static inline __attribute__((always_inline)) void end_call(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
                                                            uint64_t sent_bytes, uint64_t recv_bytes)
 {
-    /* count a pause once, however many calls this one stands for */
+    /* Subtract pauses before multiplying: a pause happened once, not in each call that this one stands for. */
     uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);
     uint32_t i_site = (uint32_t)(row - self->tables.sites);
@@ -379,7 +380,7 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes)
               sent_bytes + recv_bytes);
 }
 
-/* ---- what a call moved and with whom, into the tables of its thread: the slow path ---- */
+/* ---- slow path of recording bytes and peers in the thread's tables ---- */
 
 __thread mc_last_message mc_message_used;
 

@@ -1,4 +1,5 @@
-/* What the generated wrappers, the world swap and the gate call. It knows no MPI, so one object serves every ABI. */
+/* Hooks that the generated wrappers, the world swap and the gate call. They use no MPI types, so one object serves
+   every ABI. */
 #ifndef MPICOLOC_HOOKS_H
 #define MPICOLOC_HOOKS_H
 
@@ -6,40 +7,40 @@
 #include "guest/clock.h"
 
 typedef struct mc_frame {
-    uint64_t t_enter, paused_ns; /* when the call began: clock, and how long this thread had stood still by then */
+    uint64_t t_enter, paused_ns; /* at entry: clock, and time paused so far */
     void *site;
-    mc_site_row *row; /* set for a call that is only counted */
+    mc_site_row *row; /* set if the call is counted but not timed */
     uint32_t call;
-    uint32_t weight; /* number of calls that this one's time stands for; 0: it is only counted */
-    int32_t peer;    /* the other end of its first message, -1: none or unknown */
+    uint32_t weight; /* number of calls that this one's time stands for; 0: not timed */
+    int32_t peer;    /* the other end of the call's first message, -1: none or unknown */
     uint16_t is_recorded;
-    uint16_t message; /* kind of that message: 0, MC_EVENT_SENT or MC_EVENT_RECEIVED */
+    uint16_t message; /* kind of the first message: 0, MC_EVENT_SENT or MC_EVENT_RECEIVED */
 } mc_frame;
 
-/* A call site used lately: its row is found without a search. */
+/* A recently used call site, cached so that its row is found without a search. */
 typedef struct mc_site_hit {
     void *site;
     mc_site_row *row;
-    uint32_t call; /* with MC_COUNTABLE if a call of it may be counted without being timed */
+    uint32_t call; /* with MC_COUNTABLE if calls may be counted without being timed */
 } mc_site_hit;
 
 enum {
     MC_N_HITS = 64,
     MC_COUNTABLE = 1 << 30,
-    MC_SAMPLE_EVERY = 16, /* one call is timed of at least so many, and of less than three times so many */
+    MC_SAMPLE_EVERY = 16, /* least value of mc_thread.every */
 };
 
 typedef struct mc_thread {
     const char *outer;          /* stack frame of the outermost MPI call that this thread is in */
     uint32_t calls_until_timed; /* calls that are only counted before the next one is timed */
-    uint32_t interval;          /* number of calls that the timed one stands for, itself included */
+    uint32_t interval;          /* number of calls that the next timed call stands for, itself included */
     uint32_t random;
-    uint32_t every;        /* one call is timed of at least so many; a power of 2 */
-    uint32_t n_timed;      /* since `every` was chosen last */
-    uint64_t t_choice;     /* when it was chosen */
-    int32_t is_ended;      /* its lane is given back */
-    int32_t has_key;       /* a destructor gives its lane back when the thread ends */
-    int32_t claim_backoff; /* calls to skip before it asks for a lane again */
+    uint32_t every;        /* a power of 2: one call in `every` to 3 * `every` is timed */
+    uint32_t n_timed;      /* calls timed since `every` was last chosen */
+    uint64_t t_choice;     /* when `every` was last chosen */
+    int32_t is_ended;      /* the thread has released its lane */
+    int32_t has_key;       /* a destructor will release the lane when the thread ends */
+    int32_t claim_backoff; /* calls to skip before the thread tries to claim a lane again */
     int32_t i_lane;
     mc_tables tables;
     mc_clock clock;
@@ -48,51 +49,52 @@ typedef struct mc_thread {
 
 extern __thread mc_thread mc_self;
 extern int mc_recording;
-extern mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
+extern mc_segment *mc_the_segment; /* never unmapped, because another thread may be inside a hook */
 
 typedef struct mc_identity {
     const char *key, *job_id, *mpi_library;
     int world_rank, world_size, local_rank, local_size, n_nodes, mode;
 } mc_identity;
 
-/* An address in the stack frame of the function that this stands in, at the same distance from its caller's frame
-   whatever the function keeps there. On x86-64 that is the frame pointer. Elsewhere it may point to the frame's other
-   end (on aarch64 with gcc): of two wrappers that one function calls, that with more variables would seem to be called
-   by the other. Clang has nothing better. */
+/* An address in the stack frame of the function that uses this macro. Its distance from the caller's frame does not
+   depend on the function's local variables. On x86-64 the frame pointer serves. Elsewhere (aarch64 with gcc) the frame
+   pointer can be at the frame's other end: of two wrappers called by one function, the one with more variables would
+   then seem to be called by the other. Clang has nothing better. */
 #if defined __x86_64__ || defined __clang__
 #define MC_STACK() __builtin_frame_address(0)
 #else
 #define MC_STACK() __builtin_dwarf_cfa()
 #endif
 
-/* Another tool stands between this library and MPI. It must see every call too, but its own calls must not count. */
+/* Another tool is between this library and MPI. The tool must see every call too, but calls that it makes itself must
+   not count. */
 extern int mc_is_chained;
-/* The thread is inside the library's MPI_Finalize: nothing is recorded any more. */
+/* The thread is inside the library's MPI_Finalize: recording has stopped. */
 extern __thread int mc_is_ending;
 
-/* 1 if the caller was called by MPI, inside an MPI call of the application. stack: an address in the caller's own
+/* Returns 1 if MPI called the caller from inside an MPI call of the application. stack: an address in the caller's
    stack frame. */
 static inline int mc_is_inside(const char *stack)
 {
     return (mc_self.outer != NULL && stack < mc_self.outer) || mc_is_ending;
 }
 
-/* A call ended. sent, received: bytes it moved for this rank. */
+/* Record the end of a call. sent_bytes, recv_bytes: moved by the call for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
-/* The same for functions that return at once and are called millions of times a second. Every call is counted, with
-   its bytes. Only some, chosen at random, are timed: each stands for all calls since the last timed one. This is the
-   slow path: */
+/* mc_enter for functions that return at once and are called millions of times a second. Every call is counted, with
+   its bytes. Only some calls, chosen at random, are timed: each stands for all calls since the last timed one. This
+   is the slow path of mc_enter_light. */
 int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* A sampled function has found that something happened (a message came): this ends a cycle, timed or not. */
+/* A sampled call has completed something (a message came): end a cycle, whether the call was timed or not. */
 void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
 /* stack: address in the wrapper's own stack frame. */
 int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* 1 for the outermost call of this thread: one mc_leave... must follow. 0 for a call that the MPI library makes
-   itself: the wrapper passes it through. */
+/* Returns 1 for the outermost call of this thread: one mc_leave... must follow. Returns 0 for a call that the MPI
+   library makes itself: the wrapper passes it through. */
 static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
 {
     return mc_enter_timed(frame, call, site, MC_STACK());
@@ -108,7 +110,7 @@ static inline __attribute__((always_inline)) mc_site_hit *mc_hit(const void *sit
     return &mc_self.hits[mc_hit_index(site)];
 }
 
-/* Count a call that only looks something up and calls nothing back; 0: it must be recorded in full. */
+/* Count a call that only looks something up and makes no callbacks. Returns 0 if it must be recorded in full. */
 static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *site)
 {
     mc_thread *self = &mc_self;
@@ -121,8 +123,8 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
     return 1;
 }
 
-/* The same for a call that may call back; mc_leave_... must follow. Every write to memory here is expensive for a
-   program that waits for memory: it delays the program's own accesses. */
+/* mc_count for a call that may make callbacks; mc_leave_... must follow. Every store here is expensive for a
+   memory-bound program: it delays the program's own accesses. */
 static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site, const char *stack)
 {
     if (!mc_count(call, site))
@@ -136,16 +138,16 @@ static inline void mc_leave_quick(void)
     mc_self.outer = NULL;
 }
 
-/* Frame of a call that was entered quickly and in which something happened. */
+/* Frame of a call entered by mc_enter_quick that has completed something. */
 static inline mc_frame mc_quick_frame(const void *site)
 {
     mc_site_row *row = mc_hit(site)->row;
-    int is_lost = row == NULL; /* in a child that was forked inside an MPI callback */
+    int is_lost = row == NULL; /* in a child forked inside an MPI callback */
     return (mc_frame){.row = row, .weight = (uint32_t)is_lost, .is_recorded = !is_lost, .peer = -1};
 }
 
-/* stack: an address in the frame of the function that the program called. After a jump out of MPI the next call is
-   recognised because its frame lies no deeper. */
+/* stack: an address in the frame of the function that the program called. After a jump out of MPI (longjmp), the next
+   call is recognised as outermost because its frame is not deeper. */
 static inline __attribute__((always_inline)) int mc_enter_light(mc_frame *frame, uint32_t call, void *site,
                                                                 const char *stack)
 {
@@ -168,7 +170,7 @@ static inline void mc_leave_light(mc_frame *frame, uint64_t sent_bytes, uint64_t
     frame->row->recv_bytes += recv_bytes;
 }
 
-/* Consecutive messages mostly go to the same peer and have the same size. */
+/* Cache of the last row: consecutive messages mostly have the same peer and size. */
 typedef struct mc_last_message {
     const mc_peer_row *rows;
     mc_peer_row *row;
@@ -187,7 +189,7 @@ static inline mc_peer_row *mc_message_row(int peer, uint32_t size_class)
     return mc_find_message_row(peer, size_class);
 }
 
-/* In a trace of everything, the second and later messages of a call are events of their own. */
+/* In a full trace, the second and later messages of a call are separate events. */
 void mc_trace_message(const mc_frame *frame, int peer, uint64_t bytes, uint16_t message);
 
 static inline void mc_note_message(mc_frame *frame, int peer, uint64_t bytes, uint16_t message)
@@ -200,8 +202,8 @@ static inline void mc_note_message(mc_frame *frame, int peer, uint64_t bytes, ui
     }
 }
 
-/* The call of `frame` sends one message to `peer` (world rank of the application, -1: unknown). Call it before
-   mc_leave. one_sided: MC_ONE_SIDED if the peer does not receive it, else 0. */
+/* Record that the call of `frame` sends one message to `peer` (world rank of the application, -1: unknown). Call this
+   before mc_leave. one_sided: MC_ONE_SIDED if the peer makes no call to receive it, else 0. */
 static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     if (!frame->is_recorded)
@@ -212,8 +214,8 @@ static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_
     row->bytes += bytes;
 }
 
-/* The call of `frame` completed the receive of one message from `peer`, or fetched it from there. Call it before
-   mc_leave. */
+/* Record that the call of `frame` completed the receive of one message from `peer`, or fetched data from its memory.
+   Call this before mc_leave. */
 static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     if (!frame->is_recorded)
@@ -224,66 +226,65 @@ static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes, uint32
     row->recv_bytes += bytes;
 }
 
-/* So many of the bytes that the call of `frame` moves came from files, and so many went to files. Call it before
-   mc_leave. */
+/* Record the bytes that the call of `frame` read from files and wrote to files. Call this before mc_leave. */
 void mc_file_access(mc_frame *frame, uint64_t read_bytes, uint64_t written_bytes);
 
-/* There was no room to remember what the call of `frame` began: it counts with the bytes it asked for. */
+/* The request table was full, so the operation that the call of `frame` began counts with the posted bytes. */
 void mc_request_overflow(mc_frame *frame);
 
-/* The application finished n units of work, in a call that is recorded. */
+/* Record n finished units of work. The call of `frame` must be recorded. */
 void mc_units(const mc_frame *frame, uint64_t n);
 
-/* Give the calling thread a lane; 0: there is none. */
+/* Give the calling thread a lane. Returns 0 if none is free. */
 int mc_lane_claim(void);
 
-/* In a forked child: the lane is the parent's. */
+/* In a forked child: drop the lane, which is the parent's. */
 void mc_lane_forget(void);
 
-/* Make room for a lane in the rank's file. */
+/* Allocate a lane in the rank's file. */
 int mc_lane_reserve(int i_lane);
 
-/* Make this rank's segment and record from here on; called once, inside MPI_Init. */
+/* Make this rank's segment and start recording; called once, inside MPI_Init. */
 int mc_start(const mc_identity *identity);
 
-/* Record no more: tables are final, and the segment's state becomes `state`. */
+/* Stop recording: tables are final, and the segment's state becomes `state`. */
 void mc_stop(uint64_t state);
 
-/* usage.c: what this process has used so far. with_threads: migrations and run delays of each thread too, which
-   takes 12 KiB of stack. */
+/* usage.c: resources that this process has used so far. with_threads: also migrations and run delays of each thread,
+   which takes 12 KiB of stack. */
 void mc_usage_read(mc_usage *out, int with_threads);
 
-/* Undo mc_start: nobody is left to read the segment or to remove it later. */
+/* Undo mc_start, when no process is left that would read or remove the segment. */
 void mc_forget(void);
 
 /* Print one line on stderr, once per process; from then on calls pass through unrecorded. */
 void mc_disable(const char *reason, int status);
 /* Tell `mpicoloc run` that a reason was given, so that it adds none for a missing profile. */
 void mc_reason_given(void);
-int mc_is_node_first(void); /* by the launcher's environment */
+int mc_is_node_first(void); /* according to the launcher's environment */
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */
 
-/* How long this thread has stood still in the gate so far. Written by the gate's handler. */
+/* Time that this thread has been paused in the gate so far. Written by the gate's handler. */
 extern __thread uint64_t mc_thread_paused_ns;
 
 /* gate.c: install the handler, and write the signal into segment->gate.signal. */
 int mc_gate_install(mc_segment *segment);
 
-/* start_keeper.c: start the keeper of this node, once, by the node's first rank. *n_filters: a rank with so many
-   system-call filters or fewer may use hardware counters without harm. */
+/* start_keeper.c: start the keeper of this node; called once, by the node's first rank. *n_filters: a rank with at
+   most so many system-call filters can use hardware counters without being killed. */
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 
-/* start_keeper.c: the keeper's identity, also for ranks that have not started it themselves. */
+/* start_keeper.c: the keeper's identity, also known to ranks that did not start it. */
 typedef struct mc_keeper_id {
-    int64_t pid; /* 0: not known */
+    int64_t pid; /* 0: unknown */
     uint64_t start_ticks;
 } mc_keeper_id;
 extern mc_keeper_id mc_the_keeper;
 
-/* start_keeper.c: after mc_stop, sleep until the profile (or this node's part of it) is written, or nobody is left
-   to write it. is_node_first: this rank tells the keeper that all ranks of the node wait. is_first: first rank of
-   the job, it tells the user what failed. */
+/* start_keeper.c: after mc_stop, sleep until the profile (or this node's part of it) is written, or no process is left
+   to write it. is_node_first: this rank signals the keeper that all ranks of the node wait, and restarts a killed one.
+   is_first: this is the job's first rank, which reports failures to the user. */
 void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first);
 
 #endif

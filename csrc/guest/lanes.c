@@ -1,4 +1,4 @@
-/* Which thread writes into which lane: a thread claims a lane with its first call and releases it when it ends. */
+/* Assignment of lanes to threads: a thread claims a lane at its first call and releases it when it ends. */
 #define _GNU_SOURCE
 #include "common/counters/tally.h"
 #include "guest/hooks.h"
@@ -8,12 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CALLS_BETWEEN_CLAIMS = 1000 /* of a thread that found no lane */ };
+enum { CALLS_BETWEEN_CLAIMS = 1000 /* calls that a thread without a lane skips before it tries again */ };
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
-/* Destructors of other libraries, and a forked child, may still call MPI: keep no pointer into the lane. */
+/* Drop all pointers into the lane, because destructors of other libraries, or a forked child, may still call MPI. */
 static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);
@@ -43,8 +43,8 @@ static void make_key(void)
         lane_key = (pthread_key_t)-1;
 }
 
-/* Lanes get room in the file in their order. One without room must not even be read: on a full file system that is
-   SIGBUS. */
+/* Lanes are allocated in the file in order. Even reading a lane that is not allocated is forbidden: on a full file
+   system it raises SIGBUS. */
 static int has_room(int i_lane)
 {
     static int is_full;

@@ -1,4 +1,4 @@
-/* A rank's segment: made in MPI_Init, closed when the rank ends. */
+/* A rank's segment: created in MPI_Init, closed when the rank ends. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
 #include "guest/count/patch.h"
@@ -16,11 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* For programs that ask whether this library is there (mpicoloc/regions.py). */
+/* Lets programs find out whether this library is loaded (mpicoloc/regions.py). */
 __attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
 
 int mc_recording;
-mc_segment *mc_the_segment; /* stays mapped for good: another thread may be inside a hook */
+mc_segment *mc_the_segment; /* never unmapped, because another thread may be inside a hook */
 
 static int own_pid;
 
@@ -103,7 +103,7 @@ static void set_out_path(mc_segment *s)
 
 static void set_processors(mc_segment *s)
 {
-    cpu_set_t set[8]; /* the kernel refuses a set that is smaller than its own */
+    cpu_set_t set[8]; /* the kernel rejects a set that is smaller than its own */
     memset(set, 0, sizeof set);
     sched_getaffinity(0, sizeof set, set);
     s->n_cores = CPU_COUNT_S(sizeof set, set);
@@ -136,7 +136,7 @@ static void fill(mc_segment *s, const mc_identity *identity)
     s->sampling.alone = 1; /* until the agent has seen the board */
 }
 
-/* A forked child shares the tables and is not the rank. */
+/* A forked child shares the tables but is not the rank, so it must not record. */
 static void forget_in_child(void)
 {
     mc_lane_forget();
@@ -145,7 +145,7 @@ static void forget_in_child(void)
     __atomic_store_n(&mc_recording, 0, __ATOMIC_RELEASE);
 }
 
-/* Places in the ring; for a trace of everything a power of 2. */
+/* Number of events in the ring; a power of 2 for a full trace. */
 static uint64_t ring_size(int is_kept)
 {
     double n = mc_option_number(is_kept ? MC_OPT_TRACE_RING : MC_OPT_TRACE);
@@ -155,14 +155,14 @@ static uint64_t ring_size(int is_kept)
     return n_events_max > 64 ? 1ull << (64 - __builtin_clzll(n_events_max - 1)) : 64;
 }
 
-/* A mount table that was copied into a new namespace of processes still has the other one's /proc. */
+/* 0 if /proc belongs to another PID namespace, as it does after unshare without --mount-proc. */
 static int has_own_proc(void)
 {
     char pid[32] = "";
     return readlink("/proc/self", pid, sizeof pid - 1) > 0 && atoi(pid) == (int)getpid();
 }
 
-/* The rank's file, with room for what it writes from the beginning. */
+/* Create the rank's file, with room for the segment head, the first lane and the ring. */
 static int make_segment(const mc_identity *identity, size_t ring_bytes)
 {
     char path[MC_PATH_LEN];
@@ -187,13 +187,13 @@ int mc_start(const mc_identity *identity)
     uint64_t n_events_max = ring_size(is_kept);
     size_t ring_bytes = n_events_max * sizeof(mc_event);
     if (!has_own_proc()) {
-        mc_disable("/proc does not show this process: mount that of its PID namespace, as unshare --mount-proc does",
+        mc_disable("/proc does not show this process: mount its PID namespace's /proc, as unshare --mount-proc does",
                    MC_E_GONE);
         return MC_E_GONE;
     }
     int status = make_segment(identity, ring_bytes);
     if (status != MC_OK) {
-        mc_disable(status == MC_E_LIMIT ? "the limit of file sizes (ulimit -f) is lower than a rank's data need"
+        mc_disable(status == MC_E_LIMIT ? "the file size limit (ulimit -f) is too low for a rank's data"
                                         : "no room for a segment in the shared-memory folder",
                    status);
         return status;
@@ -204,7 +204,7 @@ int mc_start(const mc_identity *identity)
     segment->n_events_max = n_events_max;
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
-    /* Without a gate the job is still measured while others pause, but is never paused itself. */
+    /* Without a gate the job can be measured while others pause, but cannot be paused itself. */
     if (mc_gate_install(segment) == MC_OK)
         mc_patch_open(segment);
     mc_lane_claim();
@@ -234,7 +234,7 @@ void mc_stop(uint64_t state)
     mc_patch_close();
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
-    /* MPI_Abort, and exit, may be called on the small stack of a signal handler. */
+    /* MPI_Abort and exit may be called on a signal handler's small stack: skip threads then, which need 12 KiB. */
     mc_usage_read(&mc_the_segment->used_at_finalize, state == MC_RANK_FINALIZING);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;

@@ -6,12 +6,12 @@
 
 typedef struct open_region {
     uint32_t i_row;
-    uint32_t hash; /* of its name; the region may have no row */
+    uint32_t hash; /* of the region's name, as the region may have no row of its own */
     uint64_t t_begin, paused_ns, comp_ns;
 } open_region;
 
 static __thread open_region open_regions[MC_N_OPEN_REGIONS];
-static __thread uint32_t n_open; /* may be larger than the array: those beyond it are not measured */
+static __thread uint32_t n_open; /* can exceed the array's size: regions beyond it are not measured */
 
 static uint32_t hash_of(const char *name)
 {
@@ -21,7 +21,8 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Row of a name. Row 0 is for regions that find no room and for empty names, as an empty name marks a free row. */
+/* Row of a name. Row 0 takes regions when the table is full, and empty names, because an empty name marks a free
+   row. */
 static uint32_t find_region(mc_lane_head *head, const char *name)
 {
     if (name[0] == '\0')
@@ -36,7 +37,7 @@ static uint32_t find_region(mc_lane_head *head, const char *name)
     return 0;
 }
 
-/* Time of this thread outside MPI calls until the call of `frame`, as far as it was timed. */
+/* This thread's time outside MPI calls up to the call of `frame`; an estimate where calls were only sampled. */
 static uint64_t comp_until(const mc_lane_head *head, const mc_frame *frame)
 {
     uint64_t gap_ns = frame->t_enter - head->calls.t_last, paused_ns = frame->paused_ns - head->calls.paused_ns;
@@ -58,7 +59,7 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     const open_region *region = &open_regions[n_open];
     mc_region_row *row = &head->regions[region->i_row];
     int64_t time_ns = (int64_t)(frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns));
-    /* partly an estimate, so it may be negative */
+    /* partly an estimate, so the difference can be negative */
     int64_t comp_ns = (int64_t)(comp_until(head, frame) - region->comp_ns);
     time_ns = time_ns > 0 ? time_ns : 0;
     comp_ns = comp_ns > 0 ? comp_ns : 0;
@@ -67,7 +68,7 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     row->mpi_ns += (uint64_t)(time_ns > comp_ns ? time_ns - comp_ns : 0);
 }
 
-/* End the innermost open region of that name, and regions inside it that were left open. If there is none, do
+/* End the innermost open region with this name, and regions inside it that were left open. Without such a region, do
    nothing. */
 static void end(mc_lane_head *head, const mc_frame *frame, const char *name)
 {

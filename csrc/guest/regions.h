@@ -5,10 +5,10 @@
 
 #include <stdarg.h>
 
-/* Call it inside MPI_Pcontrol, between mc_enter and mc_leave. Other levels than ours are ignored. */
+/* Handle MPI_Pcontrol; call it between mc_enter and mc_leave. Levels other than ours are ignored. */
 void mc_pcontrol(mc_frame *frame, int level, va_list arguments);
 
-/* The same in Fortran, where there is only a level. */
+/* mc_pcontrol for Fortran, where MPI_Pcontrol has no further arguments. */
 void mc_pcontrol_level(mc_frame *frame, int level);
 
 #endif

@@ -19,7 +19,7 @@ extern char **environ;
 
 static const uint64_t WAIT_PROFILE_NS = 30000000000u, WAIT_SECOND_NS = 10000000000u;
 
-/* A waiting rank naps for this part of the time that it has waited, between these limits. */
+/* A waiting rank sleeps for 1/NAP_PART of the time that it has waited, within these limits. */
 enum { NAP_PART = 32 };
 static const uint64_t NAP_MIN_NS = 1000000u, NAP_MAX_NS = 50000000u;
 
@@ -76,7 +76,7 @@ static int is_preload(const char *entry)
     return strncmp(entry, "LD_PRELOAD=", 11) == 0;
 }
 
-/* The environment without LD_PRELOAD: the keeper is no MPI program. */
+/* The environment without LD_PRELOAD: the keeper is not an MPI program. */
 static char **plain_environment(void)
 {
     size_t n = 0, n_kept = 0;
@@ -89,7 +89,7 @@ static char **plain_environment(void)
     return copy;
 }
 
-/* Read the keeper's process number from a pipe: the process that forked it has written it. */
+/* Read the keeper's process ID from a pipe, to which the keeper's parent has written it. */
 static void read_pid(int fd)
 {
     char text[32] = "";
@@ -139,7 +139,7 @@ static int run_to_end(const char *program, char **arguments)
     if (error)
         return -1;
     while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) /* the application has reaped it, or ignores SIGCHLD */
+        if (errno != EINTR) /* the application has reaped our child, or ignores SIGCHLD */
             return MC_KEEPER_ONLY;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -164,7 +164,7 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
     return status;
 }
 
-/* A zombie counts as gone: in a container there may be nobody to reap it. */
+/* A zombie counts as gone: in a container there may be no process that reaps it. */
 static int keeper_gone(void)
 {
     mc_proc_stat now;
@@ -178,8 +178,8 @@ static int keeper_gone(void)
            (now.state == 'Z' || now.state == 'X' || (ticks && now.start_ticks != ticks));
 }
 
-/* The mapping of our own segment remains when a system-call filter, or somebody who deletes files, keeps us from the
-   job's files. */
+/* Read from the mapping of our own segment, which stays valid if the job's files are deleted or a system-call filter
+   forbids opening them. */
 static uint64_t profile_now(void)
 {
     return __atomic_load_n(&mc_the_segment->profile, __ATOMIC_ACQUIRE);
@@ -192,7 +192,7 @@ static void nap(uint64_t waited_ns)
     nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
 }
 
-/* If the keeper was killed, the node's first rank starts another one, and the others wait for that. */
+/* If the keeper was killed, the node's first rank starts another one, for which the other ranks wait. */
 static uint64_t await_profile(const char *key, int is_node_first)
 {
     int has_coordinator = mc_the_segment->mode == MC_MODE_WRAP, n_started = 0;
@@ -225,9 +225,9 @@ void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first)
     if (profile == MC_PROFILE_FAILED)
         fprintf(stderr, "mpicoloc: %.*s\n", MC_COMPLAINT_LEN - 1, mc_the_segment->complaint);
     else if (keeper_gone())
-        fprintf(stderr, "mpicoloc: no profile was written: its keeper was killed (process %d)\n",
+        fprintf(stderr, "mpicoloc: no profile was written: the keeper was killed (process %d)\n",
                 (int)mc_the_keeper.pid);
     else
-        fprintf(stderr, "mpicoloc: the profile is not written after %d s, and the job waits no longer: %.*s\n",
+        fprintf(stderr, "mpicoloc: gave up waiting for the profile after %d s: %.*s\n",
                 (int)(WAIT_PROFILE_NS / 1000000000u), MC_PATH_LEN - 1, mc_the_segment->out_path);
 }

@@ -1,5 +1,5 @@
-/* Resources that a rank's process has used. The rank reads them itself: other processes could do so only later, while it
-   waits in MPI_Finalize. */
+/* Resources that a rank's process has used. The rank reads them itself: another process could read them only later,
+   when waiting in MPI_Finalize has changed them. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -31,8 +31,8 @@ static void add_migrations(mc_usage *out, int tid)
     out->migrations += strtoull(colon + 1, NULL, 10);
 }
 
-/* The second number of schedstat (Documentation/scheduler/sched-stats.rst). The first is time on a processor: 0
-   where the kernel does not count, as a thread that can be read has run. */
+/* Add the second number of schedstat (Documentation/scheduler/sched-stats.rst). The first number is time on a
+   processor: 0 means that the kernel does not count, because every thread has run. */
 static void add_run_delay(mc_usage *out, int tid)
 {
     char path[64], text[SCHEDSTAT_BYTES];
@@ -44,12 +44,12 @@ static void add_run_delay(mc_usage *out, int tid)
     out->run_delay_ns += strtoull(blank + 1, NULL, 10);
 }
 
-/* A function of its own, never inlined, so that callers without threads do not pay for its stack. */
+/* Never inlined, so that its large stack frame exists only if threads are read. */
 __attribute__((noinline)) static void add_all_threads(mc_usage *out)
 {
     int n_left = 0;
     int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX, &n_left);
-    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a part of the sum would mislead */
+    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a partial sum would mislead */
         add_migrations(out, tids[i]);
         add_run_delay(out, tids[i]);
     }
@@ -68,7 +68,7 @@ void mc_usage_read(mc_usage *out, int with_threads)
         out->major_faults = (uint64_t)usage.ru_majflt;
         out->voluntary_switches = (uint64_t)usage.ru_nvcsw;
         out->involuntary_switches = (uint64_t)usage.ru_nivcsw;
-        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last, as others may read at any time */
+        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last: readers may come at any time */
     }
     errno = saved_errno;
 }

@@ -1,7 +1,7 @@
-/* Host adapters: messages become packets, whose routes are drawn, and packets messages. */
+/* Host adapters, which split messages into packets, draw the packets' routes, and reassemble messages. */
 #include "replay/sim.h"
 
-/* The output function of splitmix64: neighbouring numbers become independent. */
+/* The output function of splitmix64, which makes consecutive numbers independent. */
 uint64_t rp_mix(uint64_t number)
 {
     number += UINT64_C(0x9E3779B97F4A7C15);
@@ -30,7 +30,8 @@ static uint32_t message_path(const rp_sim *sim, const rp_message *message, int32
     }
 }
 
-/* Drawn from the packet's place in its message, not from a stream: the order of other packets does not matter. */
+/* The path of a packet. It is drawn by the packet's position in its message, not from a stream of random numbers, so
+   that the order of other packets does not matter. */
 static uint32_t packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message)
 {
     if (sim->net.routing < RP_RANDOM_PER_PACKET)
@@ -66,7 +67,7 @@ uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_
     return (uint32_t)links[path / (uint32_t)net->set_divisor[set] % n];
 }
 
-/* Hosts between which the message is on its way in its present phase. */
+/* Hosts between which the message travels in its present phase. */
 static void ends_of(const rp_sim *sim, const rp_message *m, int32_t *from, int32_t *to)
 {
     int32_t src = sim->ranks[m->src].host, dst = sim->ranks[m->dst].host;
@@ -84,7 +85,7 @@ static void append_message(rp_sim *sim, rp_out_lane *out, uint32_t message)
     out->tail = message;
 }
 
-/* The message's next packet can leave from now on. */
+/* Note that the message's next packet can leave from now on. */
 static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     m->ready_ps = sim->now;
@@ -101,7 +102,7 @@ void rp_inject(rp_sim *sim, uint32_t message)
         rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, m->number, message);
         return;
     }
-    m->draw = rp_mix(m->draw); /* requests, clearances and data go their own ways */
+    m->draw = rp_mix(m->draw); /* requests, clearances and data take different routes */
     m->path = message_path(sim, m, from, to);
     uint32_t vl = sim->job_states[m->job].vl;
     uint32_t link = rp_choose_link(sim, sim->net.first[from], m->path, vl);
@@ -159,7 +160,7 @@ uint32_t rp_next_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     return packet;
 }
 
-/* All of the message is out of the sender's memory. */
+/* The whole message has left the sender's memory. */
 static void message_left(rp_sim *sim, const rp_message *m)
 {
     if (m->slot >= 0 && (m->phase == RP_EAGER || m->phase == RP_DATA))

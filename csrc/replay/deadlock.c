@@ -1,6 +1,7 @@
-/* Packets that wait for each other's buffers. A lane is stuck if its next packet has no room even when all credits on their
-   way are back, as packets that wait for stuck lanes hold the buffer at its end: the largest set of lanes of which this is
-   true. Nothing in it will ever move, whatever other lanes of the same links do. */
+/* Detection of packets that wait for each other's buffers. A lane is stuck if its next packet would have no room even
+   after all credits in flight have returned, because packets that wait for stuck lanes hold the buffer at its end. The
+   stuck lanes are the largest set for which this holds: they never move again, whatever other lanes of the same links
+   do. */
 #include "replay/sim.h"
 
 static int is_stuck(const rp_sim *sim, uint32_t lane)
@@ -13,8 +14,8 @@ static uint32_t end_of_lanes(const rp_sim *sim)
     return (uint32_t)sim->net.n_links << sim->vl_shift;
 }
 
-/* Whether a packet that waits for a lane waits for its room, and not for the crossbar only. Packets that came by one lane
-   cross in their order, so the first of them decides. */
+/* Whether a packet that waits for a lane waits for room, and not only for the crossbar. Packets from the same input
+   lane cross in order, so the first of them decides. */
 static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t packet)
 {
     uint32_t first = out->first_waiting, in_lane = sim->packets[packet].in_lane;
@@ -25,7 +26,8 @@ static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t pa
     return !rp_has_room(sim, out, &sim->packets[first]);
 }
 
-/* Bytes in the buffers at the ends of stuck lanes that wait for stuck lanes. In a FIFO the first packet holds up all. */
+/* For each stuck lane, count the bytes in the buffer at its end that wait for stuck lanes. In a FIFO the first packet
+   blocks all others. */
 static void count_held(rp_sim *sim)
 {
     for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++)
@@ -52,7 +54,7 @@ static int has_room_behind(const rp_sim *sim, uint32_t lane)
     return sim->net.input_bytes[vl] - sim->in[lane].held_bytes >= n_bytes;
 }
 
-/* Lanes that can go on are not stuck. Returns how many there were. */
+/* Unmark the lanes that can proceed. Returns their number. */
 static int release_lanes(rp_sim *sim)
 {
     int n = 0;
@@ -66,7 +68,7 @@ static int release_lanes(rp_sim *sim)
     return n;
 }
 
-/* A stuck lane for which a packet waits in the buffer at the end of a stuck lane. */
+/* Find a stuck lane for which a packet in the buffer at this lane's end waits. */
 static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
 {
     for (uint32_t out = 0; out < end_of_lanes(sim); out++)
@@ -74,10 +76,11 @@ static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
             for (uint32_t i = sim->out[out].first_waiting; i != RP_NIL; i = sim->packets[i].next)
                 if (sim->packets[i].in_lane == lane && waits_for_room(sim, &sim->out[out], i))
                     return out;
-    return lane; /* never: its packet would have room */
+    return lane; /* not reached: the lane's packet would have room */
 }
 
-/* Follow what stuck lanes wait for, which leads to a circle: Brent's algorithm finds it. Records its links. */
+/* Follow from each stuck lane to one that it waits for. This leads into a circle, which Brent's algorithm finds, and
+   whose links are recorded. */
 static void record_circle(rp_sim *sim, uint32_t lane)
 {
     uint32_t mark = lane, at = waits_for(sim, lane), n = 1, limit = 1;

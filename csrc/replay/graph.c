@@ -1,5 +1,5 @@
-/* Ranks whose program is a graph, as LogGOPSim runs them: an operation is ready when those it needs have ended, or begun; each
-   processor of the rank does the operations that are ready in turn. */
+/* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends
+   on have ended, or started. Each processor of the rank executes its ready operations one after another. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -9,7 +9,7 @@ static rp_processor *processor_of(const rp_sim *sim, const rp_rank *rank, uint32
     return &sim->processors[rank->first_processor + (uint32_t)rank->program[row].request];
 }
 
-/* The rank has something to do, until as many calls of `rest`. */
+/* Mark the rank as active, until `rest` has been called as often as `wake`. */
 static void wake(rp_sim *sim, rp_rank *rank)
 {
     if (rank->n_open++ == 0 && rank->is_blocked) {
@@ -30,7 +30,7 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* To the end of its processor's queue. A row that needs nothing more keeps its link where its number of needs was. */
+/* Append a ready row to its processor's queue. The link of a ready row is stored where its dependency count was. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);
@@ -40,7 +40,7 @@ static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
     cpu->tail = row;
 }
 
-/* Lets `serve_lined_up` serve the processor: to serve it at once would recurse once for each processor of a chain. */
+/* Queue the processor for `serve_lined_up`. Serving it at once would recurse once for each processor of a chain. */
 static void line_up(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 {
     uint32_t number = (uint32_t)(cpu - sim->processors);
@@ -58,7 +58,7 @@ static void enqueue(rp_sim *sim, rp_rank *rank, uint32_t row)
         line_up(sim, rank, cpu);
 }
 
-/* Operations that need this one's begin, or end, have one need less. */
+/* Reduce the dependency count of operations that depend on this one's start or end. */
 static void release(rp_sim *sim, rp_rank *rank, uint32_t row, int is_begin)
 {
     const rp_op *op = &rank->program[row];
@@ -76,7 +76,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Time that the processor needs for the operation, or for the end of a receive; -1: none, and its end is still to come. */
+/* Start the operation. Returns its processor time (for a receive, that after the data has arrived); -1 for a receive,
+   whose end comes later. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];
@@ -109,7 +110,7 @@ static void serve(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 
 static void serve_lined_up(rp_sim *sim, rp_rank *rank)
 {
-    if (rank->is_serving) /* a receive that is complete as soon as it is posted */
+    if (rank->is_serving) /* called for a receive that completed as soon as it was posted */
         return;
     rank->is_serving = 1;
     while (rank->line_head != RP_NIL) {
@@ -142,7 +143,7 @@ void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row)
     rest(sim, rank);
 }
 
-/* Whether an operation is one of graphs, on a processor of the rank, or an edge to such an operation. */
+/* Whether an operation is valid in a graph: one on a processor of the rank, or an edge to such an operation. */
 static int is_sound(const rp_rank *rank, const rp_op *op)
 {
     if (op->kind == RP_THEN)
@@ -151,7 +152,7 @@ static int is_sound(const rp_rank *rank, const rp_op *op)
            op->request < rank->n_processors;
 }
 
-/* Counts what each operation needs. */
+/* Count the dependencies of each operation. Returns 0 if an operation is invalid. */
 static int count_needs(rp_sim *sim, rp_rank *rank)
 {
     uint32_t *needs = sim->needs + rank->first_row;

@@ -1,6 +1,6 @@
-/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for all of it,
-   and it is the turn of its lane. It stays in the output buffer until its last byte has left, and in the input buffer until
-   there is room in the output buffer, but at least until its last byte has come. */
+/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for the
+   whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left. It stays
+   in the input buffer until the output buffer has room, but at least until its last byte has arrived. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -41,7 +41,7 @@ static void wake_at(rp_sim *sim, uint32_t link, int64_t t_ps)
     }
 }
 
-/* The sender has room for n_bytes more when the notice of it has come through the cable. */
+/* Return credits for n_bytes to the sender, which receives them after the cable's latency. */
 static void return_credit(rp_sim *sim, uint32_t lane, int32_t n_bytes, int64_t left_ps)
 {
     rp_in_lane *in = &sim->in[lane];
@@ -53,7 +53,7 @@ static void return_credit(rp_sim *sim, uint32_t lane, int32_t n_bytes, int64_t l
     }
     in->return_ps[in->n_returns] = t_ps;
     in->return_bytes[in->n_returns++] = n_bytes;
-    if (sim->links[link].starved && !sim->links[link].is_busy) /* else it looks when it is free */
+    if (sim->links[link].starved && !sim->links[link].is_busy) /* a busy link checks credits when it becomes free */
         wake_at(sim, link, t_ps);
 }
 
@@ -85,7 +85,8 @@ void rp_on_wake(rp_sim *sim, uint32_t link)
     rp_mark_dirty(sim, link);
 }
 
-/* The packet goes from its input to its output buffer until t_ps. Returns the packet behind it that is now first in a FIFO. */
+/* Move the packet from its input to its output buffer, which takes until t_ps. Returns the packet that becomes the
+   first of the FIFO. */
 static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
 {
     int64_t left_ps = packet->tail_ps > t_ps ? packet->tail_ps : t_ps;
@@ -97,7 +98,7 @@ static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
     return in->head;
 }
 
-/* A packet asks for its output buffer; if it gets in, the one behind it asks next, and so on. */
+/* Request room in the output buffer for a packet, and if granted, for the packets behind it in turn. */
 static void ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
@@ -124,7 +125,7 @@ static void ask_output(rp_sim *sim, uint32_t packet)
     }
 }
 
-/* A packet has left: those that waited for its room. */
+/* After a packet has left: admit packets that waited for room. */
 static void admit_waiting(rp_sim *sim, uint32_t lane)
 {
     rp_out_lane *out = &sim->out[lane];
@@ -141,7 +142,7 @@ static void admit_waiting(rp_sim *sim, uint32_t lane)
     }
 }
 
-/* For the link itself, or behind others. */
+/* The packet waits because the link is busy, or because other packets are ahead of it. */
 void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link)
 {
     const rp_link *k = &sim->links[link];
@@ -207,7 +208,7 @@ void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet)
         return;
     }
     const rp_link *to = &sim->links[next];
-    if (to->ps_per_byte_q20 < k->ps_per_byte_q20) { /* its last byte must be there when a faster link wants it */
+    if (to->ps_per_byte_q20 < k->ps_per_byte_q20) { /* the last byte must have arrived when the faster link sends it */
         int64_t t_ps = p->tail_ps + sim->net.switch_latency_ps - rp_wire_ps(to, p->n_bytes);
         if (t_ps > sim->now) {
             rp_push(sim, t_ps, RP_EV_READY, lane, packet);
@@ -238,13 +239,13 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     rp_out_lane *out = &sim->out[link << sim->vl_shift | vl];
     uint32_t packet = out->head;
     out->head = sim->packets[packet].next;
-    if (out->head == out->first_waiting) /* also where both are RP_NIL */
+    if (out->head == out->first_waiting) /* also if both are RP_NIL */
         sim->links[link].lanes &= (uint16_t) ~(1 << vl);
     return packet;
 }
 
-/* Of the waits for a link while it sends a packet, the packet's job is the cause. Only waits of first runs count, so runs
-   of a job again and again are causes only. No packet is under way when a run ends. */
+/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count, so repeated
+   runs of a job only cause waits. When a run ends, none of its packets is in flight. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
@@ -261,7 +262,7 @@ static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int6
     }
 }
 
-/* Add the windows two by two, each of twice the length. */
+/* Merge the windows in pairs, which doubles their length. */
 static void fold_windows(rp_sim *sim)
 {
     size_t n_links = (size_t)sim->net.n_links, n_max = (size_t)sim->set.n_windows_max;
@@ -309,7 +310,7 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     k->busy_until_ps = sim->now + wire_ps;
     p->in_lane = lane;
     p->tail_ps = k->busy_until_ps + k->latency_ps;
-    if (!k->to_host) /* the switch will look there */
+    if (!k->to_host) /* the switch will read this entry of its table */
         __builtin_prefetch(
             &sim->net.next[(size_t)(k->to - sim->net.n_hosts) * (size_t)sim->net.n_hosts + (size_t)p->dst_host]);
     sim->result.n_packet_hops++;
@@ -321,7 +322,7 @@ static void send_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     rp_push(sim, k->to_host ? p->tail_ps : sim->now + k->forward_ps + flit_ps, RP_EV_ARRIVE, lane, packet);
 }
 
-/* No lane has credits for its packet: look again when some come. */
+/* No lane has credits for its packet, so arbitrate again when credits arrive. */
 static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 {
     int64_t first_ps = RP_NEVER;
@@ -335,10 +336,11 @@ static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
         wake_at(sim, link, first_ps);
 }
 
-/* ---- which lane sends next ---- */
+/* ---- arbitration ---- */
 
-/* Which lane of a link sends next: InfiniBand Architecture Specification, volume 1, section 7.6.9. Each table is gone
-   through in its order; an entry sends while it has weight left and a packet, and gets its weight anew in its next turn. */
+/* Choice of the lane that sends next: InfiniBand Architecture Specification, volume 1, section 7.6.9. Each table is
+   traversed in order and cyclically. An entry sends while it has weight left and a packet; its weight is restored at
+   its next turn. */
 
 enum { RP_LIMIT_UNIT_BYTES = 4096, RP_NO_LIMIT = 255 };
 
@@ -349,7 +351,7 @@ static int16_t rest_of(const rp_sim *sim, int16_t left, int32_t n_bytes)
     return left > cost ? (int16_t)(left - cost) : 0;
 }
 
-/* The lane of the entry whose turn it is among `lanes`, one of which has an entry with weight. */
+/* The lane of the entry whose turn it is. Only `lanes` count, at least one of which has an entry with weight. */
 static int next_entry(const rp_arbitration *table, int32_t n, uint32_t lanes, uint8_t *i, int16_t *left)
 {
     if (*left > 0 && lanes >> table[*i].vl & 1)
@@ -381,7 +383,7 @@ static int pick_lane(rp_sim *sim, rp_link *link, uint32_t lanes, const int32_t *
             link->high_bytes = 0;
         int vl = next_entry(net->high, net->n_high, high, &link->i_high, &link->left_high);
         link->left_high = rest_of(sim, link->left_high, head_bytes[vl]);
-        if (net->high_limit < RP_NO_LIMIT) /* else it would grow for ever */
+        if (net->high_limit < RP_NO_LIMIT) /* without a limit the counter would overflow */
             link->high_bytes += head_bytes[vl];
         return vl;
     }
@@ -438,10 +440,9 @@ static void arbitrate_links(rp_sim *sim)
 
 /* ---- crossbars ---- */
 
-/* The inside of a switch where its input ports are limited: each passes one packet at a time to the output buffers, as a
-   crossbar with this input speedup. Packets cross when everything else of the instant has happened, those that came first
-   before the others; which lane an output sends is its arbitration's choice as ever. Without a limit (crossing_q20 0) nothing
-   here runs. */
+/* Switches with limited input ports. Each port passes one packet at a time to the output buffers, as a crossbar with
+   this input speedup does. Packets cross after all other events of the instant, in order of arrival. Arbitration still
+   chooses the lane that an output sends. Without a limit (crossing_q20 0) nothing here runs. */
 
 static int64_t crossing_ps(const rp_sim *sim, const rp_link *port, int32_t n_bytes)
 {
@@ -454,7 +455,8 @@ static int can_cross(const rp_sim *sim, const rp_packet *packet)
            rp_has_room(sim, &sim->out[packet->out_lane], packet);
 }
 
-/* Packets that came at the same time are in an order that changes with the time: none is always the last. */
+/* Whether packet a crosses before b. Among packets that arrived at the same time, the order changes with the time, so
+   that no lane is always last. */
 static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
 {
     if (b == RP_NIL)
@@ -466,8 +468,8 @@ static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
     return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
 }
 
-/* Of the packets that wait for a lane those that came by one lane cross in their order: a small one may not pass a large one
-   that has no room. Returns the better one of best and those that may cross now. */
+/* The first to cross of `best` and the packets that wait for this lane and can cross now. Packets from the same input
+   lane cross in order: a small packet may not overtake a large one that has no room. */
 static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
 {
     uint64_t i_look = ++sim->n_looks;
@@ -483,7 +485,7 @@ static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best
     return best;
 }
 
-/* The packet that crosses next. */
+/* The packet that crosses the switch next, or RP_NIL. */
 static uint32_t next_to_cross(rp_sim *sim, uint32_t number)
 {
     uint32_t best = RP_NIL;
@@ -502,7 +504,7 @@ static uint32_t before(const rp_sim *sim, uint32_t at, uint32_t packet)
     return at;
 }
 
-/* From among those that wait to the end of those that are in the output buffer. */
+/* Move a packet from the waiting packets to the end of the output buffer. */
 static void enter_output(rp_sim *sim, rp_out_lane *out, uint32_t packet)
 {
     rp_packet *p = &sim->packets[packet];
@@ -546,7 +548,7 @@ static void cross_switches(rp_sim *sim)
     sim->n_dirty_switches = 0;
 }
 
-/* Links out of each switch. */
+/* List the links out of each switch. */
 void rp_open_crossbars(rp_sim *sim)
 {
     const rp_network *net = &sim->net;
@@ -563,7 +565,7 @@ void rp_open_crossbars(rp_sim *sim)
     for (int32_t i = 1; i < net->n_switches; i++)
         end[i] += end[i - 1];
     int32_t n = sim->switch_start[net->n_switches];
-    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each end goes down to its start */
+    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each `end` moves down to the switch's start */
         if (net->from[i] >= net->n_hosts)
             sim->switch_links[--end[net->from[i] - net->n_hosts]] = (uint32_t)i;
     memmove(sim->switch_start, end, (size_t)net->n_switches * sizeof *end);

@@ -1,5 +1,6 @@
-/* Messages find their receives by source, tag and communicator in MPI's order: messages of one pair of ranks in the order of
-   their sends, whatever overtook them on the way; receives in the order in which they were posted. */
+/* Matching of messages with receives by source, tag and communicator in MPI's order: messages of a pair of ranks in the
+   order of their sends, even if later ones overtook them in the network; receives in the order in which they were
+   posted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ static uint64_t key_hash(int32_t dst, int32_t src, int32_t tag, int32_t comm)
     return rp_mix(pair_hash(src, dst) ^ ((uint64_t)(uint32_t)tag << 32 | (uint32_t)comm));
 }
 
-/* A table of entries that are chained by one of their own fields, `next`. */
+/* A hash table whose entries are chained by the field at offset `next`. */
 typedef struct rp_chain {
     rp_table *table;
     char *entries;
@@ -83,7 +84,7 @@ static void insert_entry(rp_sim *sim, const rp_chain *chain, uint32_t entry)
     append_entry(chain, entry);
 }
 
-/* Take an entry out; `before` is the one before it in the chain, or RP_NIL. */
+/* Remove an entry; `before` is its predecessor in the chain, or RP_NIL. */
 static void unlink_entry(const rp_chain *chain, uint32_t at, uint32_t before, uint32_t entry)
 {
     rp_table *t = chain->table;
@@ -141,7 +142,7 @@ static rp_chain posted_of(rp_sim *sim)
                       hash_of_receive};
 }
 
-/* The message comes after the last one of its pair of ranks that is still under way. */
+/* Make the message follow the last message of its pair of ranks that is still in flight. */
 void rp_follow(rp_sim *sim, uint32_t message)
 {
     rp_chain pairs = pairs_of(sim);
@@ -165,7 +166,7 @@ static int is_for(const rp_receive *r, const rp_message *m)
     return r->comm == m->comm && (r->src == RP_ANY || r->src == m->src) && (r->tag == RP_ANY || r->tag == m->tag);
 }
 
-/* The message's receive is known. */
+/* Join a message and its receive. */
 static void match(rp_sim *sim, uint32_t message, uint32_t receive)
 {
     rp_message *m = &sim->messages[message];
@@ -183,7 +184,7 @@ static void match(rp_sim *sim, uint32_t message, uint32_t receive)
     rp_complete(sim, r.rank, r.slot, RP_RECEIVED);
 }
 
-/* The receive that was posted first of those that the message fits; it is taken out of its list. */
+/* Remove and return the first posted receive that the message matches. */
 static uint32_t take_receive(rp_sim *sim, const rp_message *m)
 {
     rp_chain posted = posted_of(sim);
@@ -243,12 +244,12 @@ void rp_envelope(rp_sim *sim, uint32_t message)
             keep_unexpected(sim, message);
         else
             match(sim, message, receive);
-        /* A match may have let a rank post more messages; a follower is under way, so it is still the same. */
+        /* A match can make a rank send more messages, but the follower stays valid, because it is in flight. */
         message = follower != RP_NIL && sim->messages[follower].has_come ? follower : RP_NIL;
     }
 }
 
-/* The message that came first of those that fit the receive; it is taken out of its lists. */
+/* Remove and return the first message to have arrived that matches the receive. */
 static uint32_t take_unexpected(rp_sim *sim, const rp_receive *r)
 {
     rp_chain unexpected = unexpected_of(sim);

@@ -79,7 +79,7 @@ static void push_now(rp_sim *sim, rp_event event)
     q->now[q->n_now++] = event;
 }
 
-/* Move event i down to its place among those before it, which are sorted. */
+/* Insert event i into the sorted events before it. */
 static void settle_event(rp_event *events, uint32_t i)
 {
     rp_event event = events[i];
@@ -88,7 +88,7 @@ static void settle_event(rp_event *events, uint32_t i)
     events[i] = event;
 }
 
-/* Into the current bucket, behind what is already done. */
+/* Insert an event into the current bucket, after the events already handled. */
 static void insert_now(rp_sim *sim, rp_event event)
 {
     rp_queue *q = &sim->queue;
@@ -108,7 +108,7 @@ void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event)
         push_far(sim, t_ps, event);
 }
 
-/* The next bucket of the ring that has events, counted from time 0. */
+/* The number, from time 0, of the next bucket in the ring that has events. */
 static int64_t next_filled(const rp_queue *q)
 {
     uint32_t mask = q->n_buckets - 1, from = (uint32_t)(q->bucket + 1) & mask, n_words = q->n_buckets / 64;
@@ -135,7 +135,8 @@ static int by_key(const void *a, const void *b)
     return (key_a > key_b) - (key_a < key_b);
 }
 
-/* Quicksort without calls for comparisons; what it divides badly is left to the C library. */
+/* Quicksort with inline comparisons. Parts that are still large after n_divisions divisions are left to the C library.
+   */
 static void sort_events(rp_event *events, uint32_t n, int n_divisions)
 {
     while (n > 24 && n_divisions-- > 0) {
@@ -161,7 +162,7 @@ static void sort_events(rp_event *events, uint32_t n, int n_divisions)
         settle_event(events, i);
 }
 
-/* Where an event will look first: fetched together, while the events are sorted. */
+/* Prefetch the data that the event's handler will access first. */
 static void prefetch_event(const rp_sim *sim, const rp_event *event)
 {
     uint32_t kind = (uint32_t)(event->key >> RP_ID_BITS) & ((1u << RP_KIND_BITS) - 1), id = (uint32_t)event->key;
@@ -203,7 +204,8 @@ static void shuffle_events(rp_queue *q, uint32_t first, uint32_t n)
     }
 }
 
-/* Credits, and links that look for them, of one instant: their order must not count. That of other kinds is a rule. */
+/* Shuffle the credit events, and the wake-ups of links, of one instant: their order must not affect results. The order
+   of other kinds is defined. */
 static void shuffle_credits(rp_queue *q)
 {
     for (uint32_t first = 0, end; first < q->n_now; first = end) {
@@ -231,7 +233,7 @@ int rp_queue_advance(rp_sim *sim)
         push_now(sim, pop_far(q));
     if (q->shuffle)
         shuffle_events(q, 0, q->n_now);
-    /* Lists are last in, first out, and events come nearly in order: turned round there is little to sort. */
+    /* Events arrive nearly in order, but a bucket's list is last in, first out: reversed, it is nearly sorted. */
     for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--)
         swap_events(&q->now[i], &q->now[k]);
     sort_events(q->now, q->n_now, 48);

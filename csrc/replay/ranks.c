@@ -1,11 +1,11 @@
-/* Ranks: each does the operations of its program until it has to wait. Jobs start, end, and start again until all have run
-   once (Dimemas: Jokanovic 2014, section 2.2.3). */
+/* Ranks and jobs. A rank executes its program until it has to wait. Jobs start, end, and start again until all have run
+   once, as in Dimemas (Jokanovic 2014, section 2.2.3). */
 #include <math.h>
 #include <string.h>
 
 #include "replay/sim.h"
 
-/* ---- what is told of jobs that cannot go on ---- */
+/* ---- reports on jobs that cannot continue ---- */
 
 static void add_report(rp_sim *sim, rp_report report)
 {
@@ -39,7 +39,8 @@ static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t com
     return 1;
 }
 
-/* The message or receive of a pending request, whose peer tells a circle. Looks through all: this happens once. */
+/* Report the message or receive of a pending request, whose peer helps to find a circle of waiting ranks. A linear
+   search suffices, because reports are made once. */
 static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
 {
     int32_t number = (int32_t)(rank - sim->ranks);
@@ -92,7 +93,7 @@ static int32_t turn(const rp_rank *rank)
     return rank->depth ? rank->loops[rank->depth - 1].i : 0;
 }
 
-/* Number in the job of the other rank; -1: any, or out of range. */
+/* The other rank's number in the job; -1: any rank, or out of range. */
 static int64_t peer_of(const rp_sim *sim, const rp_rank *rank, const rp_op *op)
 {
     int64_t i = turn(rank), n_ranks = sim->jobs[rank->job].n_ranks;
@@ -190,7 +191,8 @@ static void compute_ps(rp_sim *sim, rp_rank *rank, int64_t duration_ps)
     rp_push(sim, sim->now + duration_ps, RP_EV_RANK, number_of(sim, rank), 0);
 }
 
-/* Whether the rank may go on: all requests that it waits for are complete, and their receives cost no time. */
+/* Whether the rank can continue at once: all requests that it waits for are complete, and their receives cost no time.
+   */
 static int pass_wait(rp_sim *sim, rp_rank *rank)
 {
     uint8_t *slots = sim->slots + rank->slots + rank->wait_first;
@@ -251,7 +253,7 @@ int rp_do_message(rp_sim *sim, rp_rank *rank, const rp_op *op)
     return is_blocking ? wait_for(sim, rank, rank->n_slots - 1, 1) : 1;
 }
 
-/* Behind the RP_END that belongs to a loop of no turns. */
+/* Skip a loop of no iterations: continue after its RP_END. */
 static int skip_loop(rp_rank *rank)
 {
     for (int64_t depth = 1; rank->i_op < rank->n_ops && depth > 0; rank->i_op++)
@@ -318,7 +320,7 @@ void rp_record_mark(rp_sim *sim, const rp_rank *rank, int64_t value)
     sim->marks[sim->result.n_marks++] = (rp_mark){value, sim->now, rank->job, rank->number};
 }
 
-/* One operation. Whether the rank goes on with the next one at once. */
+/* Execute one operation. Returns whether the rank continues with the next operation at once. */
 static int do_op(rp_sim *sim, rp_rank *rank, const rp_op *op)
 {
     switch (op->kind) {
@@ -438,11 +440,11 @@ static void report_deadlock(rp_sim *sim, uint32_t job)
     sim->status = RP_E_PROGRAM_DEADLOCK;
 }
 
-/* Nothing of the job is under way any more. */
+/* Called when no rank of the job is active and no message is in flight: the job has ended, or cannot continue. */
 void rp_job_idle(rp_sim *sim, uint32_t number)
 {
     rp_job_state *job = &sim->job_states[number];
-    if (sim->status != RP_RUNNING) /* an operation was impossible */
+    if (sim->status != RP_RUNNING) /* an operation was invalid */
         return;
     if (job->n_running > 0) {
         report_deadlock(sim, number);
@@ -451,7 +453,7 @@ void rp_job_idle(rp_sim *sim, uint32_t number)
     } else {
         if (sim->job_n_runs[number]++ == 0 && ++sim->n_done == sim->n_jobs)
             sim->status = RP_DONE;
-        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* one without time would never end */
+        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* zero-time runs would never end */
             rp_push(sim, sim->now, RP_EV_JOB, number, 0);
     }
 }

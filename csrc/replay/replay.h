@@ -1,6 +1,7 @@
-/* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. The contract between
-   csrc/replay and mpicoloc/replay: `cc -E -P` on this file feeds cffi. Times are whole picoseconds, so that results
-   are exact and the same everywhere. No thread, no file, no global state: a simulation is one `rp_sim`. */
+/* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. This file is the
+   contract between csrc/replay and mpicoloc/replay: `cc -E -P` on it feeds cffi. Times are whole picoseconds, so that
+   results are exact and the same on every machine. The simulator uses no threads, files or global state: all state is
+   in one `rp_sim`. */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H
 
@@ -11,11 +12,11 @@
 enum {
     RP_MAX_VL = 16,   /* lanes of a link, as in InfiniBand */
     RP_MAX_SL = 16,   /* service levels */
-    RP_MAX_DEPTH = 8, /* nested loops of a program */
+    RP_MAX_DEPTH = 8, /* nesting depth of a program's loops */
     RP_ANY = -1       /* any source, any tag */
 };
 
-/* What an operation does. `value`, `request` and `n` mean what stands behind it. */
+/* Operations, each with the meaning of its fields `value`, `request` and `n`. */
 enum rp_kind {
     RP_END_PROGRAM, /* optional at the end of a program */
     RP_COMPUTE,     /* value: ns, multiplied by the rank's factor */
@@ -25,15 +26,17 @@ enum rp_kind {
     RP_IRECV,
     RP_WAIT,    /* request */
     RP_WAITALL, /* requests request .. request + n - 1; empty slots count as complete */
-    RP_LOOP,    /* n: times; body up to the RP_END of the same depth; 0 times: none */
+    RP_LOOP,    /* n: iterations, which may be 0; the body ends at the RP_END of the same depth */
     RP_END,
-    RP_MARK, /* value: a number of the user's, recorded with the simulated time */
-    /* A program that begins with RP_GRAPH has RP_COMPUTE, RP_SEND and RP_RECV only, in any order; request: processor. */
+    RP_MARK, /* value: a number chosen by the user, recorded with the simulated time */
+    /* A program that begins with RP_GRAPH has only RP_COMPUTE, RP_SEND and RP_RECV, in any order, with request:
+       processor, and RP_THEN. */
     RP_GRAPH, /* n: processors of the rank */
-    RP_THEN   /* request: row of an operation that needs the end of the one before (n: 0), or its begin (1) */
+    RP_THEN   /* request: row of an operation that depends on the end (n: 0) or the start (n: 1) of the previous one */
 };
 
-/* How `peer` names the other rank. i counts the turns of the innermost loop from 0, and is 0 outside. */
+/* Meaning of `peer`, as a formula for the other rank. i is the iteration of the innermost loop, from 0; outside loops
+   0. */
 enum rp_peer_mode {
     RP_ABSOLUTE, /* peer */
     RP_SHIFT,    /* (rank + peer + n * i) mod ranks of the job */
@@ -41,11 +44,11 @@ enum rp_peer_mode {
     RP_XOR_STEP  /* rank ^ (peer + n * i) */
 };
 
-/* Flags of sends, and of operations of graphs. Those from 8 on are the caller's own. */
+/* Flags of sends, and of operations in graphs. The caller may use the bits from 8 on. */
 enum {
-    RP_SYNCHRONOUS = 1, /* rendezvous however short, as MPI_Ssend */
+    RP_SYNCHRONOUS = 1, /* use rendezvous even for short messages, as MPI_Ssend does */
     RP_UNBUFFERED = 2,  /* an eager send completes when its last packet has left the adapter, not at once */
-    RP_MARKED = 4       /* in graphs: sets marks 2 row and 2 row + 1 at its begin and end */
+    RP_MARKED = 4       /* in graphs: record marks 2 row and 2 row + 1 at the operation's start and end */
 };
 
 typedef struct rp_op {
@@ -60,13 +63,13 @@ typedef struct rp_op {
     int64_t value;
 } rp_op;
 
-/* Where the up-link of a packet comes from where its table leaves a choice. A path p picks link p / divisor mod n. */
+/* Choice of a packet's up-link where its table offers several. A path p picks link p / divisor mod n. */
 enum rp_routing {
-    RP_BY_DESTINATION,    /* path: number of the destination's host */
-    RP_BY_SOURCE,         /* path: number of the source's host */
+    RP_BY_DESTINATION,    /* path: number of the destination host */
+    RP_BY_SOURCE,         /* path: number of the source host */
     RP_RANDOM_PER_FLOW,   /* path: drawn for each pair of hosts */
     RP_RANDOM_PER_PACKET, /* path: drawn for each packet */
-    RP_ADAPTIVE           /* the link with the least bytes in and before its output buffer of the packet's lane */
+    RP_ADAPTIVE           /* the link with the fewest bytes in and waiting for its output buffer of the packet's lane */
 };
 
 typedef struct rp_arbitration {
@@ -74,57 +77,58 @@ typedef struct rp_arbitration {
     int32_t weight; /* in units of the network's weight_unit_bytes; 0: the entry is skipped */
 } rp_arbitration;
 
-/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed; those of one node need no order. A number >= 0
-   in `first` or `next` is a link, a number s < 0 the set of links -1 - s, from which the routing chooses. */
+/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed, and listed in any order. A number >= 0
+   in `first` or `next` is a link; a number s < 0 is the set of links -1 - s, from which the routing chooses. */
 typedef struct rp_network {
     int32_t n_hosts, n_switches, n_links, n_levels, n_sets, n_vl;
     const int32_t *from, *to, *level; /* [n_links] */
     const int64_t *ps_per_byte_q20;   /* [n_links] picoseconds per byte, times 2^20 */
     const int64_t *latency_ps;        /* [n_links] of the cable */
-    const int32_t *first;             /* [n_hosts] from a host */
-    const int32_t *next;              /* [n_switches * n_hosts] from a switch to a destination */
+    const int32_t *first;             /* [n_hosts] link from a host */
+    const int32_t *next;              /* [n_switches * n_hosts] link from a switch towards a destination */
     const int32_t *set_start;         /* [n_sets + 1] into set_links */
     const int32_t *set_links;
     const int32_t *set_divisor; /* [n_sets] */
     int32_t routing, n_paths;   /* rp_routing; random paths are 0 .. n_paths - 1 */
     int64_t switch_latency_ps;  /* from the first flit's arrival until the packet may leave */
-    int32_t flit_bytes;         /* what must have arrived before a switch forwards; >= the MTU: store and forward */
-    int32_t crossing_q20;       /* time of a packet in an input port over that on its link, times 2^20; 0: none */
-    int32_t is_voq;             /* 0: an input buffer is a FIFO for each lane; 1: a packet waits for its output only */
-    int32_t input_bytes[16];    /* buffer of each lane where a link ends */
-    int32_t output_bytes[16];   /* and where it begins, in switches */
+    int32_t flit_bytes;         /* bytes that must arrive before a switch forwards; >= the MTU: store and forward */
+    int32_t crossing_q20;       /* time of a packet in an input port / time on its link, times 2^20; 0: no limit */
+    int32_t is_voq;             /* 0: an input buffer is a FIFO for each lane; 1: a packet waits only for its output */
+    int32_t input_bytes[16];    /* size of each lane's buffer at the end of a link */
+    int32_t output_bytes[16];   /* size of each lane's buffer at the beginning of a link, in switches */
     int32_t vl_of_sl[16];
     int32_t n_high, n_low;
     const rp_arbitration *high, *low;
-    int32_t high_limit;        /* units of 4096 bytes that may pass before one packet of low priority; 255: no limit */
+    int32_t high_limit;        /* units of 4096 bytes sent before one packet of low priority may go; 255: no limit */
     int32_t weight_unit_bytes; /* 0: weights count packets */
 } rp_network;
 
 typedef struct rp_settings {
-    int32_t mtu_bytes, control_bytes; /* control: request and clearance to send */
-    int64_t eager_bytes;              /* longer messages: rendezvous */
+    int32_t mtu_bytes, control_bytes; /* control_bytes: size of a request and of a clearance to send */
+    int64_t eager_bytes;              /* longer messages use rendezvous */
     int64_t mpi_latency_ps; /* from a send until the adapter has the message; the processor is free meanwhile */
-    int64_t send_overhead_ps, recv_overhead_ps; /* processor time of a send, and of a receive after the data is there */
-    int64_t local_latency_ps;                   /* messages between ranks of one host */
+    int64_t send_overhead_ps,
+        recv_overhead_ps;     /* processor time of a send, and of a receive once the data has arrived */
+    int64_t local_latency_ps; /* messages between ranks of one host */
     int64_t local_ps_per_byte_q20;
     uint64_t seed;
     int64_t window_ps;     /* length of the windows of link_bytes; 0: none */
-    int32_t n_windows_max; /* when there would be more, their length doubles */
+    int32_t n_windows_max; /* if more are needed, their length doubles */
     int32_t
         is_fifo_adapter; /* 0: an adapter takes a packet from each message of a lane in turn; 1: a message at a time */
-    uint64_t shuffle;    /* for tests: not 0 mixes all orders that must not count */
+    uint64_t shuffle;    /* for tests: if not 0, seed that shuffles every order that must not affect results */
 } rp_settings;
 
 typedef struct rp_job {
     int32_t n_ranks, n_programs;
-    const rp_op *const *programs;   /* read only, while the simulation exists */
+    const rp_op *const *programs;   /* must not change while the simulation exists */
     const int64_t *program_lengths; /* [n_programs] */
     const int32_t *program_of_rank; /* [n_ranks] */
     const int32_t *host_of_rank;    /* [n_ranks] */
-    const double *factor_of_rank;   /* [n_ranks] of its computation */
+    const double *factor_of_rank;   /* [n_ranks] multiplies computation times */
     int64_t start_ps;
     int32_t service_level;
-    int32_t is_restarted; /* runs again until all jobs have run once */
+    int32_t is_restarted; /* 1: the job runs again until all jobs have run once */
 } rp_job;
 
 typedef struct rp_mark {
@@ -136,40 +140,40 @@ enum rp_status {
     RP_RUNNING,
     RP_DONE,
     RP_E_MEMORY,
-    RP_E_UNMATCHED,        /* a job ended with sends that nobody received; or receives, which were not waited for */
+    RP_E_UNMATCHED,        /* a job ended with sends that were not received, or receives that were not waited for */
     RP_E_PROGRAM_DEADLOCK, /* ranks of a job wait for each other */
-    RP_E_NETWORK_DEADLOCK, /* packets wait for each other's buffers: `cycle` */
-    RP_E_PROGRAM,          /* an operation that cannot be: unknown, peer out of range, request in use */
-    RP_E_ROUTE             /* a table leads to a link that does not begin there, or in a circle */
+    RP_E_NETWORK_DEADLOCK, /* packets wait for each other's buffers; see `cycle` */
+    RP_E_PROGRAM,          /* an invalid operation: unknown, peer out of range, request in use */
+    RP_E_ROUTE             /* a table leads to a link that does not begin at the node, or in a circle */
 };
 
-/* What one rank waits for, or sent in vain. */
+/* An operation that one rank waits for, or a send that was never received. */
 typedef struct rp_report {
     int32_t job, rank, peer, tag, comm, kind;
     int64_t i_op, n_bytes, t_ps;
 } rp_report;
 
 enum {
-    RP_N_REPORTS = 64 /* kept; rp_result.n_reports may be larger */
+    RP_N_REPORTS = 64 /* reports stored; rp_result.n_reports may be larger */
 };
 
-/* Everything here lives until rp_close, and grows with rp_run. */
+/* The arrays exist until rp_close. rp_run updates the values. */
 typedef struct rp_result {
     int32_t status, n_jobs, n_levels, n_vl, n_links, n_windows;
     int64_t now_ps, n_events, n_packet_hops, n_packets, n_messages;
-    int64_t window_ps;          /* as it is after doublings */
-    int64_t peak_bytes;         /* that the simulation ever had of the heap */
+    int64_t window_ps;          /* length of windows, after doublings */
+    int64_t peak_bytes;         /* largest heap use of the simulation so far */
     const int64_t *job_end_ps;  /* [n_jobs] end of the first run; -1: not yet */
     const int32_t *job_n_runs;  /* [n_jobs] complete runs */
     const int64_t *rank_end_ps; /* [sum of ranks] of the first run, job after job */
     const int64_t *rank_compute_ps;
-    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] of the first run, as all waits */
-    const int64_t *wait_packets; /* hops that waited, likewise */
-    const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)]: waiter, who was sent; last column: nobody was */
-    const int64_t *transfer_ps;  /* [n_jobs * n_jobs]: of these, until the packet that was on the link had left */
-    const int64_t *message_ps;   /* [n_jobs], first run: sum of times from injection to the last byte's arrival */
-    const int64_t *head_ps;      /* of these, time of the messages' heads on an empty network */
-    const int64_t *serial_ps;    /* and of their bytes on the host's link */
+    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] waits; all waits are those of first runs */
+    const int64_t *wait_packets; /* [n_levels * n_jobs * n_vl] hops that waited */
+    const int64_t *blocked_ps;  /* [n_jobs * (n_jobs + 1)] waits by waiting job and job being sent; last column: none */
+    const int64_t *transfer_ps; /* [n_jobs * n_jobs] part of blocked_ps until the packet already on the link had left */
+    const int64_t *message_ps;  /* [n_jobs] first run: sum of times from injection to the last byte's arrival */
+    const int64_t *head_ps;     /* [n_jobs] part of message_ps: time of the messages' heads on an empty network */
+    const int64_t *serial_ps;   /* [n_jobs] part of message_ps: time of the messages' bytes on the host's link */
     const int64_t *sent_bytes, *received_bytes; /* [n_links * n_vl] */
     const int64_t *busy_ps;                     /* [n_links] */
     const int64_t *window_bytes;                /* [n_windows * n_links] */
@@ -183,10 +187,11 @@ typedef struct rp_result {
 
 typedef struct rp_sim rp_sim;
 
-/* A simulation at time 0; NULL: no memory. Arrays that the structs point to must stay. The caller has checked them. */
+/* Create a simulation at time 0. NULL: out of memory. The arrays that the structs point to must exist until rp_close,
+   and the caller must have checked their values. */
 rp_sim *rp_open(const rp_network *network, const rp_settings *settings, int32_t n_jobs, const rp_job *jobs);
 
-/* Go on for at most n_events events. Returns an rp_status. */
+/* Simulate at most n_events further events. Returns an rp_status. */
 int rp_run(rp_sim *sim, int64_t n_events);
 
 const rp_result *rp_get(rp_sim *sim);

@@ -1,4 +1,4 @@
-/* State of a simulation. Entities are numbers into pools, so that arrays may move when they grow. */
+/* State of a simulation. Entities are indices into pools, so that arrays can move when they grow. */
 #ifndef RP_SIM_H
 #define RP_SIM_H
 
@@ -10,11 +10,12 @@
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
 
-/* Events in the order of time, then kind, then id: a ring of buckets, and a heap for those beyond the ring's horizon. */
+/* Event queue, ordered by time, then kind, then id: a ring of buckets, and a heap for events beyond the ring's horizon.
+   */
 enum {
     RP_ID_BITS = 32,
     RP_KIND_BITS = 4,
-    RP_MAX_SHIFT = 64 - RP_ID_BITS - RP_KIND_BITS, /* time within a bucket has the rest of a key's bits */
+    RP_MAX_SHIFT = 64 - RP_ID_BITS - RP_KIND_BITS, /* the key's remaining bits hold the time within a bucket */
     RP_MIN_BUCKETS = 128,
     RP_MAX_BUCKETS = 65536
 };
@@ -22,7 +23,7 @@ enum {
 typedef struct rp_event {
     uint64_t key; /* time within the bucket, kind, id */
     uint32_t payload;
-    uint32_t next; /* in the bucket */
+    uint32_t next; /* next event of the bucket */
 } rp_event;
 
 typedef struct rp_far_event {
@@ -33,8 +34,8 @@ typedef struct rp_far_event {
 typedef struct rp_queue {
     uint32_t shift; /* a bucket is 2^shift ps long */
     uint32_t n_buckets;
-    int64_t bucket; /* the current one, counted from time 0 */
-    rp_event *now;  /* its events, sorted */
+    int64_t bucket; /* the current bucket, counted from time 0 */
+    rp_event *now;  /* events of the current bucket, sorted */
     uint32_t i_now, n_now, now_room;
     uint32_t *heads;  /* of the buckets' lists in `pool` */
     uint64_t *filled; /* a bit for each bucket */
@@ -48,40 +49,40 @@ typedef struct rp_queue {
 /* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
 enum rp_event_kind {
     RP_EV_CREDIT,  /* id: lane, payload: bytes */
-    RP_EV_FREE,    /* id: link: the last byte has left */
-    RP_EV_ARRIVE,  /* id: lane, payload: packet: its first flit can leave the node, at hosts: the last byte is there */
-    RP_EV_READY,   /* likewise, of a packet that waited as its next link is faster than its last one */
-    RP_EV_WAKE,    /* id: link without credits until now */
+    RP_EV_FREE,    /* id: link, whose last byte has left */
+    RP_EV_ARRIVE,  /* id: lane, payload: packet, whose first flit can leave the node; at hosts: last byte has arrived */
+    RP_EV_READY,   /* the same for a packet that had to wait because its next link is faster than its last link */
+    RP_EV_WAKE,    /* id: link that had no credits until now */
     RP_EV_INJECT,  /* id: number of the send, payload: message that reaches the adapter */
-    RP_EV_LOCAL,   /* id: number of the send, payload: message within a host that is there */
-    RP_EV_RANK,    /* id: rank that computed */
+    RP_EV_LOCAL,   /* id: number of the send, payload: message within a host, which has arrived */
+    RP_EV_RANK,    /* id: rank that has finished computing */
     RP_EV_JOB,     /* id: job that starts */
-    RP_EV_CROSSED, /* id: switch that has an input port free again */
-    RP_EV_ROW      /* id: row of a graph whose processor's time is over, payload: rank */
+    RP_EV_CROSSED, /* id: switch with an input port that is free again */
+    RP_EV_ROW      /* id: row of a graph whose processor time is over, payload: rank */
 };
 
 typedef struct rp_packet {
-    int64_t ready_ps; /* since when it could leave this node */
-    int64_t tail_ps;  /* arrival of its last byte at this node */
-    uint32_t next;    /* in its output lane */
-    uint32_t next_in; /* in the FIFO of its input lane */
+    int64_t ready_ps; /* earliest time at which the packet could leave this node */
+    int64_t tail_ps;  /* arrival of the packet's last byte at this node */
+    uint32_t next;    /* next packet of the output lane */
+    uint32_t next_in; /* next packet in the FIFO of the input lane */
     uint32_t message;
     uint32_t in_lane, out_lane;
     uint32_t path;
     int32_t dst_host, n_bytes;
     uint16_t job;
     uint8_t vl, n_hops;
-    int64_t head_ps; /* of its way until now: cables, switches and first flits; ends a cache line */
+    int64_t head_ps; /* time of the head so far: cables, switches and first flits; ends a cache line */
 } rp_packet;
 
-/* Two cache lines, in the order of use. */
+/* Two cache lines, with fields in the order of use. */
 typedef struct rp_link {
     int64_t ps_per_byte_q20, latency_ps, busy_until_ps, busy_ps;
     int32_t to, level;
-    uint32_t message; /* hosts: whose packet is leaving */
-    int32_t n_bytes;  /* leaving */
+    uint32_t message; /* hosts: message of the packet that is leaving */
+    int32_t n_bytes;  /* of the packet that is leaving */
     uint16_t job;
-    uint16_t lanes; /* a bit for each lane that has a packet in its output buffer */
+    uint16_t lanes; /* a bit for each lane with a packet in its output buffer */
     uint8_t vl, is_busy, is_dirty, from_host, to_host;
     uint8_t i_high, i_low;
     int16_t left_high, left_low;
@@ -89,12 +90,13 @@ typedef struct rp_link {
     int64_t wake_ps;
     int32_t high_bytes;
     uint16_t starved;    /* lanes that had no credits for their packet when the link last chose */
-    uint16_t stuck;      /* those of them that have been starved since circles were last looked for */
-    int64_t in_until_ps; /* the port at its end passes a packet */
+    uint16_t stuck;      /* lanes that have been starved since the last search for circles */
+    int64_t in_until_ps; /* until then the port at the link's end is passing a packet */
     int32_t unused[6];
 } rp_link;
 
-/* Lane of a link where it begins: packets in the output buffer, then those that wait in input buffers. At hosts: messages. */
+/* A lane at the beginning of a link: packets in the output buffer, followed by those that wait for it in input buffers.
+   At hosts: messages. */
 typedef struct rp_out_lane {
     uint32_t head, tail, first_waiting;
     int32_t used_bytes;
@@ -103,41 +105,41 @@ typedef struct rp_out_lane {
 
 enum { RP_N_RETURNS = 3 };
 
-/* Lane of a link where it ends, with what the link knows of it. Credits on their way back are not events: the link looks
-   for them before it sends. Only what finds no room here becomes an event. */
+/* A lane at the end of a link, with the credits that the link has for it. Credits that travel back are not events: the
+   link checks for them before it sends. Only credits that do not fit into the arrays here become events. */
 typedef struct rp_in_lane {
     int32_t free_bytes;
     int32_t n_returns;
     uint32_t head, tail; /* FIFO */
     int64_t return_ps[RP_N_RETURNS];
     int32_t return_bytes[RP_N_RETURNS];
-    int32_t held_bytes; /* while circles are looked for */
-    uint64_t i_look;    /* the last look at a lane's waiting packets that found one of these, see crossbar.c */
+    int32_t held_bytes; /* used in the search for circles */
+    uint64_t i_look; /* last scan of waiting packets that found a packet of this lane; see best_for_lane in links.c */
     int64_t received_bytes;
 } rp_in_lane;
 
 enum rp_phase { RP_EAGER, RP_REQUEST, RP_CLEARANCE, RP_DATA };
 
 typedef struct rp_message {
-    int64_t n_bytes, wire_bytes;       /* of the user; with what a packet has at least */
+    int64_t n_bytes, wire_bytes;       /* the user's bytes; the bytes sent, at least the smallest packet */
     int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
     int64_t ready_ps, injected_ps, posted_ps, i_op;
-    uint64_t draw;                       /* of its routes */
-    uint32_t next;                       /* in the adapter's lane, or in the pool */
-    uint32_t follower;                   /* next one of the same two ranks whose envelope has not come */
-    uint32_t next_pair, next_key;        /* in hash tables: latest of a pair of ranks, unexpected ones */
-    uint32_t next_arrived, prev_arrived; /* unexpected at this rank, in order */
+    uint64_t draw;                       /* random number for the message's routes */
+    uint32_t next;                       /* next in the adapter's lane, or in the pool */
+    uint32_t follower;                   /* next message of the same two ranks whose envelope has not arrived */
+    uint32_t next_pair, next_key;        /* chains of hash tables: latest message of each pair of ranks; unexpected */
+    uint32_t next_arrived, prev_arrived; /* unexpected messages of this rank, in order of arrival */
     uint32_t receive, path;
-    int32_t src, dst, tag, comm, slot; /* ranks of all jobs are numbered through; slot -1: nobody waits */
+    int32_t src, dst, tag, comm, slot; /* ranks are numbered across all jobs; slot -1: no rank waits */
     uint16_t job;
     uint8_t phase, kind, has_leader, has_come;
-    uint32_t number; /* of all messages in the order of their sends, from 0 again after 2^32 */
+    uint32_t number; /* sequence number of the send among all messages, modulo 2^32 */
 } rp_message;
 
 typedef struct rp_receive {
     uint64_t serial;
     int64_t posted_ps, i_op, n_bytes;
-    uint32_t next_key, next_any; /* in the hash table, or in the rank's list of those with wildcards; or in the pool */
+    uint32_t next_key, next_any; /* next in the hash table or the pool; next in the rank's list of wildcard receives */
     int32_t rank, src, tag, comm, slot;
     uint8_t kind;
 } rp_receive;
@@ -153,34 +155,35 @@ typedef struct rp_rank {
     const rp_op *program;
     int64_t n_ops, i_op;
     double factor;
-    uint32_t slots;                     /* where its requests begin */
-    int32_t n_slots;                    /* the last one is that of blocking calls */
-    int32_t wait_first, wait_n, n_open; /* requests it waits for, and how many of them are pending */
+    uint32_t slots;                     /* index of the rank's first request */
+    int32_t n_slots;                    /* number of requests; the last is for blocking calls */
+    int32_t wait_first, wait_n, n_open; /* requests that the rank waits for; number of them that are pending */
     int32_t host, job, number;
     uint32_t any_head, any_tail;         /* receives with wildcards */
     uint32_t arrived_head, arrived_tail; /* unexpected messages */
     uint8_t depth, is_blocked, is_ended;
-    uint64_t draw, n_sent; /* its random numbers; messages in this run */
+    uint64_t draw, n_sent; /* seed of the rank's random numbers; messages sent in this run */
     rp_loop loops[RP_MAX_DEPTH];
     int32_t n_processors; /* of a graph; 0: the program is a sequence */
     uint32_t first_processor, first_row;
-    uint32_t line_head, line_tail; /* processors that have something to do */
+    uint32_t line_head, line_tail; /* queue of processors with ready operations */
     uint8_t is_serving;
     int64_t n_left; /* operations of a graph that have not ended */
 } rp_rank;
 
-/* A processor of a graph: the operations that are ready. */
+/* A processor of a graph, with a queue of ready operations. */
 typedef struct rp_processor {
     uint32_t head, tail;
-    uint32_t next; /* in the line of its rank */
+    uint32_t next; /* next in the rank's queue of processors */
     uint8_t is_busy;
 } rp_processor;
 
 typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
-    int32_t n_active; /* ranks that run or compute, and messages under way; 0: nothing will happen by itself */
+    int32_t n_active; /* ranks that run or compute, plus messages in flight; 0: the job makes no further progress */
     int64_t n_unexpected, n_receives, started_ps;
-    uint64_t draw; /* of the hosts, not of the other jobs: it draws the same routes with and without them */
+    uint64_t
+        draw; /* depends on the job's hosts, not on other jobs, so that routes are the same with and without them */
     uint8_t vl;
 } rp_job_state;
 
@@ -192,7 +195,7 @@ typedef struct rp_table {
 
 enum { RP_N_KEPT = 128 };
 
-/* Arrays that the result shows: type, name, number of entries. */
+/* Arrays of the result: type, name, number of entries. */
 #define RP_RESULT_ARRAYS(X) \
     X(int64_t, job_end_ps, n_jobs) \
     X(int32_t, job_n_runs, n_jobs) \
@@ -223,9 +226,9 @@ struct rp_sim {
     rp_in_lane *in;
     uint32_t vl_shift;
     uint16_t high_lanes, low_lanes;
-    uint32_t *dirty; /* links to be arbitrated when all events of now are done */
+    uint32_t *dirty; /* links to be arbitrated after all events of the present time */
     int64_t n_dirty;
-    int32_t *switch_start; /* where crossbars are limited: links out of each switch, and switches that have to look */
+    int32_t *switch_start; /* for limited crossbars: links out of each switch, and switches that must choose packets */
     uint32_t *switch_links, *dirty_switches;
     uint8_t *is_switch_dirty;
     int64_t n_dirty_switches;
@@ -238,16 +241,16 @@ struct rp_sim {
     rp_receive *receives;
     uint32_t n_receive_room, free_receive;
     rp_table pairs, unexpected, posted;
-    uint64_t n_receives; /* posted until now: their serial numbers */
+    uint64_t n_receives; /* receives posted so far, which gives their serial numbers */
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
     rp_processor *processors;
     uint32_t n_processors, n_rows;
-    uint32_t *needs; /* rows of all graphs: what an operation needs yet, and the next one that is ready */
+    uint32_t *needs; /* rows of all graphs: number of unmet dependencies; then the next operation in a ready queue */
     rp_job_state *job_states;
     int64_t n_live_packets;
-    int64_t window_end_ps, *window; /* row of now */
+    int64_t window_end_ps, *window; /* row of the present window */
     rp_result result;
     int64_t *window_bytes;
     RP_RESULT_ARRAYS(RP_ARRAY_FIELD)
@@ -260,10 +263,11 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* simulation.c: without memory all leave by longjmp. What is zeroed lives until rp_close and does not grow. */
+/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot grow.
+   */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
-/* With twice the room, or some at first. */
+/* Double the room of an array, or allocate its first room. */
 void *rp_doubled(rp_sim *sim, void *old, uint32_t *n_room, size_t size);
 uint32_t rp_new_packet(rp_sim *sim);
 uint32_t rp_new_message(rp_sim *sim);
@@ -272,10 +276,10 @@ void rp_free_packet(rp_sim *sim, uint32_t packet);
 void rp_free_message(rp_sim *sim, uint32_t message);
 void rp_free_receive(rp_sim *sim, uint32_t receive);
 
-/* queue.c. horizon_ps: most events come sooner than this. */
+/* queue.c. horizon_ps: most events are scheduled less than this ahead. */
 void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected);
 void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event);
-/* Make the next bucket that has events the current one; 0: there is none. */
+/* Move to the next bucket that has events. Returns 0 if there is none. */
 int rp_queue_advance(rp_sim *sim);
 
 /* links.c */
@@ -288,9 +292,9 @@ void rp_mark_dirty(rp_sim *sim, uint32_t link);
 void rp_mark_switch(rp_sim *sim, uint32_t number);
 void rp_open_crossbars(rp_sim *sim);
 int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
-/* Something of the job waits for the link from now on. */
+/* From now on, a packet or message of the job waits for the link. */
 void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link);
-/* Crossbars and links choose with what has happened up to now. 0: none had to. */
+/* Let crossbars and links choose packets after all events of the present time. Returns 0 if none had to choose. */
 int rp_settle(rp_sim *sim);
 
 /* adapter.c */
@@ -326,8 +330,8 @@ void rp_run_graph(rp_sim *sim, rp_rank *rank);
 void rp_on_row(rp_sim *sim, uint32_t rank, uint32_t row);
 void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row);
 
-/* deadlock.c: whether lanes are stuck, which is looked for among those that were starved at the last call; with is_last among
-   all that are starved. Fills result.cycle. */
+/* deadlock.c: whether lanes are stuck. Searches the lanes that have been starved since the last call; with is_last, all
+   starved lanes. Fills result.cycle. */
 int rp_find_cycle(rp_sim *sim, int is_last);
 
 static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
@@ -335,7 +339,7 @@ static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const r
     return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
 }
 
-/* Put an event into the queue: inline, as it happens twice a hop. */
+/* Put an event into the queue. Inline, because it is called twice per hop. */
 static inline void rp_push(rp_sim *sim, int64_t t_ps, enum rp_event_kind kind, uint32_t id, uint32_t payload)
 {
     rp_queue *q = &sim->queue;

@@ -1,4 +1,4 @@
-/* A simulation from rp_open to rp_close: its memory, its loop, its result. */
+/* A simulation from rp_open to rp_close: memory, event loop, result. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 /* ---- memory ---- */
 
-/* Pools grow by doubling, so memory follows what is under way at once. */
+/* Pools grow by doubling, so memory is proportional to the packets and messages in flight at the same time. */
 
 enum { RP_FIRST_ROOM = 1024 };
 
@@ -17,7 +17,7 @@ static void count_bytes(rp_sim *sim, size_t n)
         sim->bytes_peak = sim->bytes_now;
 }
 
-/* Whole cache lines: a link, a packet and an input lane take one each. */
+/* Allocate aligned to cache lines, because links, packets and input lanes fill whole cache lines. */
 static void *lines(size_t n, size_t size)
 {
     size_t room;
@@ -58,14 +58,15 @@ void *rp_doubled(rp_sim *sim, void *old, uint32_t *n_room, size_t size)
     return made;
 }
 
-/* The i-th free number of n, a power of two; tests have them in another order. */
+/* The i-th free index among n, a power of two; tests shuffle the order. */
 static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
 {
     uint32_t step = sim->set.shuffle ? (uint32_t)rp_mix(sim->set.shuffle) | 1 : 1;
     return i * step & (n - 1);
 }
 
-/* A number of a pool: from its list of free ones, else the pool grows. The list goes through `next`. */
+/* Allocation from a pool: take an entry from the list of free entries, chained by `next`; if it is empty, grow the
+   pool. */
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
@@ -111,7 +112,7 @@ static void open_links(rp_sim *sim)
         k->wake_ps = RP_NEVER;
         k->forward_ps = k->latency_ps + net->switch_latency_ps;
         k->flit_ps = rp_wire_ps(k, net->flit_bytes);
-        /* Each table begins with its first entry. */
+        /* Start at the last entry, so that arbitration begins with the first. */
         k->i_high = (uint8_t)(net->n_high - 1);
         k->i_low = (uint8_t)(net->n_low - 1);
         for (uint32_t vl = 0; vl < 1u << sim->vl_shift; vl++) {
@@ -150,8 +151,8 @@ static int32_t n_processors_of(const rp_op *program, int64_t n_ops)
     return n_ops && program->kind == RP_GRAPH && program->n > 0 && program->n < RP_MAX_SLOTS ? program->n : 0;
 }
 
-/* Requests that a program uses, or rows of a graph, and one for blocking calls. Numbers beyond are refused when the
-   operation runs. */
+/* Number of requests that a program uses, or rows of a graph, plus one for blocking calls. Operations with a larger
+   request number are invalid when they run. */
 static int32_t n_slots_of(const rp_op *program, int64_t n_ops)
 {
     int64_t most = 0;
@@ -200,7 +201,8 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
     sim->n_rows += sim->ranks[number].n_processors ? (uint32_t)n_slots : 0;
 }
 
-/* From the seed; jobs on different hosts draw differently, and a job on the same hosts as an earlier one draws anew. */
+/* Random number of a job, from the seed and its hosts: jobs on different hosts draw different numbers, and so does a
+   job on the same hosts as an earlier job. */
 static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
 {
     const rp_job *job = &sim->jobs[i_job];
@@ -234,7 +236,7 @@ static void open_ranks(rp_sim *sim)
     sim->needs = rp_zeroed(sim, sim->n_rows, sizeof *sim->needs);
 }
 
-/* A new array of n entries for a field of the simulation. */
+/* Allocate an array of n entries for a field of the simulation. */
 #define NEW(field, n) sim->field = rp_zeroed(sim, n, sizeof *sim->field)
 #define NEW_RESULT(type, name, n) \
     NEW(name, n); \
@@ -346,7 +348,7 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
     }
 }
 
-/* The next event is due after that. 0: there is none. */
+/* Advance the time to the next event; before, crossbars and links choose. Returns 0 if no event is left. */
 static int next_event(rp_sim *sim)
 {
     rp_queue *q = &sim->queue;
@@ -417,7 +419,7 @@ int rp_run(rp_sim *sim, int64_t n_events)
         sim->status = RP_E_MEMORY;
     else
         loop(sim, n_events);
-    /* Jobs that go round the deadlock would hide it for ever. */
+    /* Search while the simulation runs: jobs that avoid the deadlocked links would otherwise hide it for ever. */
     if (sim->status == RP_RUNNING && rp_find_cycle(sim, 0))
         sim->status = RP_E_NETWORK_DEADLOCK;
     if (sim->status != RP_RUNNING)

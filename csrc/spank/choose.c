@@ -1,6 +1,6 @@
-/* libmpicoloc-auto.so. The Slurm plugin preloads it into every process of a job, as nobody can know beforehand which
-   MPI its programs use. Before main of a program that has an MPI loaded, it starts the program once more with the
-   right library preloaded in front. In other programs it does nothing. */
+/* libmpicoloc-auto.so. The Slurm plugin preloads it into every process of a job, because it cannot know in advance
+   which MPI a program uses. If a program has loaded an MPI library, libmpicoloc-auto.so restarts it before main, with
+   the matching library first in LD_PRELOAD. In other programs it does nothing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -24,7 +24,7 @@ static int is_standard_abi(struct dl_phdr_info *info, size_t size, void *unused)
     return info->dlpi_name && begins(basename(info->dlpi_name), "libmpi_abi.so");
 }
 
-/* An interpreter loads its MPI later: assume that it is the launcher's. */
+/* MPI family of the launcher, for interpreters, which load MPI only later. */
 static const char *family_of_launcher(const char *program)
 {
     if (!begins(basename(program), "python"))
@@ -45,7 +45,7 @@ static const char *family_of(const char *program)
     return dlsym(RTLD_DEFAULT, "PMPI_Send_c") ? "openmpi6" : "openmpi";
 }
 
-/* 1: `wrap`, `run` or the user's own LD_PRELOAD has chosen already. */
+/* 1 if `wrap`, `run` or the user's own LD_PRELOAD has already chosen a library. */
 static int is_decided(char **arguments)
 {
     const char *preload = getenv("LD_PRELOAD"), *at = preload;

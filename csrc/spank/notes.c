@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Headers before Linux 5.9 lack it, whatever kernel runs. The number differs on these three processors only. */
+/* Headers older than Linux 5.9 lack this number, even if the running kernel has the call. It differs on these three
+   architectures only. */
 #if !defined SYS_close_range && !defined __alpha__ && !defined __mips__ && !defined __ia64__
 #define SYS_close_range 436
 #endif
@@ -62,7 +63,8 @@ static int open_new(const char *folder, const char *path)
     return file;
 }
 
-/* A writer that hung may come late: a note of a step's begin never replaces an existing one. */
+/* Give the new note its final name. A note of a step's start never replaces an existing note, because its writer may
+   have hung and come late. */
 static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
@@ -75,7 +77,7 @@ static int put_in_place(const char *new, const char *path, int has_ended)
     return rename(new, path) == 0 ? 0 : errno;
 }
 
-/* Returns 0 or an errno. */
+/* Write the note. Returns 0 or an errno. */
 static int save(const char *spool, const struct mn_note *note)
 {
     char folder[PATH_MAX], path[PATH_MAX], new[PATH_MAX], name[64], text[N_TEXT];
@@ -99,25 +101,25 @@ static int save(const char *spool, const struct mn_note *note)
     return failed;
 }
 
-/* Move `to` to 3 and close everything else: whoever reads the output of the tasks waits as long as any process holds
-   their pipes. If `to` cannot be moved, end: 3 may be a file of slurmstepd, which would get our answer. */
+/* Move `to` to descriptor 3 and close all others: the reader of the tasks' output waits as long as any process holds
+   its pipes. If `to` cannot be moved, end: descriptor 3 may be a file of slurmstepd, which would get our answer. */
 static int keep_only(int to)
 {
-    to = fcntl(to, F_DUPFD, 4); /* first out of the way of 0 to 2, which may be closed */
+    to = fcntl(to, F_DUPFD, 4); /* first move it away from 0 to 2, which may be closed */
     if (to < 0)
         _exit(1);
     int nowhere = open("/dev/null", O_RDWR);
     for (int fd = 0; nowhere >= 0 && fd < 3; fd++)
         dup2(nowhere, fd);
     dup2(to, 3);
-    /* close_range is younger than the oldest supported C library. */
+    /* The oldest supported C library lacks close_range. */
     if (syscall(SYS_close_range, 4, ~0u, 0) != 0)
         for (int fd = 4; fd < N_FDS_MAX; fd++)
             close(fd);
     return 3;
 }
 
-/* In a process that nobody waits for: slurmstepd would take a child that hangs for a task of the step. */
+/* Save the note in an orphaned process: slurmstepd would take a hanging child for a task of the step. */
 static void save_apart(const char *spool, const struct mn_note *note, int to)
 {
     if (fork() == 0) {
@@ -143,7 +145,7 @@ int mn_write(const char *spool, const struct mn_note *note)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
         if (poll(&ready, 1, NOTE_LIMIT_MS) > 0 && read(ends[0], &failed, 1) != 1)
-            failed = EAGAIN; /* it could not be started */
+            failed = EAGAIN; /* the process could not be started */
     }
     close(ends[0]);
     return pid > 0 ? failed : EAGAIN;

@@ -1,7 +1,7 @@
-/* The Slurm plugin, spank_mpicoloc.so. In the tasks of jobs to be measured it preloads libmpicoloc-auto.so. When a
-   job is over it has the job's files in shared memory removed and its profiles signed. Tasks of jobs that have a
-   service level get its variables. Nothing here may end or fail
-   a job: every function but the check of the user's own option returns ESPANK_SUCCESS. */
+/* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the
+   end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the
+   variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
+   function returns ESPANK_SUCCESS, except the check of the user's own option. */
 #define _GNU_SOURCE
 #include "spank/environment.h"
 #include "spank/notes.h"
@@ -26,15 +26,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- settings: by the site in plugstack.conf, by the user with --mpicoloc ---- */
+/* ---- settings of the site (plugstack.conf) and the user (--mpicoloc) ---- */
 
 enum { N_NAME = 256, N_TRACE = 16, N_PARTITIONS = 16 };
 
 enum wish { NOT_SAID, OFF, ON };
 
-/* All paths are absolute; an empty one was not given. */
+/* All paths are absolute; an empty path was not given. */
 struct site_settings {
-    int is_default; /* measure every job that does not say off */
+    int is_default; /* measure every job, unless its user says off */
     int is_always_recorded;
     int n_partitions;
     char partitions[N_PARTITIONS][N_NAME];
@@ -42,8 +42,8 @@ struct site_settings {
     char out[PATH_MAX];     /* with %j, %s, %u, %% */
     char key_file[PATH_MAX];
     char spool[PATH_MAX];  /* for signed profiles */
-    char levels[PATH_MAX]; /* variables of jobs, by user and name: of their service levels */
-    char shm[PATH_MAX];    /* of the node, in memory, where jobs with a /dev/shm of their own meet */
+    char levels[PATH_MAX]; /* folder of service-level variables, by user and job name */
+    char shm[PATH_MAX];    /* in-memory folder of the node, where jobs with a private /dev/shm meet */
     char python[PATH_MAX];
 };
 
@@ -66,10 +66,10 @@ static const char *copy(char *to, size_t size, const char *value)
 
 static const char *take_path(char to[PATH_MAX], const char *value)
 {
-    return value[0] == '/' ? copy(to, PATH_MAX, value) : "is no absolute path";
+    return value[0] == '/' ? copy(to, PATH_MAX, value) : "is not an absolute path";
 }
 
-/* Without a step: a pattern for all steps. */
+/* Expand one element of `out`. step NULL: as a pattern of glob(3) for all steps. */
 static int put(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     const char *escape = !step && strchr("*?[\\", *out) ? "\\" : "";
@@ -89,8 +89,8 @@ static int put(char *text, size_t size, const char *out, uint32_t job, const cha
     }
 }
 
-/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. 0: it does not fit or has an
-   unknown %. */
+/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. Returns 0 if the result does not fit
+   or `out` has an unknown %. */
 static int expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     size_t used = 0;
@@ -107,7 +107,7 @@ static const char *take_pattern(char to[PATH_MAX], const char *value)
     char given[PATH_MAX], path[PATH_MAX];
     const char *wrong = take_path(given, value);
     if (!wrong && !expand(path, sizeof path, given, 0, "0", 0))
-        wrong = "is no pattern of %j, %s, %u and %%";
+        wrong = "is not a pattern of %j, %s, %u and %%";
     return wrong ? wrong : take_path(to, value);
 }
 
@@ -135,7 +135,7 @@ static const char *take_record(struct site_settings *site, const char *value)
     return site->is_always_recorded || strcmp(value, "measured") == 0 ? NULL : "is neither always nor measured";
 }
 
-/* Read one word of plugstack.conf. Returns NULL, or what is wrong with it; a wrong word is ignored. */
+/* Read one word of plugstack.conf. Returns NULL or the error; a wrong word is ignored. */
 static const char *take_word(struct site_settings *site, const char *word)
 {
     const struct {
@@ -165,7 +165,7 @@ static int is_count(const char *text)
     return n > 0 && n < 10 && text[n] == '\0';
 }
 
-/* Read the value of --mpicoloc (NULL: none). Returns NULL, or what is wrong with it. */
+/* Read the value of --mpicoloc (NULL: none). Returns NULL or the error. */
 static const char *take_option(struct user_settings *user, const char *value)
 {
     if (value && strcmp(value, "off") == 0) {
@@ -177,14 +177,14 @@ static const char *take_option(struct user_settings *user, const char *value)
             return "trace= takes a number of events, or all";
         snprintf(user->trace, sizeof user->trace, "%.15s", value + 6);
     } else if (value && *value && strcmp(value, "on") != 0 && strcmp(value, "(null)") != 0) {
-        /* Slurm passes (null) on to the steps of a batch job that gave no value */
+        /* Slurm passes "(null)" to the steps of a batch job that gave the option without a value */
         return "give on, off, trace=N or trace=all";
     }
     user->wish = ON;
     return NULL;
 }
 
-/* 1: a job in this partition is measured. NULL: the partition is unknown. */
+/* 1 if a job in this partition is measured. partition NULL: unknown. */
 static int is_partition_wanted(const struct site_settings *site, const struct user_settings *user,
                                const char *partition)
 {
@@ -196,7 +196,7 @@ static int is_partition_wanted(const struct site_settings *site, const struct us
     return site->is_default;
 }
 
-/* 1: each step has a file of its own. */
+/* 1 if each step has its own file. */
 static int names_steps(const char *out)
 {
     char one[PATH_MAX], other[PATH_MAX];
@@ -204,11 +204,11 @@ static int names_steps(const char *out)
            strcmp(one, other) != 0;
 }
 
-/* The first name of Slurm's list of nodes: n[2-4,7],m -> n2. It is cut if it does not fit. */
+/* The first name in Slurm's list of nodes: n[2-4,7],m -> n2. It is truncated if it does not fit. */
 static void take_first_node(char *name, size_t size, const char *list)
 {
     size_t n = 0;
-    int is_inside = 0, is_over = 0; /* of brackets; of the first number in them */
+    int is_inside = 0, is_over = 0; /* inside brackets; after the first number in them */
     for (; *list && (is_inside || *list != ','); list++) {
         if (*list == '[' || *list == ']')
             is_inside = *list == '[', is_over = 0;
@@ -222,14 +222,14 @@ static void take_first_node(char *name, size_t size, const char *list)
 
 /* ---- commands that are started at the end of a step or job ---- */
 
-/* A test waits less. */
+/* Tests set a shorter limit. */
 #ifndef CLOSING_LIMIT_S
 #define CLOSING_LIMIT_S 20
 #endif
 
 enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
-/* A command's output as far as there is room; the rest is read and dropped. */
+/* A command's output, as much as fits; the rest is read and dropped. */
 struct said {
     int pipe;
     size_t n;
@@ -244,7 +244,7 @@ static void listen_to(struct said *said, int limit_ms)
         size_t room = sizeof said->text - 1 - said->n;
         ssize_t n = read(said->pipe, room ? said->text + said->n : spare, room ? room : sizeof spare);
         if (n <= 0) {
-            /* Its end follows a moment later. */
+            /* The command has closed its output, and will end a moment later. */
             nanosleep(&(struct timespec){0, limit_ms * 1000000L}, NULL);
             return;
         }
@@ -276,12 +276,12 @@ static int wait_for(pid_t pid, struct said *said)
     if (is_over(pid, CLOSING_LIMIT_S, said, &status))
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     kill(-pid, SIGKILL);
-    /* A process that hangs in a file system does not even die now. */
+    /* A process that hangs in a file system does not even end by SIGKILL, so do not wait further. */
     is_over(pid, 1, said, &status);
     return -1;
 }
 
-/* In a process group of its own. */
+/* Start a command in a new process group, so that its children can be killed too. */
 static int spawn(pid_t *pid, char *const arguments[], char *const environment[], int to)
 {
     posix_spawn_file_actions_t files;
@@ -310,18 +310,20 @@ static void tell(struct said *said)
         slurm_error("%s", line);
 }
 
-/* Wait for `pid`, but CLOSING_LIMIT_S at most: then kill its process group. Returns its exit code; -1: it had none. */
+/* Wait for `pid` for at most CLOSING_LIMIT_S, then kill its process group. Returns the exit code; -1 if there was none.
+   */
 static int wait_for_command(pid_t pid)
 {
     struct said nothing = {.pipe = -1};
     return wait_for(pid, &nothing);
 }
 
-/* Run a program with these arguments in a minimal environment, with the same limit. Its standard error goes to
-   Slurm's log, line by line. Returns as wait_for_command does. */
+/* Run a program with these arguments in a minimal environment, for at most CLOSING_LIMIT_S. Its standard error goes to
+   Slurm's log, line by line. Returns the exit code; -1 if there was none. */
 static int run_command(char *const arguments[])
 {
-    /* NumPy's threads, one for each processor, would count against the limits of the process that opens a profile. */
+    /* Limit NumPy to one thread: a thread per processor would count against the limits of the process that opens a
+       profile. */
     char *environment[6] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "OPENBLAS_NUM_THREADS=1"};
     char **more = environment + 3, conf[PATH_MAX + 16], shm[PATH_MAX + 32];
     const char *told = getenv("SLURM_CONF");
@@ -345,13 +347,13 @@ static int run_command(char *const arguments[])
     return code;
 }
 
-/* ---- what Slurm calls ---- */
+/* ---- functions that Slurm calls ---- */
 
 SPANK_PLUGIN(mpicoloc, 1)
 
 static const char SHARED_MEMORY[] = "/dev/shm";
 
-/* Note of the step in this process, if this node closes it. */
+/* Note of this process's step, if this node closes the step. */
 static struct mn_note note;
 
 static int option_given(int value, const char *text, int is_remote)
@@ -384,7 +386,7 @@ static void path_beside_plugin(char path[PATH_MAX], const char *name)
         path[0] = '\0';
 }
 
-/* Find the interpreter that `mpicoloc slurm build` noted. */
+/* Find the Python interpreter whose path `mpicoloc slurm build` has written. */
 static void find_python(void)
 {
     char path[PATH_MAX] = "";
@@ -412,7 +414,7 @@ static void read_site(int n_words, char *words[], int is_quiet)
     if (is_signing() && !names_steps(site.out)) {
         site.key_file[0] = '\0';
         if (!is_quiet)
-            slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, and one file cannot be the profile of each step: "
+            slurm_error("mpicoloc: plugstack.conf: out=%s has no %%s, so all steps would write the same profile: "
                         "key_file= is left out",
                         site.out);
     }
@@ -424,7 +426,7 @@ static void read_site(int n_words, char *words[], int is_quiet)
         find_python();
 }
 
-/* NULL, or what is wrong with a folder in which any user may make files, and remove only their own. */
+/* Check that any user may create files in the folder, and remove only their own. Returns NULL or the error. */
 static const char *look_at_shm(int fd, int is_new)
 {
     struct stat status;
@@ -433,11 +435,11 @@ static const char *look_at_shm(int fd, int is_new)
     if (fstat(fd, &status) != 0)
         return strerror(errno);
     if (status.st_uid != 0)
-        return "it is not root's";
+        return "it is not owned by root";
     return (status.st_mode & 01007) == 01007 ? NULL : "its mode is not 1777";
 }
 
-/* Whoever may write in the folder above could put another one into its place. */
+/* Make the folder, if needed, and check it. A user who may write in the folder above could replace it. */
 static void make_shm(void)
 {
     int is_new = mkdir(site.shm, 0700) == 0;
@@ -466,7 +468,7 @@ int slurm_spank_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* Returns 1 if a user started the step. */
+/* Get the step's name. Returns 1 if a user started the step. */
 static int name_of_step(char *text, size_t size, uint32_t step)
 {
     static const uint32_t batch = 0xfffffffb, interactive = 0xfffffffa, first_special = 0xfffffff0;
@@ -478,7 +480,8 @@ static int name_of_step(char *text, size_t size, uint32_t step)
     return is_script || step < first_special;
 }
 
-/* 1: the step in which mpirun starts its daemons on other nodes. Its ranks belong to the script's job. */
+/* 1 for the step in which mpirun starts its daemons on other nodes. The ranks of this step belong to the script's
+   profile. */
 static int is_daemon_of_mpirun(spank_t spank)
 {
     static const char *const names[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
@@ -526,7 +529,7 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
         mt_set(spank, "SHM_DIR", site.shm);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
-    /* If the library cannot be loaded, the loader complains in every program of the job. */
+    /* Check first: if the library cannot be loaded, the loader prints an error in every program of the job. */
     if (access(site.library, R_OK) != 0) {
         slurm_error("mpicoloc: %s cannot be read: the job runs unmeasured; run `mpicoloc slurm build`", site.library);
         return ESPANK_SUCCESS;
@@ -539,7 +542,7 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* Run `mpicoloc slurm VERB JOB --uid UID` and the rest. */
+/* Run `mpicoloc slurm VERB JOB --uid UID` with the arguments in `rest`. */
 static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t n_rest)
 {
     uint32_t job = 0;
@@ -558,7 +561,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
 
-/* The first node of a step closes it. Daemons of mpirun are no step of their own. */
+/* 1 if this node closes the step, as its first node does. Steps of mpirun's daemons are not closed. */
 static int is_closed_here(spank_t spank)
 {
     uint32_t node = 1;
@@ -592,7 +595,7 @@ int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* step: the one that ends now; NULL: the job has ended. */
+/* Run `mpicoloc slurm close` for the step that ends now; step NULL: for the job, which has ended. */
 static void close_job(spank_t spank, char *step)
 {
     char ended[32];
@@ -602,7 +605,7 @@ static void close_job(spank_t spank, char *step)
     call_mpicoloc(spank, "close", rest, sizeof rest / sizeof *rest - (step ? 0 : 4));
 }
 
-/* Slurm accepts an AdminComment only while the job runs, so this is not left to the epilog. */
+/* Close the step here, not in the epilog, because Slurm accepts an AdminComment only while the job runs. */
 int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 {
     static uint32_t n_ended;
@@ -617,7 +620,8 @@ int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
     return ESPANK_SUCCESS;
 }
 
-/* One node does it for all. If Slurm does not say which is first, each node does it, which is harmless. */
+/* Whether this is the job's first node, which closes the job. If Slurm does not say which node is first, every node
+   does, which is harmless. */
 static int is_first_node(void)
 {
     char first[N_NAME];
@@ -628,8 +632,8 @@ static int is_first_node(void)
     return strcmp(own, first) == 0;
 }
 
-/* 1: there are profiles, notes of steps, or the mark of a job without a script. Look in a process of its own: the
-   user may have filled the folder, and file systems hang. */
+/* 1 if there are profiles, notes of steps, or the mark of a job without a script. A separate process searches, because
+   the user may have filled the folder, and file systems can hang. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -648,7 +652,7 @@ static int has_left(uint32_t job, uid_t uid)
     return code == 0;
 }
 
-/* The board belongs to the node. */
+/* 1 for a board, which belongs to the node, not to the job. */
 static int is_board(const char *name)
 {
     const char *end = strrchr(name, '.');
@@ -675,9 +679,9 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
     read_site(n_words, words, 1); /* Slurm does not call slurm_spank_init for scripts of a job */
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
-    /* In this order: files in memory are removed when the profile has been written. */
+    /* Look for files in memory first, because they are removed when the profile has been written. */
     int is_in_memory = has_files(uid);
-    /* For steps that were killed before they could be closed, or that ended while slurmctld was away, and for jobs
+    /* Close steps that were killed before they could be closed, or that ended while slurmctld was down, and jobs
        without a script. */
     if (is_signing() && is_first_node() && (is_in_memory || has_left(job, uid)))
         close_job(spank, NULL);

@@ -1,4 +1,4 @@
-/* A trace of everything: the format of its file (docs/explain/trace.md), and the thread that writes it. */
+/* The full trace: its file format (docs/explain/trace.md), and the thread that writes it. */
 #ifndef MPICOLOC_TRACE_H
 #define MPICOLOC_TRACE_H
 
@@ -7,7 +7,7 @@
 enum {
     MC_TRACE_MAGIC = 0x7274636d, /* "mctr" */
     MC_TRACE_VERSION = 1,
-    MC_TRACE_CHUNK = 32768, /* events of a block at most */
+    MC_TRACE_CHUNK = 32768, /* most events in a block */
 };
 
 /* Types of blocks. */
@@ -30,26 +30,26 @@ typedef struct mc_trace_head {
 
 enum { MC_TRACE_T, MC_TRACE_DURATION, MC_TRACE_BYTES, MC_TRACE_KIND, MC_TRACE_N_COLUMNS };
 
-/* n values of `width` bytes each, and exceptions, which need more bytes and are 0 among the values. `width` is the one
-   that makes the column smallest. */
+/* A column of n values of `width` bytes each. Values that need more bytes are stored separately as exceptions, and are
+   0 among the values. `width` is chosen so that the column is smallest. */
 typedef struct mc_trace_column {
     uint32_t width, n_exceptions;
 } mc_trace_column;
 
-/* Payload of a block of events, all of one rank. Behind it come the kinds (the last 8 bytes of mc_event, without the
-   lap). Then for each column come its values, the exceptions (8 bytes each), and the exceptions' indexes (4 bytes
+/* Payload of a block of events, all of one rank. It is followed by the kinds (the last 8 bytes of mc_event, without the
+   lap). Then come, for each column, the values, the exceptions (8 bytes each), and the exceptions' indexes (4 bytes
    each). */
 typedef struct mc_trace_chunk {
     int32_t rank;
     uint32_t n, n_kinds, _pad;
-    uint64_t t_first, t_min, t_max; /* begin of the first, earliest and latest event */
-    int64_t t_step; /* add it to each value of the first column; the sum is the time since the event before */
+    uint64_t t_first, t_min, t_max; /* start of the first, earliest and latest event */
+    int64_t t_step;                 /* plus a value of the first column: time since the previous event */
     mc_trace_column columns[MC_TRACE_N_COLUMNS];
 } mc_trace_chunk;
 
-/* A thread that empties the rings of the job's ranks on this node. NULL: the job wants no such trace. */
+/* A thread that empties the rings of the job's ranks on this node. NULL: the job has no full trace. */
 typedef struct mc_tracer mc_tracer;
 mc_tracer *mc_tracer_start(const char *key);
-void mc_tracer_stop(mc_tracer *tracer); /* takes the remaining events first */
+void mc_tracer_stop(mc_tracer *tracer); /* first writes the remaining events */
 
 #endif

@@ -1,4 +1,4 @@
-/* A trace of everything: a thread of the node agent's process writes all events of the job's ranks to a file. */
+/* The full trace: a thread in the node agent's process writes all events of the job's ranks to a file. */
 #define _GNU_SOURCE
 #include "common/options.h"
 #include "common/proc.h"
@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* ---- events as columns, whose values take as few bytes as most of them need ---- */
+/* ---- encoding of events as columns, with as few bytes for each value as most values need ---- */
 
 enum {
     N_SLOTS = 2 * MC_TRACE_CHUNK,
@@ -120,7 +120,7 @@ static uint8_t *put_column(trace_encoder *e, mc_trace_column *column, const uint
             e->places[n_exceptions++] = i;
             value = 0;
         }
-        memcpy(out, &value, sizeof value); /* the next value overwrites the bytes too many */
+        memcpy(out, &value, sizeof value); /* the next value overwrites the excess bytes */
         out += width;
     }
     *column = (mc_trace_column){width, n_exceptions};
@@ -148,7 +148,8 @@ static const void *encode(trace_encoder *e, int rank, const mc_event *events, ui
 
 /* ---- the file ---- */
 
-/* Each block is written completely or not at all, so that the file of a node that died can be read. Errors are errno values. */
+/* Each block is written completely or not at all, so that the file can be read if its node died. Errors are errno
+   values. */
 typedef struct trace_file {
     int fd; /* -1: closed */
     uint64_t size_bytes, n_pushed, t_pushed;
@@ -174,7 +175,7 @@ static void make_crc_table(void)
             crc_table[j][i] = crc_table[j - 1][i] >> 8 ^ crc_table[0][crc_table[j - 1][i] & 0xff];
 }
 
-/* size_bytes: a multiple of 8. */
+/* CRC-32 of the data. size_bytes: a multiple of 8. */
 static uint32_t crc_of(const uint8_t *data, uint32_t size_bytes)
 {
     uint32_t crc = 0xffffffffu;
@@ -220,7 +221,7 @@ static int trace_file_put(trace_file *file, uint16_t type, const void *payload, 
     if (!error)
         file->size_bytes += sizeof block + size_bytes;
     else if (ftruncate(file->fd, (off_t)file->size_bytes) != 0)
-        return error; /* a reader recognises half a block by its checksum */
+        return error; /* the checksum shows readers that the block is incomplete */
     return error;
 }
 
@@ -231,8 +232,8 @@ static void trace_file_close(trace_file *file)
     file->fd = -1;
 }
 
-/* <profile without .h5>.trace/<first rank of this node>.mct; is_apart: <profile without .h5>-<job>.trace/..., as
-   mpicoloc/profile/assemble.py names the profile then. Length of the folder's name; 0: it is too long. */
+/* <profile without .h5>.trace/<first rank of this node>.mct; with is_apart, <profile without .h5>-<job>.trace/..., as
+   mpicoloc/profile/assemble.py then names the profile. Returns the length of the folder's name; 0 if it is too long. */
 static size_t path_of(char *path, size_t size, const mc_segment *first, int is_apart)
 {
     char suffix[MC_NAME_LEN + 16] = ".trace";
@@ -245,7 +246,7 @@ static size_t path_of(char *path, size_t size, const mc_segment *first, int is_a
     return n;
 }
 
-/* A tracer holds the lock of the file that it writes. */
+/* Whether a tracer holds the file's lock, as it does while it writes the file. */
 static int is_in_use(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
@@ -266,7 +267,7 @@ static int put_head(trace_file *file, const mc_segment *first)
     return trace_file_put(file, MC_TRACE_HEAD, &head, sizeof head);
 }
 
-/* The list of names lies beside the library that this rank has loaded. */
+/* Open the list of names, which is in the folder of the library that this rank has loaded. */
 static FILE *open_names(const mc_segment *first)
 {
     char line[MC_PATH_LEN + 128], path[MC_PATH_LEN + 144], name[64];
@@ -285,7 +286,7 @@ static FILE *open_names(const mc_segment *first)
     return found;
 }
 
-/* Without the list, calls are named by numbers. */
+/* Write the names of the calls. Without the list, readers show numbers. */
 static int put_names(trace_file *file, const mc_segment *first)
 {
     int error = 0;
@@ -302,7 +303,7 @@ static int put_names(trace_file *file, const mc_segment *first)
     return error;
 }
 
-/* Bytes behind a block that begins there; 0: it is not whole. A tracer that is killed while it writes leaves half. */
+/* End of the block at `begin`; 0 if the block is incomplete, as after a tracer that was killed while writing. */
 static uint64_t end_of_block(int fd, uint64_t begin, uint64_t size_bytes)
 {
     mc_trace_block block;
@@ -313,7 +314,7 @@ static uint64_t end_of_block(int fd, uint64_t begin, uint64_t size_bytes)
     return end <= size_bytes ? end : 0;
 }
 
-/* End of the last whole block of a file of this job; 0: it is of another one. */
+/* End of the last complete block of a file of this job; 0 if the file is another job's. */
 static uint64_t end_of_blocks(int fd, uint64_t size_bytes, const mc_segment *first)
 {
     mc_trace_head head;
@@ -326,7 +327,7 @@ static uint64_t end_of_blocks(int fd, uint64_t size_bytes, const mc_segment *fir
     return end;
 }
 
-/* Behind what another tracer of this job has written. 0: there is nothing to go on with. */
+/* Open a file that another tracer of this job has begun, to append to it. Returns 0 if there is no such file. */
 static int open_again(trace_file *file, const char *path, const mc_segment *first)
 {
     struct stat status;
@@ -353,8 +354,8 @@ static int make_folder(char *path, size_t n)
     return error;
 }
 
-/* Makes one of two jobs that begin together see the other's file. Anybody who may read the folder can hold its lock,
-   so nobody waits for it long. Returns the descriptor that has the lock, or -1. */
+/* Lock the folder, so that of two jobs that begin together one sees the other's file. Any process that may read the
+   folder can hold this lock, so the wait is short. Returns the descriptor with the lock, or -1. */
 static int lock_folder(char *path, size_t n)
 {
     path[n] = '\0';
@@ -367,19 +368,19 @@ static int lock_folder(char *path, size_t n)
 
 static int create_locked(trace_file *file, const mc_segment *first, char *path, size_t size)
 {
-    if (is_in_use(path)) { /* by a job that runs at the same time */
+    if (is_in_use(path)) { /* by another running job */
         size_t n = path_of(path, size, first, 1);
         int error = n ? make_folder(path, n) : ENAMETOOLONG;
         if (error)
             return error;
     }
-    /* Never overwrite the old file: somebody may be reading it. */
+    /* Never overwrite the old file, because another process may be reading it. */
     if (unlink(path) != 0 && errno != ENOENT)
         return errno;
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file->fd < 0)
         return errno;
-    (void)flock(file->fd, LOCK_EX | LOCK_NB); /* without locks, as on some file systems, the last one has the name */
+    (void)flock(file->fd, LOCK_EX | LOCK_NB); /* on file systems without locks, the last job to begin keeps the name */
     return 0;
 }
 
@@ -398,8 +399,8 @@ static int create(trace_file *file, const mc_segment *first)
     return error ? error : put_names(file, first);
 }
 
-/* is_begun: another tracer of this job has written to it, so go on behind its last whole block. Else an old file, and always
-   that of another job that has ended, is replaced. */
+/* Open the trace file. is_begun: another tracer of this job has written events, so append after the file's last
+   complete block. Otherwise, or if the file is that of another job that has ended, replace it. */
 static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
 {
     char path[MC_PATH_LEN + 64];
@@ -410,7 +411,7 @@ static int trace_file_open(trace_file *file, const mc_segment *first, int is_beg
     return create(file, first);
 }
 
-/* Start writing to disk, now and then, without waiting. */
+/* Start write-back to disk from time to time, without waiting. */
 static void trace_file_push(trace_file *file, uint64_t now)
 {
     if (file->fd < 0 || now < file->t_pushed + PUSH_EVERY_NS || file->n_pushed == file->size_bytes)
@@ -425,9 +426,9 @@ static void trace_file_push(trace_file *file, uint64_t now)
 enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 
 static const uint64_t NAP_MIN_NS = 1000000, NAP_MAX_NS = 10000000;
-static const uint64_t FIND_EVERY_NS = 50000000;   /* search until all ranks are there, */
-static const uint64_t ALL_WITHIN_NS = 2000000000; /* but open the file after so long even if some are missing */
-static const uint64_t OLDEST_NS = 1000000000;     /* write events at the latest when they are so old */
+static const uint64_t FIND_EVERY_NS = 50000000;   /* interval of searches, until all ranks are found */
+static const uint64_t ALL_WITHIN_NS = 2000000000; /* after this, open the file even if ranks are missing */
+static const uint64_t OLDEST_NS = 1000000000;     /* write events at the latest at this age */
 
 typedef struct traced_rank {
     mc_segment *segment;
@@ -459,7 +460,7 @@ static int map_rank(traced_rank *rank, const char *path)
         return MC_E_SHM;
     mc_segment *segment = map;
     size_t room = ((size_t)status.st_size - sizeof(mc_segment)) / sizeof(mc_event);
-    /* The magic is stored last, so it is read first: what was read before it may be from before that store. */
+    /* The magic is stored last, so read it first: fields read before it could be older than its store. */
     int is_complete = __atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) == MC_MAGIC;
     uint64_t n = segment->n_events_max;
     if (!is_complete || segment->abi_version != MC_ABI_VERSION || !segment->ring.is_kept || n == 0 || (n & (n - 1)) ||
@@ -501,7 +502,7 @@ static void find_ranks(mc_tracer *tracer, uint64_t now)
     mc_rank_files_scan(tracer->key, add_rank, tracer);
 }
 
-/* From here on nothing is taken: rings fill up, and count the events that they refuse. */
+/* Stop taking events. The rings fill up, and ranks count the events that a full ring refuses. */
 static void give_up(mc_tracer *tracer, int error)
 {
     tracer->error = error;
@@ -512,7 +513,7 @@ static void give_up(mc_tracer *tracer, int error)
 static int open_file(mc_tracer *tracer)
 {
     const traced_rank *first = &tracer->ranks[0];
-    uint64_t n_taken = 0; /* by another tracer: the keeper's, or the coordinator's */
+    uint64_t n_taken = 0; /* events taken by another tracer: the keeper's or the coordinator's */
     for (int i = 0; i < tracer->n_ranks; i++) {
         n_taken += tracer->ranks[i].n_taken;
         if (tracer->ranks[i].world_rank < first->world_rank)
@@ -570,7 +571,7 @@ static int put_chunk(mc_tracer *tracer, traced_rank *rank, uint32_t n)
     return 1;
 }
 
-/* A thread that ended between reserving a place and filling it leaves a hole. */
+/* Skip an empty place, left by a thread that ended between reserving the place and filling it. */
 static void pass_hole(traced_rank *rank)
 {
     rank->n_taken++;
@@ -578,12 +579,12 @@ static void pass_hole(traced_rank *rank)
     __atomic_store_n(&rank->segment->ring.n_taken, rank->n_taken, __ATOMIC_RELEASE);
 }
 
-/* Returns how full the ring was, in parts of 16. */
+/* Take events from a rank's ring. Returns the ring's fill level in sixteenths. */
 static int take(mc_tracer *tracer, traced_rank *rank, uint64_t now, int is_last)
 {
     uint64_t n = __atomic_load_n(&rank->segment->ring.n_put, __ATOMIC_ACQUIRE) - rank->n_taken;
     int is_running = __atomic_load_n(&rank->segment->state, __ATOMIC_ACQUIRE) == MC_RANK_RUNNING;
-    if (n == 0 || n > rank->n_events_max) { /* else the ring is damaged */
+    if (n == 0 || n > rank->n_events_max) { /* nothing to take, or a damaged ring */
         rank->t_taken = now;
         return 0;
     }
@@ -626,7 +627,7 @@ static void *be_tracer(void *data)
 {
     mc_tracer *tracer = data;
     pthread_setname_np(pthread_self(), "mpicoloc-trace");
-    /* Low priority: the agent is another thread of this process, and must be in time. */
+    /* Low priority, so as not to delay the agent, another thread of this process, which has deadlines. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     while (!__atomic_load_n(&tracer->wake, __ATOMIC_ACQUIRE)) {
         turn(tracer, 0);

@@ -1,4 +1,4 @@
-/* Where the calibration of this kind of machine is: as default_path of mpicoloc/bubble/calibrate.py. */
+/* Path of the calibration file for this type of machine, the same as default_path in mpicoloc/bubble/calibrate.py. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -40,7 +40,7 @@ static void read_facts(cpu_facts *facts)
         fclose(file);
 }
 
-/* Letters and digits stay; what is between them becomes one hyphen. */
+/* Append text, with each run of characters other than letters and digits replaced by one hyphen. */
 static void add_words(char *name, size_t size, const char *text)
 {
     size_t n = strlen(name);

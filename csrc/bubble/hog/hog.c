@@ -19,7 +19,7 @@ uint64_t mc_bubble_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The next place of a chain depends on what was read at the last one, so a chain waits for memory at each link. */
+/* Each address of a chain depends on the value read at the previous one, so the chain waits for memory at each link. */
 static void chase(mc_bubble *b, uint64_t n_lines)
 {
     const volatile mc_bubble_line *lines = b->lines;
@@ -29,8 +29,8 @@ static void chase(mc_bubble *b, uint64_t n_lines)
     }
 }
 
-/* The chains go first: the processor reads and writes in order while it waits for them. Writes are half a working set
-   ahead of reads, whatever its size was before: if they met, the level would press less. */
+/* The chains come first, so that the processor does the ordered reads and writes while it waits for them. Writes are
+   half a working set ahead of reads, also after a change of its size: if they met, the pressure would be lower. */
 static void touch_block(mc_bubble *b, uint64_t n_lines)
 {
     volatile mc_bubble_line *lines = b->lines;
@@ -66,7 +66,8 @@ static uint64_t lines_of(const mc_bubble *b, uint64_t bytes)
     return bytes / MC_BUBBLE_LINE_BYTES;
 }
 
-/* 0: it is over before the next group is due. A bubble that stood still does not make up for it. */
+/* Wait until the next group of blocks is due. Returns 0 if the bubble ends before. Time in which the bubble was paused
+   is not made up for. */
 static int spin_until_due(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
 {
     uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;
@@ -91,7 +92,7 @@ void mc_bubble_run(mc_bubble *b, mc_bubble_setting setting, uint64_t until_ns, c
     uint64_t n_lines = lines_of(b, setting.working_set_bytes);
     int per_group = BLOCKS_PER_GROUP;
     double block_ns = setting.lines_per_s > 0 ? MC_BUBBLE_BLOCK_LINES / setting.lines_per_s * 1e9 : 0;
-    /* At low rates blocks come evenly. */
+    /* At low rates, space single blocks evenly. */
     if (block_ns * per_group > LATE_NS)
         per_group = 1;
     while (spin_until_due(b, block_ns * per_group, until_ns, stop)) {

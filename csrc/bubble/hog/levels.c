@@ -1,4 +1,4 @@
-/* Calibration files: lines of text, which Python writes (mpicoloc/bubble/calibrate.py). What counts here:
+/* Calibration files: lines of text, written by Python (mpicoloc/bubble/calibrate.py). Lines that are read here:
    cpus PROCESSORS BUBBLES, probe BYTES LINES_PER_S, probe_alone LINES_PER_S, and
    level LEVEL BYTES LINES_PER_S SLOWDOWN LOW HIGH. */
 #include "bubble/bubble.h"

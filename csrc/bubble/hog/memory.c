@@ -10,8 +10,8 @@
 
 static const uint64_t HUGE_PAGE_BYTES = 2 << 20;
 
-/* A control group's files: its limit, what its processes use, and the line of memory.stat that tells how much of that is
-   files' pages, which the kernel drops when it needs memory. */
+/* Files of a control group: its limit, the memory used, and the line of memory.stat with the part of that memory that
+   is page cache, which the kernel drops when it needs memory. */
 typedef struct group_files {
     const char *root, *limit, *used, *cache;
 } group_files;
@@ -20,7 +20,7 @@ static const group_files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                                "total_inactive_file"};
 static const group_files V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-/* The number in a file behind `word`, or at its beginning if word is "". 0: there is none. */
+/* The number after `word` in a file, or at the file's beginning if word is "". 0: not found. */
 static uint64_t number_in(const char *path, const char *word)
 {
     char line[256];
@@ -42,7 +42,7 @@ static uint64_t number_of_group(const group_files *files, const char *group, con
     return n < (int)sizeof path ? number_in(path, word) : 0;
 }
 
-/* What the limits of a group and of all groups around it leave, at most `most`. */
+/* Memory left by the limits of a group and of all its parent groups, at most `most`. */
 static uint64_t left_by_limits(const group_files *files, char *group, uint64_t most)
 {
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
@@ -52,7 +52,7 @@ static uint64_t left_by_limits(const group_files *files, char *group, uint64_t m
         uint64_t cache = number_of_group(files, group, "memory.stat", files->cache);
         uint64_t taken = used - (cache < used ? cache : used);
         if (limit && limit < most + taken)
-            most = limit > taken ? limit - taken : 1; /* 0 would be unknown */
+            most = limit > taken ? limit - taken : 1; /* 0 would mean unknown */
     }
     return most;
 }
@@ -88,7 +88,7 @@ int mc_bubble_open(mc_bubble *b, uint64_t n_bytes)
     void *map = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return errno == ENOMEM ? MC_BUBBLE_E_MEMORY : MC_BUBBLE_E_MAP;
-    /* With small pages much of the pressure would be on the tables of pages. Both calls may fail without harm. */
+    /* With small pages, much of the pressure would be on page tables. madvise and mlock may fail without harm. */
     madvise(map, n_bytes, MADV_HUGEPAGE);
     memset(map, 0, n_bytes);
     (void)mlock(map, n_bytes);

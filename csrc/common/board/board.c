@@ -26,13 +26,13 @@ static const uint64_t LONGEST_PERIOD_NS = (uint64_t)(MC_LONGEST_PERIOD_S * 1e9);
 /* A board that this process has mapped. */
 typedef struct opened {
     int is_taken;
-    int is_lost; /* its file was shortened, and an empty map stands in its place */
+    int is_lost; /* the file was truncated, and an empty mapping has replaced it */
     mc_board *board;
-    int fd;             /* a file description of its own: a lock on a slot's first byte says that its owner lives */
-    int stop;           /* of the thread that hands the board on; -1: none */
-    uint64_t own_slots; /* a bit for each */
-    int is_refused;     /* the socket is there, and nobody gave the board, */
-    int is_strangers;   /* as it is another user's */
+    int fd;             /* separate file description, because its locks on slots show that this process lives */
+    int stop;           /* handle of the thread that passes the board on; -1: none */
+    uint64_t own_slots; /* a bit for each slot */
+    int is_refused;     /* the socket exists, but the board was not passed on */
+    int is_strangers;   /* the reason: the socket belongs to another user */
     uid_t stranger;
 } opened;
 
@@ -41,7 +41,7 @@ static opened all_opened[N_OPENED];
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
-/* Each version has a board of its own, so a board that is left behind disturbs no other version. */
+/* Each version has its own board, so that a leftover board does not disturb other versions. */
 int mc_board_path(char *path, size_t size)
 {
     char key[32];
@@ -49,7 +49,7 @@ int mc_board_path(char *path, size_t size)
     return mc_shm_path(path, size, key, "board");
 }
 
-/* Make a complete board under a temporary name, then link it: nobody ever sees half a board. */
+/* Create a complete board under a temporary name, then link it, so that no process sees an incomplete board. */
 static int make_board(const char *path)
 {
     char temporary[MC_PATH_LEN + 64];
@@ -72,7 +72,7 @@ static int make_board(const char *path)
     return ok ? MC_OK : MC_E_SHM;
 }
 
-/* A file description of this process's own. */
+/* Open a file description that this process does not share with others, because locks belong to descriptions. */
 static int reopen(int fd)
 {
     char path[64];
@@ -99,7 +99,7 @@ static int map_board(mc_board **out, int fd)
     return MC_OK;
 }
 
-/* Open the file at the path, or make it. */
+/* Open the board's file, or create it. */
 static int open_file(int *out)
 {
     char path[MC_PATH_LEN];
@@ -113,7 +113,7 @@ static int open_file(int *out)
     return status == MC_OK ? MC_E_SHM : status;
 }
 
-/* Map the board behind `fd`, and open a file description of this process's own. */
+/* Map the board behind `fd`, and open a separate file description. */
 static int open_mapped(opened *own, int fd, mc_board **out)
 {
     int status = map_board(out, fd);
@@ -127,7 +127,7 @@ static int open_mapped(opened *own, int fd, mc_board **out)
     return MC_E_SHM;
 }
 
-/* Get the board from the process at the socket. MC_E_GONE: this process has made the socket, or nobody gives a board. */
+/* Get the board from a process at the socket. MC_E_GONE: this process has created the socket, or no process answers. */
 static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
 {
     uint64_t end = mc_now_ns() + MC_SOCKET_WAIT_MS * 1000000ull;
@@ -151,7 +151,7 @@ static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
             close(*listener);
             *fd = *listener = -1;
         }
-        poll(NULL, 0, RETRY_MS); /* it may be about to end */
+        poll(NULL, 0, RETRY_MS); /* the process at the socket may be about to end */
     }
 }
 
@@ -191,7 +191,7 @@ int mc_board_open(mc_board **out)
         status = open_file(&fd);
         if (status == MC_OK)
             status = open_mapped(own, fd, out);
-        if (status == MC_E_VERSION) /* under the name of this one */
+        if (status == MC_E_VERSION) /* although the file's name is that of this version */
             status = MC_E_ABI;
     }
     if (status == MC_OK && listener >= 0) {
@@ -220,8 +220,8 @@ void mc_board_unmap(mc_board *board)
     leave_place(own);
 }
 
-/* Somebody has shortened the board's file, so what is behind its end cannot be read. Put an empty board in its
-   place. That is not the node's board any more, so the agent leaves it when it wakes next. */
+/* The board's file has been truncated, so memory beyond its end cannot be read. Replace it by an empty board. As this
+   is not the node's board, the agent leaves it when it next wakes. */
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     const char *at = info->si_addr;
@@ -248,7 +248,7 @@ void mc_board_outlive(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-/* 1: the file at the path is this board. */
+/* 1 if the file at the path is this board. */
 static int is_at_path(const mc_board *board, char *path, size_t size)
 {
     uint64_t mark = 0;
@@ -272,7 +272,7 @@ int mc_board_current(const mc_board *board)
         return 1;
     if (!is_at_path(board, path, sizeof path))
         return 0;
-    /* The process that held the socket may have gone. */
+    /* The process that held the socket may have ended. */
     if (mc_board_socket_make(&listener) == MC_OK) {
         int fd = reopen(own->fd);
         own->is_refused = own->is_strangers = 0;
@@ -283,8 +283,9 @@ int mc_board_current(const mc_board *board)
     return 1;
 }
 
-/* 0 in the initial namespace of process numbers; such numbers mean nothing in others. Namespaces that are made one after
-   the other, with a process of the same number and almost the same start in each, differ in many bits. */
+/* Tag of the PID namespace, because a process ID is unique only in its namespace; 0 in the initial one. The
+   multiplication makes namespaces created in sequence, in which processes can have equal IDs and starts, differ in many
+   bits. */
 static uint32_t namespace_tag(void)
 {
     struct stat status;
@@ -310,7 +311,7 @@ static int set_lock(const opened *own, int i_slot, short type)
     return fcntl(own->fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* 1: another process lives that has claimed the slot. It may be in another namespace of process numbers. */
+/* 1 if another live process has claimed the slot. This works across PID namespaces. */
 static int is_held(int fd, int i_slot, int n_slots)
 {
     struct flock lock = lock_of(i_slot, n_slots, F_WRLCK);
@@ -322,7 +323,7 @@ static int is_own(const opened *own, int i_slot)
     return (int)(LOAD(own->own_slots) >> i_slot & 1);
 }
 
-/* Byte by byte: the slot may become another job's meanwhile. */
+/* Store byte by byte and atomically, because other processes may be reading. */
 static void store_name(mc_slot *slot, const char *name)
 {
     size_t n = strnlen(name, sizeof slot->job_id - 1);
@@ -335,14 +336,14 @@ void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN])
     for (size_t i = 0; i < MC_NAME_LEN; i++)
         name[i] = __atomic_load_n(&slot->job_id[i], __ATOMIC_RELAXED);
     name[MC_NAME_LEN - 1] = '\0';
-    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* a longer name may have stood there before */
+    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* remove the rest of an earlier, longer name */
 }
 
-/* Store atomically what readers load atomically, as they may be reading now. */
+/* Atomic stores, because other processes may be reading the slot. */
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_now_ns();
-    STORE(slot->heartbeat, 0); /* not live until the slot is filled */
+    STORE(slot->heartbeat, 0); /* marks the slot as not filled yet */
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
     mc_slot_acknowledge(slot, &(mc_ack){0});
@@ -373,7 +374,7 @@ int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot 
         if (is_own(own, i) || !set_lock(own, i, F_WRLCK))
             continue;
         __atomic_fetch_or(&own->own_slots, 1ull << i, __ATOMIC_ACQ_REL);
-        clear_slot(slot); /* its last owner may have died */
+        clear_slot(slot); /* the previous owner may have died without doing so */
         STORE(slot->owner, owner);
         fill_slot(slot, job_id);
         *out = slot;
@@ -400,7 +401,8 @@ void mc_board_remove_if_empty(void)
     int fd = mc_board_path(path, sizeof path) == MC_OK ? mc_shm_open(path, O_RDONLY, 0) : -1;
     if (fd < 0)
         return;
-    /* A job that claims a slot just now has the board from its socket, or moves to a new one when it wakes next. */
+    /* A job that claims a slot at this moment has the board from its socket, or moves to a new board when it next
+       wakes. */
     if (pread(fd, &head, offsetof(mc_board, slots), 0) == offsetof(mc_board, slots) && head.magic == MC_MAGIC &&
         !is_held(fd, 0, MC_N_SLOTS))
         unlink(path);
@@ -414,11 +416,12 @@ int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out)
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
         uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
-        /* An agent that is stopped, or has another clock (in a container), renews no heartbeat, but its job runs. */
+        /* Ignore the heartbeat's age: an agent that is stopped, or has a different clock (in a container), may have a
+           job that still runs. */
         if (owner == 0 || heartbeat == 0 || !own || !(is_own(own, i) || is_held(own->fd, i, 1)))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
-        /* A job without ranks only writes its profile, unless it has just come: then it will have ranks soon. */
+        /* A job without ranks is writing its profile, unless it has just joined: then its ranks will appear soon. */
         if (job.n_ranks || job.t_joined + STARTUP_NS > now)
             out[n++] = job;
     }
@@ -460,16 +463,18 @@ int mc_board_read(mc_board *out)
     return is_ours ? MC_OK : MC_E_ABI;
 }
 
-/* ---- what this process cannot see ---- */
+/* ---- jobs that this process cannot see ---- */
 
-/* Initial namespaces have numbers from a fixed range, or were the first to get one. */
+/* Whether the process has a separate mount namespace. The initial one has an inode number in a fixed range, or the
+   first one that the kernel allocated. */
 static int has_own_mounts(void)
 {
     struct stat status;
     return stat("/proc/self/ns/mnt", &status) == 0 && status.st_ino >= 0xF0000010u;
 }
 
-/* The kernel shows its settings of all networks in the initial namespace only. */
+/* Whether the process has a separate network namespace. Only in the initial one does the kernel show the settings that
+   apply to all networks. */
 static int has_own_network(void)
 {
     return access("/proc/sys/net/core/somaxconn", F_OK) == 0 &&
@@ -481,13 +486,13 @@ static const char *why_unseen(int is_refused)
     char name[MC_NAME_LEN];
     if (is_refused)
         return "the socket where jobs meet is held by a program that gives no board";
-    /* Naming the folder declares that all jobs of the node have it. */
+    /* If the user names the folder, all jobs of the node are taken to share it. */
     if (!getenv("MPICOLOC_SHM_DIR") && has_own_mounts() && has_own_network() && mc_board_socket_name(name, sizeof name))
         return "neither /dev/shm nor the network is the node's";
     return NULL;
 }
 
-/* Another user's job that is on this board, by the file of a folder that both have, is no reason for doubt. */
+/* Whether the user has a job on this board, through a file in a shared folder: then the user's socket hides no jobs. */
 static int has_job_of(const mc_board *board, const opened *own, uid_t uid)
 {
     for (int i = 0; i < MC_N_SLOTS; i++)

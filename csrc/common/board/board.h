@@ -1,29 +1,29 @@
-/* The board on which the jobs of a node agree. What stands in another job's slot is never trusted. */
+/* The board on which the jobs of a node coordinate. The content of another job's slot is never trusted. */
 #ifndef MPICOLOC_BOARD_H
 #define MPICOLOC_BOARD_H
 
 #include "common/mpicoloc.h"
 
-/* How many bubbles the job in that slot is asked to press. */
+/* Number of bubbles that the job in that slot is requested to run. */
 static inline int mc_press_share(const mc_press_request *request, int i_slot)
 {
     return (int)(request->shares[i_slot / 8] >> (i_slot % 8 * 8) & 0xff);
 }
 
-/* Ask the job in that slot, which was not asked before, for n, at most 255. */
+/* Request n bubbles, at most 255, from the job in that slot. Call it once for each slot. */
 static inline void mc_press_ask(mc_press_request *request, int i_slot, int n)
 {
     request->shares[i_slot / 8] |= (uint64_t)n << (i_slot % 8 * 8);
     request->n_bubbles += (uint64_t)n;
 }
 
-/* Whether the job in that slot goes on in a shutter. */
+/* Whether the job in that slot is not paused in a shutter. */
 static inline int mc_is_spared(const mc_reservation *reservation, int i_slot)
 {
     return (int)(reservation->spared >> i_slot & 1);
 }
 
-/* A job as it was read at one moment. */
+/* Snapshot of another job. */
 typedef struct mc_neighbour {
     int i_slot;
     uint64_t owner, t_joined;
@@ -32,51 +32,51 @@ typedef struct mc_neighbour {
 
 /* Path of the board of this version. */
 int mc_board_path(char *path, size_t size);
-/* Map the node's board, or make one, and hand it on to jobs whose shared-memory folder is another. MC_E_ABI: the file
-   is not a board of this version. MC_E_VERSION: the board at the socket is of another version. */
+/* Map the node's board, creating it if there is none, and pass it to jobs with a different shared-memory folder.
+   MC_E_ABI: the file is not a board of this version. MC_E_VERSION: the board at the socket has another version. */
 int mc_board_open(mc_board **out);
-/* Slots that were not released are free from now on. */
+/* Unmap the board, which also frees slots of this process that were not released. */
 void mc_board_unmap(mc_board *board);
 
-/* 1 while a newcomer would find the mapped board. */
+/* 1 while a job that joins now would find the mapped board. */
 int mc_board_current(const mc_board *board);
 
-/* Why jobs may be on the node that are not on the board; NULL: all are. */
+/* Reason why some jobs of the node may not be on the board; NULL if all are. */
 const char *mc_board_unseen(const mc_board *board);
 
-/* A number for each process, also of several namespaces of process numbers. */
+/* A number for each process, which distinguishes processes of different PID namespaces too. */
 uint64_t mc_board_owner(int pid, uint64_t start_ticks);
 
-/* Claim a free slot for a job that joins now. It is this job's until it is released, or the process ends. */
+/* Claim a free slot for a job that joins now. The job owns the slot until it is released or the process ends. */
 int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot **out);
 void mc_board_release(mc_board *board, mc_slot *slot);
 
 /* Remove the file in the shared-memory folder if no live job is on it. */
 void mc_board_remove_if_empty(void);
 
-/* Jobs that are there now, in slot order; returns their number. */
+/* Get the live jobs, in slot order; returns their number. */
 int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out);
 
-/* The longest wish of all jobs, so that all readers of one board compute the same grid. */
+/* The longest period that any job wants, so that all readers of a board compute the same grid. */
 uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns);
 
-/* Name of the job whose slot it is now. */
+/* Name of the job that owns the slot now. */
 void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN]);
 
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation);
-/* MC_E_GONE if it was being written all the time. */
+/* MC_E_GONE: each try found the reservation being written. */
 int mc_slot_reservation(mc_slot *slot, mc_reservation *out);
 
-/* t0 0: remove the booking. */
+/* Store a booking; if its t0 is 0, remove the booking. */
 void mc_slot_book(mc_slot *slot, const mc_booking *booking);
-/* MC_E_GONE: there is none, or it is not plausible. */
+/* MC_E_GONE: there is no booking, or it is not plausible. */
 int mc_slot_booking(mc_slot *slot, mc_booking *out);
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
 /* MC_E_GONE: the job has not acknowledged that epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);
 
-/* splitmix64: neighbouring numbers land far apart. */
+/* splitmix64, which maps consecutive numbers to distant ones. */
 static inline uint64_t mc_scattered(uint64_t i)
 {
     uint64_t x = i * 0x9e3779b97f4a7c15u;
@@ -85,8 +85,9 @@ static inline uint64_t mc_scattered(uint64_t i)
     return x ^ x >> 31;
 }
 
-/* Instant i of the grid that all jobs share. It is shifted by up to 0.3 periods, for all jobs alike: a job whose
-   rhythm divides the period would otherwise meet every shutter at the same place of its cycle. */
+/* Instant i of the grid that all jobs share. Each instant is shifted by up to 0.3 periods, equally for all jobs:
+   otherwise a job whose iteration time divides the period would have every shutter at the same point of its iteration.
+   */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
 
 #endif

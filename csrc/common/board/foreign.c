@@ -1,4 +1,4 @@
-/* Boards of any version: how a board and its slots begin is the same in all. */
+/* Boards of any version, which all have the same fields at the beginning of the board and of each slot. */
 #include "common/board/board.h"
 
 #include "common/options.h"
@@ -16,7 +16,7 @@ enum { N_FOREIGN_SLOTS = 4096 };
 
 static const uint64_t FRESH_NS = 62000000000u; /* longer than any period: an agent renews its heartbeat once a period */
 
-/* Every version's slot begins so. */
+/* The beginning of a slot in every version. */
 typedef struct slot_head {
     uint64_t owner, heartbeat;
 } slot_head;
@@ -27,19 +27,19 @@ static int owner_alive(uint64_t owner)
     int pid = (int)(owner >> 32);
     if (pid <= 0)
         return 0;
-    /* Where /proc hides processes of other users (hidepid), we only know whether the process exists. */
+    /* If /proc hides other users' processes (hidepid), we only know whether the process exists. */
     if (mc_proc_read_stat(&stat, pid) != MC_OK)
         return kill(pid, 0) != 0 && errno == EPERM;
     return stat.state != 'Z' && stat.state != 'X' && mc_board_owner(pid, stat.start_ticks) == owner;
 }
 
-/* Count the owner if it is alive, or if its heartbeat is recent: it may be invisible here, in a container. */
+/* 1 if the owner is alive, or its heartbeat is recent: a process in a container may be invisible here. */
 static int may_live(const slot_head *slot, uint64_t quiet_ns)
 {
     return slot->owner != 0 && (owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));
 }
 
-/* Both must hold: anybody can write a file that names some process. */
+/* Demands a live owner and a recent heartbeat: any user can write a file that names some live process. */
 static int lives(const slot_head *slot, uint64_t quiet_ns)
 {
     uint64_t now = mc_now_ns();

@@ -1,4 +1,4 @@
-/* Writing a job's own slot, and reading those of others while they are written. */
+/* Writing a job's own slot, and reading other slots while their owners write them. */
 #include "common/board/board.h"
 
 #include "common/words.h"
@@ -10,12 +10,12 @@ static const uint64_t LONGEST_SHUTTER_NS = 1000000000u;
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define STORE(field, value) __atomic_store_n(&(field), value, __ATOMIC_RELEASE)
 
-/* The fields between the two numbers are stored with release and loaded with acquire: a reader that sees one of them
-   also sees the odd number, even on processors that reorder stores and loads. The last load of the number needs no
-   order of its own, as it follows loads with acquire. Fences would do the same, but TSan does not know them. */
+/* Between the two stores of the sequence number, the fields are stored with release and loaded with acquire: a reader
+   that sees a new field also sees the odd number, even on processors that reorder accesses. The reader's last load of
+   the number can be relaxed, because it follows acquire loads. Fences would do too, but TSan does not support them. */
 void mc_slot_reserve(mc_slot *slot, const mc_reservation *reservation)
 {
-    /* It is odd already if the last owner died while writing. */
+    /* The number is odd already if the previous owner died while writing. */
     uint64_t odd = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) | 1;
     __atomic_store_n(&slot->seq, odd, __ATOMIC_RELAXED);
     mc_words_store(&slot->reservation, reservation, sizeof *reservation);
@@ -36,7 +36,7 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 void mc_slot_book(mc_slot *slot, const mc_booking *booking)
 {
     if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
-        /* Without removing the booking first: another job might book in that moment. */
+        /* Do not remove the booking first: another job could book the time in that moment. */
         STORE(slot->booking.is_firm, booking->is_firm);
         return;
     }

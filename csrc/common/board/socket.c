@@ -21,7 +21,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* The thread rests after a backlog, which limits the processor time that a flood of requests can cost. */
+/* The thread sleeps after each full backlog, which limits the processor time that a flood of requests can cost. */
 enum { STACK_BYTES = 64 * 1024, BACKLOG = 64, REST_MS = 50 };
 
 /* Buffer for a control message with two descriptors, too small for a third. */
@@ -32,8 +32,8 @@ typedef union ancillary {
 
 static const uint64_t HASH_START = 0xcbf29ce484222325u, HASH_STEP = 0x100000001b3u; /* FNV-1a */
 
-/* One name for all versions: who finds a board of another version there knows of its jobs. In a folder on a disk boards
-   are not handed on, nor in one that stands for a whole node of a lab. */
+/* The name is the same in all versions, so that jobs of different versions discover each other. There is no socket for
+   a shared-memory folder on a disk, or for one that simulates a node in a lab. */
 int mc_board_socket_name(char *name, size_t size)
 {
     char path[MC_PATH_LEN];
@@ -77,8 +77,8 @@ int mc_board_socket_make(int *listener)
     return status;
 }
 
-/* Whether a connection is to this user or root. A descriptor of anybody else may be of a file system of theirs, where even
-   close() waits for them, and who has the listening socket may end it for all. */
+/* Whether a connection is to this user or root. Another user's descriptor can be on a file system that this user
+   serves, where even close() may block; and a user who gets the listening socket can shut it down for all. */
 static int is_trusted(int connection, uid_t *uid)
 {
     struct ucred peer;
@@ -113,7 +113,8 @@ static int take_two(int from, int fds[2])
     return 0;
 }
 
-/* The socket itself, and a file in memory: calls on a file of another file system may wait for who made that. */
+/* Whether the descriptors are a file in memory and the listening socket itself: calls on a file of another file system
+   can block. */
 static int are_as_asked(const int fds[2], const struct sockaddr_un *address, socklen_t length)
 {
     struct sockaddr_un found;
@@ -128,7 +129,7 @@ static int ask_once(int fds[2], const struct sockaddr_un *address, socklen_t len
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), status = MC_E_GONE;
     const struct timeval most = {wait_ms / 1000, wait_ms % 1000 * 1000};
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 && /* of connect() */
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) == 0 && /* limits connect() */
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0 &&
         connect(fd, (const struct sockaddr *)address, length) == 0)
         status = !is_trusted(fd, stranger) ? MC_E_STRANGER : take_two(fd, fds) ? MC_OK : MC_E_GONE;
@@ -155,7 +156,7 @@ int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *strang
 
 /* ---- answering ---- */
 
-/* Descriptors that are sent and not read yet count against the user's limit, which the user's other programs need, too. */
+/* Most connections with unread descriptors: these count against the user's limit, which other programs also need. */
 enum { N_UNREAD = 8 };
 
 typedef struct server {
@@ -173,7 +174,7 @@ static void close_all(const server *own)
             close(own->unread[i]);
 }
 
-/* A place for one more connection, or NULL. */
+/* A free entry for one more connection, or NULL. */
 static int *find_place(server *own)
 {
     for (int i = 0; i < N_UNREAD; i++) {
@@ -200,8 +201,8 @@ static void give(int to, const server *own)
     sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* 0: the socket is of no use any more. Others who listen may have taken the call, or have made accept() wait: so nobody
-   waits for this thread. */
+/* Answer all waiting connections. Returns 0 if the socket is unusable. Other listeners may take a connection first or
+   make accept() block, so no other thread ever waits for this one. */
 static int give_all(server *own)
 {
     for (int i = 0; i < BACKLOG; i++) {
@@ -210,7 +211,7 @@ static int give_all(server *own)
         if (asker < 0)
             return errno != EBADF && errno != EINVAL && errno != ENOTSOCK;
         if (!place || !is_trusted(asker, &uid)) {
-            close(asker); /* who asks in earnest does so again */
+            close(asker); /* a genuine client asks again */
             continue;
         }
         give(asker, own);

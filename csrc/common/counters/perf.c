@@ -22,7 +22,7 @@
     }
 #endif
 
-/* Applications use small numbers without asking, and may have closed and opened them again. */
+/* Smallest descriptor to use: applications assume small numbers to be theirs, and may close and reopen them. */
 enum { LEAST_FD = 256 };
 
 static const struct {
@@ -45,7 +45,7 @@ static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
-    /* For the leader of the group; the other events follow it. */
+    /* These two apply to the group's leader, which the other events follow. */
     attr.disabled = group < 0;
     attr.pinned = is_pinned && group < 0;
     attr.read_format |= PERF_FORMAT_GROUP;
@@ -77,7 +77,7 @@ int mc_group_open(mc_group *group, int tid, int is_pinned)
         if (group->fds[i] < 0)
             return close_again(group);
     }
-    /* Enable all at once: an event that joins a counting group may wait until its thread gets a processor again. */
+    /* Enable all at once: an event added to a counting group may not count until its thread is scheduled again. */
     return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 
@@ -92,7 +92,7 @@ int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared)
     *out = (mc_ipc){counts.values[0], counts.values[1]};
     if (!*is_shared)
         return MC_OK;
-    /* The kernel lets too many events share too few counters by turns. */
+    /* If there are more events than counters, the kernel lets them take turns. */
     double scale = counts.running_ns ? (double)counts.enabled_ns / (double)counts.running_ns : 0.0;
     out->instructions = (uint64_t)((double)out->instructions * scale);
     out->cycles = (uint64_t)((double)out->cycles * scale);
@@ -154,7 +154,7 @@ static int count_oneself(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
-        /* The job's threads will make this call: no system-call filter may kill them for it. */
+        /* Try this call too: the job's threads will make it, and a system-call filter could kill them for it. */
         self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }
@@ -173,6 +173,6 @@ int mc_perf_available(char *reason, size_t size)
     if (mc_proc_survives(try_oneself))
         return count_oneself(reason, size);
     snprintf(reason, size,
-             "perf_event_open not tried: a child that did so behind a filter of system calls (seccomp) died");
+             "perf_event_open not used: a child that tried it behind a filter of system calls (seccomp) died");
     return MC_E_PERF;
 }

@@ -6,7 +6,7 @@
 
 enum {
     MC_N_EVENTS = 2,
-    MC_LOST_NS = 1000000, /* a group that was off the counters for longer shares them with others */
+    MC_LOST_NS = 1000000, /* a group that was not on the counters for longer than this shares them with others */
 };
 
 /* The two events of one thread, read together. */
@@ -15,24 +15,24 @@ typedef struct mc_group {
 } mc_group;
 
 struct perf_event_attr;
-/* Attributes of an event in user code. It is read together with the times in which it was enabled and counted. */
+/* Attributes of an event in user code. Reading it also gives the times for which it was enabled and counted. */
 void mc_perf_in_user_code(struct perf_event_attr *attr, uint32_t type, uint64_t config);
 
-/* tid 0: the calling thread. A pinned group gets hardware counters before all that take turns; if there are none it
-   does not count at all and cannot be read. MC_E_PERF, with errno. */
+/* Open a thread's counters. tid 0: the calling thread. A pinned group gets hardware counters before groups that take
+   turns; if none are free, it does not count and cannot be read. MC_E_PERF: failed, see errno. */
 int mc_group_open(mc_group *group, int tid, int is_pinned);
 void mc_group_close(mc_group *group);
-/* Counts are scaled up if the group shares the counters by turns. */
+/* Read a group. Counts are scaled up if the group takes turns on the counters. */
 int mc_group_read(const mc_group *group, mc_ipc *out, int *is_shared);
 
-/* Move a counter's descriptor to a high number, closed on exec, where it does not disturb the application; -1: not
-   possible. *id identifies the counter. */
+/* Move a counter's descriptor to a high number, closed on exec, where it does not disturb the application. Returns -1
+   if that fails. *id identifies the counter. */
 int mc_perf_keep(int fd, uint64_t *id);
-/* 1 if this descriptor is still that counter's: an application may close descriptors that it did not open, and their
-   numbers are used again. */
+/* 1 if this descriptor still refers to the counter `id`: an application may close descriptors that it did not open, and
+   the numbers are then reused. */
 int mc_perf_is_kept(int fd, uint64_t id);
 
-/* MC_OK, or MC_E_PERF with the reason in words. Safe even where a system-call filter kills who tries. */
+/* MC_OK, or MC_E_PERF with the reason in words. Safe even if a system-call filter kills processes that try. */
 int mc_perf_available(char *reason, size_t size);
 
 #endif

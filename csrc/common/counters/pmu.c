@@ -33,7 +33,7 @@ static struct {
 static int n_counters;
 static uint64_t begin_cpu_ns;
 
-/* Processor time with that of children, whose events are counted too. */
+/* Processor time including children, whose events are counted too. */
 static uint64_t cpu_ns(void)
 {
     struct rusage children = {0};
@@ -61,7 +61,7 @@ static int is_word(const char *word, size_t length, const char *name)
     return strlen(name) == length && strncmp(word, name, length) == 0;
 }
 
-/* An event by its name, or by its code as perf takes it: r01c2; on: the usual ones. What is none of these is ignored. */
+/* Choose an event by name or by perf's raw code (r01c2), or the usual events by "on". Other words are ignored. */
 static void choose_word(const char *word, size_t length)
 {
     int is_on = is_word(word, length, "on");
@@ -83,7 +83,7 @@ static void choose_events(const char *list)
     }
 }
 
-/* Not pinned: the meter's counters are, and go first. */
+/* Not pinned, so that the meter's counters, which are pinned, take precedence. */
 static int open_event(int i)
 {
     struct perf_event_attr attr;
@@ -92,7 +92,7 @@ static int open_event(int i)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* 0: the kernel will not open any other event either. */
+/* Count one event. Returns 0 if the kernel will not open any other event either. */
 static int count(int i)
 {
     int fd = open_event(i);
@@ -132,8 +132,8 @@ void mc_pmu_start(void)
     errno = saved_errno;
 }
 
-/* Close it only if it is still ours: an application may close descriptors that it did not open, and their numbers
-   are used again. */
+/* Close the descriptor only if it is still ours: an application may close descriptors that it did not open, and the
+   numbers are then reused. */
 static void end(int i)
 {
     if (counters[i].fd && mc_perf_is_kept(counters[i].fd, counters[i].id))
@@ -175,8 +175,8 @@ void mc_pmu_forget(void)
     errno = saved_errno;
 }
 
-/* Try events though they may be refused today: whether the kernel refuses may change, and a filter's answer does not
-   depend on the event. There are page faults without a PMU too. */
+/* Try all events, even if the kernel refuses some now: that can change later, and a filter's reaction does not depend
+   on the event. Page faults can be counted without a PMU too. */
 static void try_usual(void)
 {
     mc_pmu_row row;

@@ -15,7 +15,7 @@
 
 enum {
     UNTRIED,
-    BY_PAGE,   /* the program reads it from memory; mappings keep the events open, no descriptor is needed */
+    BY_PAGE,   /* read in user space; mappings keep the events open, so no descriptor is needed */
     BY_KERNEL, /* read by a system call */
     CANNOT,
 };
@@ -44,7 +44,7 @@ static void unmap_pages(void)
 }
 
 #ifdef MC_HAS_RDPMC
-/* As described in linux/perf_event.h. 0: the event is not on the processor, or shares it by turns. */
+/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or takes turns. */
 static int read_page(const volatile struct perf_event_mmap_page *page, uint64_t *count)
 {
     uint32_t lock, index;
@@ -139,15 +139,16 @@ static int read_own(mc_ipc *out)
         open_own();
     if ((own.how == BY_PAGE && read_pages(out)) || (own.how == BY_KERNEL && read_by_kernel(out)))
         return 1;
-    own.how = CANNOT; /* for good: opened again, the counters would begin at 0 */
+    own.how = CANNOT; /* permanent: reopened counters would start at 0 */
     return 0;
 }
 
-/* The odd number is stored first. What the caller stores next comes after the even one: the load waits for that store
-   (on Arm LDAR for STLR, which a plain store could overtake), and what follows the load waits for it. */
+/* Store the odd sequence number first. The caller's next stores must come after the even number, which a plain store
+   could overtake on Arm. The load orders them: it waits for the even store (LDAR for STLR), and later accesses wait for
+   the load. */
 static void publish(mc_tally *tally, mc_tally *next)
 {
-    /* It is odd already if a signal handler of the application jumped out of this function. */
+    /* The number is odd already if a signal handler of the application jumped out of this function. */
     next->seq |= 1;
     mc_words_store(tally, next, sizeof *tally);
     __atomic_store_n(&tally->seq, next->seq + 1, __ATOMIC_SEQ_CST);

@@ -1,24 +1,24 @@
-/* A thread's own hardware counters: it reads them where its MPI calls begin and end, while the node agent counts. */
+/* A thread's own hardware counts: it reads its counters where MPI calls begin and end, while the node agent counts. */
 #ifndef MPICOLOC_TALLY_H
 #define MPICOLOC_TALLY_H
 
 #include "common/mpicoloc.h"
 #include "common/words.h"
 
-/* From now on the lane belongs to the calling thread. */
+/* Start the tally of a lane that the calling thread has claimed. */
 void mc_tally_start(mc_tally *tally);
 
-/* An MPI call of the calling thread begins or ends in a span of counting. was_inside: it was inside MPI until now;
-   from now on it is as `state` says. Call it before the lane's times change: a reader that gets an old tally has
-   read the times before. */
+/* Update the tally when an MPI call of the calling thread begins or ends in a span of counting. was_inside: whether the
+   thread was inside MPI before. state: MC_TALLY_... from now on. Call this before the lane's times change, so that a
+   reader that gets the old tally has also read the old times. */
 void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t state) __attribute__((cold, noinline));
 
-/* The calling thread stops counting. */
+/* Stop counting in the calling thread. */
 void mc_tally_close(void);
 /* In a forked child: forget the descriptors, which are copies. */
 void mc_tally_forget(void);
 
-/* Read a tally at one instant. MC_E_GONE: its thread stands still in the middle of writing it. */
+/* Read a consistent tally. MC_E_GONE: the thread is paused in the middle of writing it. */
 static inline int mc_tally_read(const mc_tally *tally, mc_tally *out)
 {
     for (int i = 0; i < 1000; i++) {

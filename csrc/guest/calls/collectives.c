@@ -5,7 +5,8 @@
    MPI_PROC_NULL. */
 enum role { ROLE_ROOT_AND_LEAF, ROLE_ROOT, ROLE_LEAF, ROLE_NONE };
 
-/* The communicator's ranks; none if they are not known. n_ranks: those on the other side, all of an intracommunicator. */
+/* The communicator's ranks; an empty struct if they are unknown. n_ranks counts the remote group of an
+   intercommunicator, all ranks of an intracommunicator. */
 static const mc_ranks *ranks_of(MPI_Comm comm)
 {
     static const mc_ranks unknown;
@@ -34,12 +35,12 @@ static int is_leaf(enum role role)
     return role == ROLE_LEAF || role == ROLE_ROOT_AND_LEAF;
 }
 
-/* Parts of a buffer, one for each rank: counts, which are MPI_Count if they are wide, of one type or of types. */
+/* Parts of a buffer, one for each rank: an array of counts, with one datatype for all or one for each. */
 typedef struct parts {
     const void *counts;
-    int wide;
+    int wide; /* counts are MPI_Count, not int */
     MPI_Datatype type;
-    mc_handles types; /* items NULL: all are of `type` */
+    mc_handles types; /* if items is NULL, all parts are of `type` */
 } parts;
 
 static uint64_t bytes_at(const parts *p, int i)
@@ -56,7 +57,7 @@ static uint64_t sum(const parts *p, int n)
     return total;
 }
 
-/* Note for the traffic between ranks: the whole buffer, or one rank's part of it. */
+/* Note a collective for the traffic between ranks: the whole buffer, or one rank's part of it. */
 static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MPI_Datatype type)
 {
     v->collective = mc_ranks_of_comm(comm);
@@ -65,14 +66,14 @@ static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MP
     v->item_bytes = mc_bytes(1, type);
 }
 
-/* The same with a root. On an intercommunicator the ranks outside the root's group note it. */
+/* Note a rooted collective. On an intercommunicator only the ranks outside the root's group note it. */
 static void note_rooted(mc_volume *v, MPI_Comm comm, int root, enum role role, uint64_t whole_bytes, MPI_Datatype type)
 {
     if (role == ROLE_LEAF || !ranks_of(comm)->is_inter)
         note(v, comm, root, whole_bytes, type);
 }
 
-/* The same where each rank's part has its own size. */
+/* Note a collective in which the sizes of the ranks' parts differ. */
 static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint64_t own_bytes, MPI_Datatype type)
 {
     note(v, comm, -1, whole_bytes, type);
@@ -155,7 +156,7 @@ void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datat
     uint64_t each_bytes = mc_bytes(rcount, rtype);
     v->sent_bytes = in_place ? each_bytes : mc_bytes(scount, stype);
     v->recv_bytes = each_bytes * (uint64_t)ranks_of(comm)->n_ranks;
-    if (ranks_of(comm)->is_inter) /* what the own group gives */
+    if (ranks_of(comm)->is_inter) /* note what the local group sends */
         note(v, comm, -1, v->sent_bytes, stype);
     else
         note(v, comm, -1, each_bytes, rtype);
@@ -225,7 +226,7 @@ void mc_volume_barrier(mc_volume *v, MPI_Comm comm)
     note(v, comm, -1, 0, mc_known.type_null);
 }
 
-/* The first rank's result is undefined. */
+/* Rank 0 receives nothing: its result is undefined. */
 void mc_volume_exscan(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->sent_bytes = mc_bytes(count, type);
@@ -244,13 +245,13 @@ void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Da
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->recv_bytes = mc_bytes(count, type);
-    /* On an intercommunicator too, where the other group receives it. */
+    /* This holds on an intercommunicator too, where the remote group receives the result. */
     v->sent_bytes = v->recv_bytes * (uint64_t)ranks_of(comm)->n_local;
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* Neighbour i of a list gets a message of its own. At the open edge of a grid there is none, but the buffers have a place
-   for one. */
+/* Bytes that one neighbour gets. Beyond the open edge of a grid (MPI_PROC_NULL) the buffers have a part, but no message
+   is sent. */
 static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
     if (neighbour == MPI_PROC_NULL)
@@ -259,13 +260,14 @@ static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint6
     return bytes;
 }
 
-/* p NULL: each neighbour gives, or gets, as much as one. */
+/* Bytes to or from neighbour i; one_bytes for each if p is NULL. */
 static uint64_t neighbour_bytes(const parts *p, int i, uint64_t one_bytes)
 {
     return p != NULL ? bytes_at(p, i) : one_bytes;
 }
 
-/* Messages to and from neighbours: parts of a buffer each, or NULL: s_bytes and r_bytes each. */
+/* Count messages to and from neighbours. `sent` and `received` give the parts; if NULL, all parts have s_bytes or
+   r_bytes. */
 static void exchange_near(mc_volume *v, MPI_Comm comm, const parts *sent, uint64_t s_bytes, const parts *received,
                           uint64_t r_bytes)
 {
@@ -276,7 +278,7 @@ static void exchange_near(mc_volume *v, MPI_Comm comm, const parts *sent, uint64
         v->recv_bytes += near->in[i] != MPI_PROC_NULL ? neighbour_bytes(received, i, r_bytes) : 0;
 }
 
-/* All neighbours get the same buffer, which counts once. */
+/* Count the send buffer once, because all neighbours get the same one. */
 static void count_once(mc_volume *v, uint64_t buffer_bytes)
 {
     v->sent_bytes = v->sent_bytes > 0 ? buffer_bytes : 0;

@@ -17,7 +17,7 @@ MC_OP_TABLE(static, matched, N_MATCHED_BUCKETS);
 
 /* ---- begin ---- */
 
-/* An operation whose end is not seen counts with the bytes that it asked for. */
+/* Count an operation whose completion will not be seen with its posted bytes. */
 static void count_as_posted(mc_volume *v, const mc_op *op)
 {
     if (op->kind == MC_OP_RECV)
@@ -79,7 +79,7 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v)
         op = (mc_op){.kept = mc_keep_collective(v), .kind = MC_OP_OTHER};
     v->sent_bytes = v->recv_bytes = 0; /* nothing moves before MPI_Start */
     if (op.kind == MC_OP_OTHER && op.kept == NULL)
-        return; /* to or from MPI_PROC_NULL; such requests may share one handle */
+        return; /* a transfer with MPI_PROC_NULL; such requests may share one handle */
     op.ranks = mc_ranks_keep(op.ranks);
     if (!mc_op_add(&persistent, MC_KEY_OF(request), &op)) {
         drop_persistent(&op);
@@ -101,7 +101,7 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
     }
     mc_op left;
     if (mc_ops_any(&mc_under_way) && mc_op_take(&mc_under_way, key, UINT64_MAX, &left))
-        mc_ranks_release(left.ranks); /* the earlier operation failed, and its handle remained in the table */
+        mc_ranks_release(left.ranks); /* left by an earlier operation with this handle, which failed */
     add_pending(v, key, op);
 }
 
@@ -192,8 +192,8 @@ static void make_memory_key(void)
     have_key = pthread_key_create(&memory_key, free_own) == 0;
 }
 
-/* Memory of a thread, which keeps it from call to call and frees it when it ends: at least n_bytes, whose contents last
-   until the next call. NULL: there is none. */
+/* At least n_bytes of this thread's own scratch memory, valid until its next call of scratch(). The memory is reused,
+   and freed when the thread ends. NULL: out of memory. */
 static void *scratch(size_t n_bytes)
 {
     if (own.n_bytes >= n_bytes)
@@ -281,7 +281,7 @@ static int class_of(int error)
 
 static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
 {
-    /* Open MPI does not write this field of the status for reads and writes of files */
+    /* check only receives: Open MPI does not write this field of the status for file accesses */
     if (op->kind == MC_OP_RECV && mc_status_is_cancelled(status))
         return;
     uint64_t bytes = mc_status_bytes(status);
@@ -317,7 +317,7 @@ static void drop(mc_completion *c, uint64_t i)
         mc_ranks_release(op.ranks);
 }
 
-/* The call failed. Forget the requests whose handles the library has replaced. */
+/* After a failed call: forget the requests whose handles the library has replaced. */
 static void drop_replaced(mc_completion *c)
 {
     for (uint64_t i = 0; i < c->n; i++)
@@ -357,8 +357,8 @@ static int is_replaced(const mc_completion *c, int64_t i)
     return i >= 0 && (uint64_t)i < c->n && key_at(c->requests, (int)i) != c->keys[i];
 }
 
-/* MPI counts indices from 1 in Fortran; MPICH 4.0's mpi_f08 counts from 0. The handles that were replaced show which
-   it is. Handles of persistent requests are never replaced. */
+/* Whether indices count from 1, as MPI demands in Fortran, or from 0, as in MPICH 4.0's mpi_f08. The replaced handles
+   show which. Handles of persistent requests are never replaced. */
 static int index_base(const mc_completion *c, int n_done, const int *indices)
 {
     static int known = -1;

@@ -1,12 +1,12 @@
-/* Completion calls: which requests completed, how many bytes they moved, and who sent them. */
+/* Completion calls: find the requests that completed, the bytes they moved, and the senders. */
 #ifndef MPICOLOC_COMPLETION_H
 #define MPICOLOC_COMPLETION_H
 
 #include "guest/calls/volume.h"
 
 enum {
-    MC_N_OWN = 64, /* requests for which a call uses the stack */
-    MC_N_FEW = 8,  /* the same in a call that programs make millions of times a second */
+    MC_N_OWN = 64, /* most requests for which a call uses the stack only */
+    MC_N_FEW = 8,  /* most requests for which mc_completion_note serves */
 };
 
 #ifdef MC_HAS_FORTRAN
@@ -16,24 +16,24 @@ enum { MC_F_STATUS_BYTES = sizeof(MPI_Status) };
 #endif
 
 typedef struct mc_completion {
-    uint64_t n;      /* requests to look at after the call; 0: none under way matters */
-    uint64_t before; /* only older additions can complete in this call */
+    uint64_t n;      /* requests to examine after the call; 0: no request in the table */
+    uint64_t before; /* only older rows of the table can complete in this call */
     uint64_t *keys;  /* handles before the call, which replaces them */
     mc_handles requests;
-    const void *statuses; /* NULL: not known */
+    const void *statuses; /* NULL: unknown */
     uint64_t own_keys[MC_N_OWN];
     _Alignas(MPI_Status) char own_statuses[MC_N_OWN][MC_F_STATUS_BYTES];
 } mc_completion;
 
-/* Receives and file accesses under way. */
+/* Receives and file accesses in progress. */
 extern mc_op_table mc_under_way;
 
-/* Before the call: save the handles. Returns the statuses to pass: own ones if the program ignores them. */
+/* Before the call: save the handles. Returns the status array to pass: our own if the program ignores statuses. */
 void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,
                           int is_ignored);
 
-/* The same for few requests of a program with one thread, in two parts: before the call it writes nothing to memory
-   but the handles. 0: use mc_completion_begin for this call. */
+/* mc_completion_begin for few requests in a single-threaded program, in two parts, so that only the handles are stored
+   before the call. Returns 0 if the call needs mc_completion_begin. */
 static inline __attribute__((always_inline)) int mc_completion_note(mc_completion *c, int n,
                                                                     const MPI_Request *requests)
 {
@@ -41,7 +41,7 @@ static inline __attribute__((always_inline)) int mc_completion_note(mc_completio
         return 0;
     for (int i = 0; i < n; i++) {
         c->own_keys[i] = MC_KEY_OF(requests[i]);
-        __asm__ volatile(""); /* keep these stores apart: copying all at once starts more slowly */
+        __asm__ volatile(""); /* keep the stores separate: a block copy takes longer to start */
     }
     return 1;
 }
@@ -55,10 +55,10 @@ static inline void mc_completion_resume(mc_completion *c, int n, const MPI_Reque
     c->statuses = statuses;
 }
 
-/* After a call that completes all of its requests, or none of them if `done` is 0. */
+/* After a call that completed all of its requests, or none if `done` is 0. */
 void mc_completion_all(mc_completion *c, mc_volume *v, int status, int done);
 
-/* After a call that completed n_done of them, those at `indices` counted from `base`. */
+/* After a call that completed n_done of its requests, listed in `indices`, which count from `base`. */
 void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, const int *indices, int base);
 
 #endif

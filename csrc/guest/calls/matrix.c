@@ -1,9 +1,9 @@
-/* Who takes part in collectives, and how often: from this the traffic between ranks is computed. */
+/* Records of collectives by group of ranks, from which the traffic between ranks is computed. */
 #include <stdlib.h>
 
 #include "guest/calls/volume.h"
 
-/* The members' world ranks as runs of equal steps; runs NULL: only count them. */
+/* Split the members' world ranks into runs of equal stride. If `runs` is NULL, only count the runs. */
 static uint32_t split(const mc_ranks *ranks, mc_run *runs)
 {
     uint32_t n_runs = 0;
@@ -19,7 +19,7 @@ static uint32_t split(const mc_ranks *ranks, mc_run *runs)
     return n_runs;
 }
 
-/* If two threads add the same group at once, it appears twice. */
+/* Write a group's members into the segment. If two threads add the same group at once, it appears twice. */
 static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t group)
 {
     uint64_t n_known = __atomic_load_n(&segment->n_members, __ATOMIC_RELAXED);
@@ -44,9 +44,9 @@ static void tell_members(mc_segment *segment, const mc_ranks *ranks, uint64_t gr
     __atomic_store_n(&segment->members[i].group, group, __ATOMIC_RELEASE);
 }
 
-enum { NO_GROUP = 1 }; /* some member is not a known rank of this job */
+enum { NO_GROUP = 1 }; /* the group has a member that is not a known rank of this job */
 
-/* Every member of the group computes the same hash. */
+/* Hash of the group, the same in every member. */
 static uint64_t hash_of(const mc_ranks *ranks)
 {
     uint64_t hash = mc_mix((uint64_t)ranks->n_ranks);
@@ -59,7 +59,7 @@ static uint64_t hash_of(const mc_ranks *ranks)
     return hash;
 }
 
-/* Threads that compute it at the same time find the same hash. */
+/* The group's hash, computed at first use. Threads may compute it at once: they get the same hash. */
 static uint64_t group_of(mc_ranks *ranks)
 {
     uint64_t group = __atomic_load_n(&ranks->group, __ATOMIC_RELAXED);
@@ -73,14 +73,14 @@ static uint64_t group_of(mc_ranks *ranks)
     return group;
 }
 
-/* The key of a row, and what one call adds to it. */
+/* The key of a collective's row, and the amounts that one call adds to the row. */
 typedef struct kind {
     uint64_t group, to_group, whole_bytes, own_bytes, item_bytes;
     uint32_t call;
     int root, own_rank;
 } kind;
 
-/* What a persistent collective will count when it is started; kept until it is freed. */
+/* Data that a persistent collective adds at each start, kept until the request is freed. */
 typedef struct mc_kept {
     uint64_t sent_bytes, recv_bytes;
     int is_counted; /* by this rank */
@@ -92,7 +92,7 @@ typedef struct mc_kept {
     } * parts;
 } mc_kept;
 
-/* 0: other ranks count it. */
+/* Fill in the collective's row. Returns 0 if other ranks count this collective. */
 static int kind_of(const mc_volume *v, kind *out)
 {
     mc_ranks *ranks = v->collective, *own = ranks != NULL && ranks->is_inter ? ranks->own_side : ranks;

@@ -1,4 +1,4 @@
-/* Translates ranks of any communicator to ranks of the application's world. */
+/* Translation of ranks of any communicator to ranks of the application's world. */
 #include "guest/calls/peers.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 _Atomic uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;
 
-/* Stands for every communicator whose ranks are the world's; it is never freed, so its users are not counted. */
+/* Shared by all communicators with the same rank order as the world. Never freed, so users are not counted. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
 
 static MPI_Group group_of(MPI_Comm comm, int is_remote)
@@ -29,7 +29,8 @@ static MPI_Group group_of(MPI_Comm comm, int is_remote)
     return group;
 }
 
-/* World ranks of a group's members, -1 for those outside the world (spawned or connected); NULL if it fails. */
+/* World ranks of a group's members, -1 for members outside the world (spawned or connected). Returns NULL on failure.
+   */
 static int *translate(MPI_Group group, MPI_Group world, int n)
 {
     int *ranks = malloc((size_t)n * sizeof *ranks);
@@ -56,7 +57,7 @@ static int is_identity(const int *world_ranks, int n)
     return 1;
 }
 
-/* A program with sessions only has no world: asking for its group is fatal. */
+/* A program that uses only sessions has no world, and asking for the world's group is fatal. */
 static void learn_world_ranks(mc_ranks *ranks, MPI_Group group)
 {
     MPI_Group world = mc_app_world ? group_of(mc_app_world, 0) : mc_known.group_null;
@@ -157,12 +158,12 @@ void mc_ranks_release(mc_ranks *ranks)
     free(ranks);
 }
 
-/* Before anything enters the tables: must threads lock them? */
+/* Must run before the first row enters a table, because threads may share the tables from then on. */
 void mc_learn_threads(void)
 {
     static atomic_int is_known;
     int provided = MPI_THREAD_MULTIPLE;
-    /* a program with sessions has decided already, and must not call MPI_Query_thread */
+    /* in a program with sessions the tables are shared already, and MPI_Query_thread must not be called */
     if (atomic_load_explicit(&is_known, memory_order_acquire) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
         return;
     if (!MC_HAVE(MPI_Query_thread) || MC_REAL(MPI_Query_thread)(&provided) != MPI_SUCCESS ||
@@ -171,7 +172,7 @@ void mc_learn_threads(void)
     atomic_store_explicit(&is_known, 1, memory_order_release);
 }
 
-/* The entry of this key; NULL: there is none yet. */
+/* The entry of this key; NULL if there is none yet. */
 static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 {
     mc_op op;
@@ -184,8 +185,8 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
     return last->ranks = op.ranks;
 }
 
-/* If two threads learn the same communicator at once, it has two rows, which are removed together. If there is no
-   room, the thread learns it again each time. */
+/* If two threads add the same communicator at once, it gets two rows, which are removed together. If the table is full,
+   the thread computes the ranks again each time. */
 static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};
@@ -238,7 +239,7 @@ void mc_win_gone(MPI_Win win)
     forget(&wins, MC_KEY_OF(win));
 }
 
-/* One block, so that one free() frees all. */
+/* Allocated as one block, so that one free() suffices. */
 static mc_neighbours *new_neighbours(int n_in, int n_out, int **in, int **out)
 {
     size_t n = (size_t)(n_in > 0 ? n_in : 0) + (size_t)(n_out > 0 ? n_out : 0);

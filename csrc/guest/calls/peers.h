@@ -1,4 +1,4 @@
-/* How the ranks of communicators and windows number the application's world. Read without a lock. */
+/* World ranks of the members of communicators and windows. Read without a lock. */
 #ifndef MPICOLOC_PEERS_H
 #define MPICOLOC_PEERS_H
 
@@ -10,15 +10,15 @@
 #include "guest/mpi/real.h"
 
 typedef struct mc_ranks {
-    uint64_t n_users;      /* the communicators' table, receives under way, ... */
+    uint64_t n_users;      /* references: by the communicators' table, receives in progress, ... */
     int n_ranks;           /* of the remote group, if there is one */
-    int n_local, own_rank; /* in the own group */
+    int n_local, own_rank; /* in the local group */
     int is_inter;
-    int is_world;                     /* the ranks are those of the world */
-    int *world_ranks;                 /* if not: by rank, -1 outside the world; NULL: not known */
-    struct mc_neighbours *neighbours; /* of a communicator with a topology; NULL until they are asked for */
-    uint64_t group;                   /* hash of the members; 0 until it is asked for (matrix.c) */
-    struct mc_ranks *own_side;        /* of an intercommunicator: the own group */
+    int is_world;                     /* ranks equal world ranks */
+    int *world_ranks;                 /* otherwise: world rank of each rank, -1 outside the world; NULL: unknown */
+    struct mc_neighbours *neighbours; /* of a communicator with a topology; NULL until first needed */
+    uint64_t group;                   /* hash of the members; 0 until first needed (matrix.c) */
+    struct mc_ranks *own_side;        /* of an intercommunicator: the local group */
 } mc_ranks;
 
 /* Ranks to receive from and to send to, in the order of the buffers. MPI_PROC_NULL at an open edge of a grid. */
@@ -31,12 +31,12 @@ typedef struct mc_neighbours {
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
-/* Programs use few communicators in a row, so each thread remembers the last one. Every free starts a new
-   generation, because the handle may be used again. */
+/* Consecutive calls mostly use the same communicator, so each thread caches the last one. Every free starts a new
+   generation, because MPI may reuse the handle. */
 typedef struct mc_last_ranks {
     uint64_t key, generation;
     mc_ranks *ranks;
-    mc_ranks *homeless; /* not in the table, which was full */
+    mc_ranks *homeless; /* owned by this thread because the table was full */
 } mc_last_ranks;
 
 extern _Atomic uint64_t mc_ranks_generation;
@@ -61,10 +61,10 @@ static inline mc_ranks *mc_ranks_of_win(MPI_Win win)
     return mc_is_last(&mc_last_win, MC_KEY_OF(win)) ? mc_last_win.ranks : mc_find_ranks_of_win(win);
 }
 
-/* Neighbours in the communicator's topology; none if it has none. */
+/* Neighbours in the communicator's topology; an empty list if it has no topology. */
 const mc_neighbours *mc_neighbours_of(MPI_Comm comm);
 
-/* The world rank of a rank, -1: not known. */
+/* The world rank of a rank, -1 if unknown. */
 static inline int mc_world_rank(const mc_ranks *ranks, int rank)
 {
     if (rank < 0 || ranks == NULL || rank >= ranks->n_ranks)
@@ -74,10 +74,10 @@ static inline int mc_world_rank(const mc_ranks *ranks, int rank)
     return ranks->world_ranks != NULL ? ranks->world_ranks[rank] : -1;
 }
 
-/* Call it once MPI is initialized: finds out whether threads must share the tables. */
+/* Find out whether threads must share the tables. Call it once MPI is initialized. */
 void mc_learn_threads(void);
 
-/* Call these before the program frees the handle, which may be used again. */
+/* Call these before the real call that frees the handle, because MPI may reuse the handle at once. */
 void mc_comm_gone(MPI_Comm comm);
 void mc_win_gone(MPI_Win win);
 

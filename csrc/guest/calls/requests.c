@@ -16,8 +16,8 @@ void mc_ops_share(void)
     __atomic_store_n(&mc_ops_shared, 1, __ATOMIC_RELEASE);
 }
 
-/* Handles are consecutive small numbers, or addresses that differ by the size of a request. Both stay together here,
-   so that a window of receives touches few pages. */
+/* Handles are consecutive small numbers, or addresses that differ by the size of a request. Either kind maps to nearby
+   buckets, so that a window of receives touches few pages. */
 static uint64_t home_of(const mc_op_table *table, uint64_t key)
 {
     return (key ^ (key >> 6) ^ (key >> 13) ^ (key >> 24)) & table->mask;
@@ -51,11 +51,11 @@ static int reserve(uint64_t *slot)
 }
 
 typedef struct place {
-    uint64_t *slot; /* NULL: none */
+    uint64_t *slot; /* NULL: no place */
     mc_op_row *row;
 } place;
 
-/* A free place for the key. It marks each full bucket that it passes. */
+/* Find a free place for the key, and mark each full bucket that the search passes. */
 static place reserve_near(mc_op_table *table, uint64_t home)
 {
     for (uint64_t tried = 0; tried < MC_OP_BUCKETS_TRIED; tried++) {
@@ -70,8 +70,7 @@ static place reserve_near(mc_op_table *table, uint64_t home)
     return (place){NULL, NULL};
 }
 
-/* One bit for each key of the bucket that is equal. No branch per key, as most handles that are looked up are not
-   there. */
+/* Bit i is set if key i of the bucket is equal. There is no branch per key, because most lookups find nothing. */
 static inline unsigned where(const mc_op_bucket *bucket, uint64_t key)
 {
     unsigned bits = 0;

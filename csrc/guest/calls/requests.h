@@ -1,6 +1,5 @@
-/* What is remembered of a handle until it is completed or freed: receives under way, persistent requests, matched
-   messages, communicators. The tables are bounded, without locks, in the process's own memory. No MPI is needed
-   here. */
+/* Data kept for a handle until it is completed or freed: receives in progress, persistent requests, matched messages,
+   communicators. The tables are bounded and lock-free, in the process's own memory. This code does not use MPI. */
 #ifndef MPICOLOC_REQUESTS_H
 #define MPICOLOC_REQUESTS_H
 
@@ -34,7 +33,7 @@ typedef struct mc_op {
 } mc_op;
 
 typedef struct mc_op_row {
-    uint64_t stamp; /* rows added to the table before this one */
+    uint64_t stamp; /* number of rows added to the table before this one */
     mc_op op;
 } mc_op_row;
 
@@ -55,15 +54,15 @@ typedef struct mc_op_table {
     static mc_op_row name##_rows[(n_buckets)*MC_OPS_PER_BUCKET]; \
     storage mc_op_table name = {name##_buckets, name##_rows, (n_buckets)-1, 0, 0}
 
-/* From here on threads may use the tables at the same time. Before, they need no atomic instructions. */
+/* Let several threads use the tables at once. Until this call, tables are used without atomic instructions. */
 void mc_ops_share(void);
 extern int mc_ops_shared;
 
-/* Add it to the table; 0: there is no room. */
+/* Add an operation to the table. Returns 0 if there is no room. */
 int mc_op_add(mc_op_table *table, uint64_t key, const mc_op *op);
 
-/* Number of additions so far. A thread that is about to complete a handle reads it first. Once the library has freed
-   the handle, another thread may get the same handle and add it: only older rows belong to this completion. */
+/* Number of rows added so far. A thread reads it before it completes a handle: once the library has freed the handle,
+   another thread can get the same handle and add it, so only older rows belong to this completion. */
 static inline uint64_t mc_ops_now(const mc_op_table *table)
 {
     return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE);
@@ -74,10 +73,10 @@ static inline int mc_ops_any(const mc_op_table *table)
     return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE) != __atomic_load_n(&table->n_taken, __ATOMIC_RELAXED);
 }
 
-/* Take the newest row of the key that is older than `before` out of the table; 0: there is none. */
+/* Remove the newest row of the key that is older than `before`. Returns 0 if there is none. */
 int mc_op_take(mc_op_table *table, uint64_t key, uint64_t before, mc_op *op);
 
-/* The same without removing it. */
+/* Find the newest row of the key without removing it. */
 int mc_op_find(const mc_op_table *table, uint64_t key, mc_op *op);
 
 /* Set these bits of the row's kind. */

@@ -16,7 +16,7 @@ void mc_type_gone(void)
     atomic_fetch_add_explicit(&mc_type_generation, 1, memory_order_relaxed);
 }
 
-/* A type's size may not fit an int. */
+/* Size of a type, which may not fit an int. */
 static MPI_Count size_of(MPI_Datatype type)
 {
     MPI_Count size_bytes = 0;

@@ -1,6 +1,5 @@
-/* How many bytes a call moves for this rank. They are computed from its arguments: from the buffers it gives and
-   takes, not from what the library's algorithm makes of them. Arguments that are not significant in MPI's sense are
-   never read. */
+/* Bytes that a call moves for this rank. They are computed from the call's arguments, the send and receive buffers,
+   and do not depend on the library's algorithm. Arguments that MPI defines as not significant are never read. */
 #ifndef MPICOLOC_VOLUME_H
 #define MPICOLOC_VOLUME_H
 
@@ -14,27 +13,27 @@
 struct mc_volume {
     uint64_t sent_bytes, recv_bytes;
     uint64_t read_bytes, written_bytes; /* from files, to files */
-    uint64_t message_bytes;             /* of the one message to `peer` */
+    uint64_t message_bytes;             /* size of the one message to `peer` */
     int is_message;
-    uint32_t one_sided; /* MC_ONE_SIDED: the peer counts neither this message nor what this call receives */
+    uint32_t one_sided; /* MC_ONE_SIDED: the peer counts neither the bytes sent nor those received by this call */
     int peer;
-    uint32_t pending_kind; /* what completes later (MC_OP_...); its size is known only then */
+    uint32_t pending_kind; /* kind of operation that completes later (MC_OP_...), when its size becomes known */
     int pending_peer;
     uint64_t pending_bytes; /* upper limit */
     mc_ranks *pending_ranks;
     mc_frame *frame;
-    mc_ranks *collective; /* ranks of a collective; NULL: it is none */
-    int root;             /* rank of the root in them (on an intercommunicator: in the remote group), -1: none */
+    mc_ranks *collective; /* ranks of a collective; NULL for other calls */
+    int root;             /* root's rank in `collective` (on an intercommunicator: in the remote group), -1: none */
     uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
-    uint64_t item_bytes;             /* of the datatype */
-    int is_kept;                     /* a persistent operation: it moves nothing before it is started */
-    struct mc_kept *kept; /* what it gives to each rank once it is started, for collectives with parts that differ */
+    uint64_t item_bytes;             /* size of the datatype */
+    int is_kept;                     /* a persistent operation, which moves nothing until it is started */
+    struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* counts as posted, from the named peer: its status says nothing */
+       MC_OP_WHOLE_RECV, /* counts as posted, from the named peer, because its status is not usable */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */
@@ -42,8 +41,8 @@ enum { /* kinds of mc_op */
        MC_OP_CANCELLED = 16,
 };
 
-/* Programs use few types in a row, and asking the library costs more than this lookup. A freed type may come back
-   under the same handle with another size, so every free starts a new generation. */
+/* Consecutive calls mostly use the same type, and this cache is cheaper than asking the library. MPI may reuse a freed
+   type's handle for a type of another size, so every free starts a new generation. */
 typedef struct mc_last_type {
     MPI_Datatype type;
     uint64_t generation;
@@ -66,32 +65,33 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
-/* matrix.c: the traffic between ranks is computed from these. Record a collective, before mc_leave: */
+/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before mc_leave.
+   */
 void mc_record_collective(const mc_volume *v);
-/* and the bytes that this rank gives to rank i of a communicator, where parts differ. */
+/* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
-/* The same for a persistent collective, to be counted whenever it is started; NULL: it moves nothing. */
+/* Keep a persistent collective, to record it at each start. NULL: it moves nothing. */
 struct mc_kept *mc_keep_collective(mc_volume *v);
 void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
 void mc_kept_free(struct mc_kept *kept);
 
-/* A receive completed in this call: so many bytes from this rank of a communicator. */
+/* Record that a receive completed in this call, with so many bytes from rank `source` of a communicator. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Persistent requests: remembered when they are made. Sends and collectives count when they are started, receives
-   when they complete. */
+/* Keep a persistent request when it is created. Sends and collectives count when they are started, receives when they
+   complete. */
 void mc_persistent_keep(MPI_Request request, mc_volume *v);
 
-/* The call posted a receive or file access; `request` completes it. */
+/* Record that the call posted a receive or file access, which `request` completes. */
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_volume_done(mc_volume *v);
 
-/* calls_gen.h declares the functions that calls.toml names. Those of receives that complete later only note them, for
-   mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts are MPI_Count, not
-   int. */
+/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill the
+   pending fields, for mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts
+   are MPI_Count, not int. */
 
 #endif

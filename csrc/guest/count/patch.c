@@ -39,13 +39,13 @@ typedef struct jump {
     uint64_t address, before[MC_N_HALVES], after[MC_N_HALVES];
 } jump;
 
-/* A copy that a forked child has too. */
+/* In private memory, so that a forked child has its own copy. */
 static jump jumps[MC_N_PLACES];
 static int n_jumps;
-static int is_whole;                   /* all that was asked for is there */
+static int is_whole;                   /* all requested jumps are installed */
 static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
 static int n_pages;
-static int is_locked; /* somebody changes code */
+static int is_locked; /* a thread is changing code */
 static mc_counting *counting;
 static int gate_signal;
 
@@ -65,7 +65,7 @@ static void unlock(void)
     __atomic_store_n(&is_locked, 0, __ATOMIC_RELEASE);
 }
 
-/* The processors that execute this process now must not go on with what they have decoded before. */
+/* Make the processors that run this process discard instructions that they have already decoded. */
 static void synchronise_cores(void)
 {
     syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
@@ -76,7 +76,7 @@ static int give_rights(uint64_t page, int rights)
     return mprotect((void *)page, PAGE_BYTES, rights) == 0;
 }
 
-/* Processors with AVX make it one store that nobody sees half of. */
+/* Store both halves at once. On processors with AVX an aligned 16-byte store is atomic. */
 static int store_16_bytes(uint64_t address, const uint64_t wanted[])
 {
     __m128i both = _mm_set_epi64x((long long)wanted[1], (long long)wanted[0]);
@@ -86,8 +86,8 @@ static int store_16_bytes(uint64_t address, const uint64_t wanted[])
     return 1;
 }
 
-/* Put an aligned word where the one expected is, by one store no wider than needed: threads that come by execute what was
-   there or what comes, never half of it. 0: another word is there, or it cannot be done so. */
+/* Replace the aligned word if it equals `expected`, by one atomic store no wider than needed: threads that run this
+   code execute the old word or the new one, never a mixture. Returns 0 if the word differs or no such store exists. */
 static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
 {
     uint64_t *halves = (uint64_t *)address;
@@ -101,7 +101,7 @@ static int exchange_word(uint64_t address, const uint64_t expected[], const uint
     return 1;
 }
 
-/* Without a fault where nothing is mapped any more: the object may have been unloaded. */
+/* Compare through the kernel, which does not fault if the object has been unloaded and the address is unmapped. */
 static int word_is(uint64_t address, const uint64_t expected[])
 {
     uint64_t word[MC_N_HALVES];
@@ -110,8 +110,9 @@ static int word_is(uint64_t address, const uint64_t expected[])
            memcmp(word, expected, sizeof word) == 0;
 }
 
-/* What cannot be taken back now stays in the table, and is tried again. Rows do not move: another thread may fork, and
-   its child reads them. Rights change only on pages that hold a jump of ours: another object may be there by now. */
+/* Remove all jumps. A jump that cannot be removed now stays in the table for the next try. Rows do not move, because
+   another thread may fork, and the child reads them. Rights change only on pages that still hold a jump of ours:
+   another object may have been mapped there. */
 static void take_back(void)
 {
     uint64_t page = 0;
@@ -142,7 +143,7 @@ static int is_own_page(uint64_t page)
     return 0;
 }
 
-/* Another library may have come to the same address, and be alike in this word only. */
+/* Compare more than the word: another library may have been loaded at the address and have the same word there. */
 static int is_same_code(const mc_patch *patch)
 {
     uint8_t code[MC_CODE_BYTES];
@@ -152,7 +153,8 @@ static int is_same_code(const mc_patch *patch)
            memcmp(code, patch->code, n) == 0;
 }
 
-/* In the table first: another thread may fork when the jump is there, and the child must know of it. */
+/* Enter the jump in the table before it is written: another thread may fork right after that, and the child must know
+   the jump. */
 static void note_jump(const mc_patch *patch)
 {
     jump *made = &jumps[n_jumps];
@@ -180,7 +182,7 @@ static int write_jump(const mc_patch *patch)
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    for (uint64_t i = 0; i < n; i++) /* all before the first jump: it would be seen as other code */
+    for (uint64_t i = 0; i < n; i++) /* check all before the first jump, which would look like different code */
         if (!is_same_code(&counting->patches[i]))
             return 0;
     for (uint64_t i = 0; i < n; i++)
@@ -196,7 +198,7 @@ static int map_stubs(mc_stub_page *page)
     void *map = mmap((void *)page->address, PAGE_BYTES, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if ((uint64_t)map != page->address) {
-        if (map != MAP_FAILED) /* a kernel that does not know this flag */
+        if (map != MAP_FAILED) /* the kernel does not know MAP_FIXED_NOREPLACE */
             munmap(map, PAGE_BYTES);
         return 0;
     }
@@ -218,12 +220,12 @@ static int map_stubs(mc_stub_page *page)
     return 1;
 }
 
-/* ---- the lease: for how long the code may stay changed without word from the agent, which may have been killed. A timer
-   of the kernel, so that a program comes to the gate that makes no MPI call. Its signal goes to one certain thread: one
-   for the whole process might be taken by the thread with which the C library waits for timers of the application, which
-   uses the same signal. ---- */
+/* ---- the lease: how long the code may stay patched unless the agent, which may have been killed, renews it. A kernel
+   timer ends it even if the program makes no MPI calls. The timer's signal goes to one particular thread: a signal to
+   the process could be taken by the thread with which the C library waits for the application's timers, because that
+   thread uses the same signal. ---- */
 
-/* As the kernel has it: the C library gives the thread's id no name that all its versions know. */
+/* The kernel's struct sigevent: the C library's name for the field with the thread's ID differs between versions. */
 typedef struct kernel_sigevent {
     void *value;
     int signal, notify, tid;
@@ -235,7 +237,7 @@ enum { TO_ONE_THREAD = 4 };
 static int timer;
 static int has_timer;
 
-/* The signal comes then. If the lease has ended meanwhile, nothing happens. */
+/* Set the timer to until_ns. Does nothing if the lease has ended meanwhile. */
 static void extend_lease(uint64_t until_ns)
 {
     struct itimerspec when;
@@ -252,7 +254,7 @@ static void end_lease(void)
         syscall(SYS_timer_delete, timer);
 }
 
-/* At until_ns this thread gets the gate's signal, with si_code SI_TIMER. 0: the kernel has no room for a timer. */
+/* Send this thread the gate's signal at until_ns, with si_code SI_TIMER. Returns 0 if the kernel refuses a timer. */
 static int begin_lease(uint64_t until_ns)
 {
     kernel_sigevent event;
@@ -261,20 +263,20 @@ static int begin_lease(uint64_t until_ns)
     event.signal = gate_signal;
     event.notify = TO_ONE_THREAD;
     event.tid = (int)syscall(SYS_gettid);
-    end_lease(); /* one of a thread that has ended would not come */
+    end_lease(); /* an older timer may be for a thread that has ended, and would not fire */
     if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) != 0)
         return 0;
     __atomic_store_n(&has_timer, 1, __ATOMIC_RELEASE);
-    extend_lease(until_ns ? until_ns : 1); /* 0 would stop it */
+    extend_lease(until_ns ? until_ns : 1); /* 0 would disarm the timer */
     return 1;
 }
 
 static int install(void)
 {
     int is_done = 1;
-    if (is_whole) /* the agent has not heard of it */
+    if (is_whole) /* an earlier request, whose completion the agent missed */
         return 1;
-    if (n_jumps) /* some could not be taken back */
+    if (n_jumps) /* some could not be removed earlier */
         take_back();
     if (n_jumps)
         return 0;
@@ -321,14 +323,14 @@ uint64_t mc_patch_check_lease(uint64_t now)
         return 0;
     if (now < until)
         return until;
-    /* Not interrupted: a handler might fork, or be asked for a change. */
+    /* Block signals: a handler could fork, or receive a request for a patch. */
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask) != 0)
         return 0;
     int is_own = lock();
     if (is_own) {
         take_back();
         until = n_jumps ? now + AT_IT_NS : 0;
-        if (n_jumps) /* calls of MPI do not try all the time */
+        if (n_jumps) /* try again later, not in every MPI call */
             __atomic_store_n(&counting->lease_until_ns, until, __ATOMIC_RELAXED);
         end_change();
     }
@@ -387,13 +389,13 @@ void mc_patch_take_part(void)
     __atomic_fetch_sub(&counting->n_waiting, 1, __ATOMIC_ACQ_REL);
 }
 
-/* ---- the agent reads this rank's memory, where the kernel's module Yama lets only parents do so (ptrace_scope 1) ---- */
+/* ---- permission for the agent to read this rank's memory, which Yama restricts to parents (ptrace_scope 1) ---- */
 
 static int
-    is_taken; /* the right to read was given by the program, or by a library of it: Open MPI names all processes */
+    is_taken; /* the program or one of its libraries has given the permission: Open MPI gives it to all processes */
 static int is_allowed;
 
-/* The program's own wish stands. */
+/* Wrapper that notes whether the program itself calls PR_SET_PTRACER, which takes precedence. */
 __attribute__((visibility("default"))) int prctl(int option, ...)
 {
     static int (*real)(int, ...);
@@ -420,8 +422,8 @@ static int64_t name_tracer(int pid)
     return MC_READER_ALLOWED;
 }
 
-/* Let the process read that asks for it, unless the program has named another one: the kernel keeps one and does not
-   tell which. */
+/* Give the requesting process permission to read, unless the program has named another: the kernel stores only one, and
+   does not reveal which. */
 static void allow_reader(void)
 {
     int pid = __atomic_load_n(&counting->reader_pid, __ATOMIC_ACQUIRE);
@@ -436,8 +438,8 @@ static void forget_reader(void)
     is_allowed = 0;
 }
 
-/* Stubs add to these. They are in each thread's own memory, at one distance from its thread pointer: so a stub needs no
-   register, and no cache line is shared. */
+/* Counters of the stubs. They are in thread-local memory, at a fixed offset from the thread pointer: so a stub needs no
+   register, and threads share no cache line. */
 static __thread struct {
     uint64_t tid;
     uint64_t n[MC_N_PLACES];
@@ -450,13 +452,13 @@ static uint64_t thread_pointer(void)
     return pointer;
 }
 
-/* From each thread's own pointer. */
+/* Offset of the counters from the thread pointer, the same in each thread. */
 static int64_t counters_offset(void)
 {
     return (int64_t)((uint64_t)own.n - thread_pointer());
 }
 
-/* A thread that has ended leaves its row: the agent sees that and frees it. */
+/* Enter this thread in the table. The agent frees the rows of threads that have ended. */
 static void register_thread(void)
 {
     if (own.tid)
@@ -475,7 +477,7 @@ static void register_thread(void)
     }
 }
 
-/* ---- from and to the rest of the guest ---- */
+/* ---- interface to the rest of the guest ---- */
 
 void mc_patch_register_thread(void)
 {
@@ -488,10 +490,10 @@ void mc_patch_register_thread(void)
 void mc_patch_open(mc_segment *segment)
 {
     const char *meter = mc_option_text(MC_OPT_METER);
-    /* Jobs with other meters pay nothing for it; with `auto`, where there are counters after all, one system call. */
+    /* Jobs with other meters skip this. With `auto` the meter may turn out to be ipc; then it costs one system call. */
     if (meter && strcmp(meter, "auto") != 0 && strcmp(meter, "count") != 0)
         return;
-    /* A filter of system calls might kill the process for one that it never makes itself. */
+    /* A system-call filter could kill the process for a call that the program itself never makes. */
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
@@ -505,7 +507,7 @@ void mc_patch_close(void)
     if (!counting)
         return;
     int is_own = 0;
-    for (int i = 0; i < N_YIELDS_MAX && !is_own; i++) { /* another thread may be at it, for some microseconds */
+    for (int i = 0; i < N_YIELDS_MAX && !is_own; i++) { /* another thread may hold the lock for some microseconds */
         is_own = lock();
         if (!is_own)
             sched_yield();
@@ -518,7 +520,7 @@ void mc_patch_close(void)
     end_lease();
     mc_patch_has_jumps = 0;
     counting->n_patched = 0;
-    /* stays locked: nothing is changed any more */
+    /* stays locked, so that no code changes any more */
 }
 
 void mc_patch_forget(void)

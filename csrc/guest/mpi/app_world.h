@@ -1,15 +1,15 @@
-/* The application's world where it is not the real one. */
+/* The application's world, which under `wrap` differs from the real one. */
 #ifndef MPICOLOC_APP_WORLD_H
 #define MPICOLOC_APP_WORLD_H
 
 #include "guest/mpi/real.h"
 
-/* Under wrap the real world holds coordinators too; the application must never see them. */
+/* 1 under `wrap`: the real world contains coordinators, which the application must never see. */
 extern int mc_is_swapped;
 extern int mc_has_begun; /* MPI_Init or MPI_Session_init was called */
 extern MPI_Comm mc_app_world;
 
-void mc_begin_partitioned(void); /* with Open MPI the coordinator ends the job, as the ranks would wait for it */
+void mc_begin_partitioned(void); /* with Open MPI the coordinator ends the job, or the ranks would wait forever */
 
 #ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */

@@ -15,8 +15,8 @@ int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
     return 1;
 }
 
-/* Fortran's named constants are variables that are known by their addresses. The program may hold copies, which come
-   first. */
+/* Address of one of Fortran's named constants, which are variables recognised by address. A copy in the program takes
+   precedence over the library's. */
 static const void *constant(const void **cache, const char *name)
 {
     const void *found = MC_POINTER(*cache);
@@ -72,8 +72,8 @@ void *mc_f_own_status(void *status, MPI_Fint *own)
     return mc_f_is_ignored(status) ? own : status;
 }
 
-/* The two languages have the same layout where an INTEGER is an int. The program's array may be aligned for INTEGERs
-   only. */
+/* Where an INTEGER is an int, both languages have the same layout. The status is still copied, because the program's
+   array may be aligned for INTEGERs only. */
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
 {
     if (sizeof(MPI_Fint) == sizeof(int))

@@ -1,4 +1,4 @@
-/* Fortran arguments as C values. Not in the shim for the standard ABI, which has no Fortran of its own. */
+/* Fortran arguments as C values. Not part of the shim for the standard ABI, which has no Fortran interface. */
 #ifndef MPICOLOC_FORTRAN_H
 #define MPICOLOC_FORTRAN_H
 
@@ -18,7 +18,7 @@ static inline void *mc_f_swap(void *comm)
     return mc_f_is_world(comm) ? &mc_f_app_world : comm;
 }
 
-/* Find a real Fortran function by its profiling name, else the next one of the same name behind our wrapper. */
+/* Find a real Fortran function by its profiling name, else the next definition of `name` after our wrapper. */
 int mc_f_resolve(void *slot, const char *profiling_name, const char *name);
 
 MPI_Datatype mc_f_type(const void *type);
@@ -33,7 +33,7 @@ int mc_f_is_in_place(const void *buffer);
 /* 1 if the program passed MPI_STATUS_IGNORE or MPI_STATUSES_IGNORE. */
 int mc_f_is_ignored(const void *status);
 
-/* A status that can be read after the call: `own` if the program passed MPI_STATUS_IGNORE. */
+/* The status to pass, which can be read after the call: `own` if the program passed MPI_STATUS_IGNORE. */
 void *mc_f_own_status(void *status, MPI_Fint *own);
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status);
 

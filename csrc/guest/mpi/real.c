@@ -37,8 +37,8 @@ static int is_own(void *address)
     return dladdr(address, &found) && dladdr(&mc_real, &self) && found.dli_fbase == self.dli_fbase;
 }
 
-/* Python loads its MPI with RTLD_LOCAL, where a plain dlsym does not find it: ask each loaded object by its name.
-   The names are collected first, because dl_iterate_phdr holds the loader's lock. */
+/* Look for a symbol in each loaded object: Python loads MPI with RTLD_LOCAL, where a plain dlsym does not find it. The
+   objects' names are collected first, because dl_iterate_phdr holds the loader's lock. */
 static void *find_local(const char *symbol)
 {
     object_list *list = calloc(1, sizeof *list);
@@ -66,7 +66,7 @@ void *mc_find(const char *name)
     return found != NULL ? found : find_local(name);
 }
 
-/* Field, Open MPI's symbol, constant elsewhere; all but the world, which is stored last. */
+/* Field, Open MPI's symbol, constant in other libraries. The world is not in the list, because it is stored last. */
 #define CONSTANTS(X) \
     X(self, "ompi_mpi_comm_self", MPI_COMM_SELF) \
     X(comm_null, "ompi_mpi_comm_null", MPI_COMM_NULL) \
@@ -82,7 +82,8 @@ void *mc_find(const char *name)
     X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
 
 #ifdef OPEN_MPI
-/* Data may have been copied into the executable, functions are not: the address in the executable counts. */
+/* Find data in the executable first: unlike functions, data may have been copied there, and then that address counts.
+   */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -130,7 +131,7 @@ int mc_resolve(void *slot, const char *name)
     return 1;
 }
 
-/* A tool between us and MPI has the function's name without P. If MPI was loaded with RTLD_LOCAL, there is no such
+/* A tool between this library and MPI defines the name without P. If MPI was loaded with RTLD_LOCAL, there is no such
    tool. */
 int mc_resolve_next(void *slot, const char *name)
 {

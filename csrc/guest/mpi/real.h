@@ -1,17 +1,17 @@
-/* The MPI library underneath: pointers to its PMPI functions, found at first use. The shim is not linked with any
-   MPI, so it loads with every program. If the running library lacks a function, only calls of that function fail. */
+/* Pointers to the PMPI functions of the MPI library, found at first use. The shim is not linked to an MPI library, so
+   it loads into every program. If the running library lacks a function, only calls of that function fail. */
 #ifndef MPICOLOC_REAL_H
 #define MPICOLOC_REAL_H
 
 #include "calls_gen.h"
 
-/* An array argument with handles of C, or of Fortran, which are integers. */
+/* An array argument with C handles, or with Fortran handles, which are integers. */
 struct mc_handles {
     const void *items;
     int is_fortran;
 };
 
-/* Handles that are addresses of data in Open MPI, and numbers in other libraries. */
+/* Predefined handles: addresses of data in Open MPI, numbers in other libraries. */
 typedef struct mc_constants {
     MPI_Comm world, self, comm_null;
     MPI_Datatype type_null, type_byte, type_int, type_char;
@@ -24,30 +24,31 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
-extern mc_real_table mc_next; /* the same functions, or those of the next tool between this library and MPI */
+extern mc_real_table mc_next; /* functions of the next tool between this library and MPI, else MPI's own */
 
-/* Fill one pointer of a table; 0: no loaded library has the function. Any thread may call it: all write the same. */
+/* Fill one pointer of a table. Returns 0 if no loaded library has the function. Threads may call this at once, because
+   all store the same value. */
 int mc_resolve(void *slot, const char *name);
 
-/* The same for a pointer of mc_next. name: with the P. */
+/* mc_resolve for a pointer of mc_next. name: with the P. */
 int mc_resolve_next(void *slot, const char *name);
 
-/* Address of a symbol of the MPI library, however the program has loaded that; NULL: it has none. */
+/* Address of a symbol of the MPI library, also if the program loaded the library with RTLD_LOCAL. NULL: not found. */
 void *mc_find(const char *name);
 
-int mc_is_mpi_file(const char *path); /* by its name; 0 for this library and for tools */
+int mc_is_mpi_file(const char *path); /* by the file's name; 0 for this library and for tools */
 
-/* 1 if the address is in a library of MPI itself. Knows those that are loaded when MPI is initialized. */
+/* 1 if the address is in a library of MPI itself. Covers libraries loaded before mc_find_libraries is called. */
 int mc_is_library(const void *address);
 void mc_find_libraries(void);
 
 /* 1 if the MPI library in this process is of the family that this shim was built for. */
 int mc_library_fits(void);
 
-/* Return value of a call of a function that the running library lacks. */
+/* Return value of a call to a function that the running library lacks. */
 int mc_missing(void);
 
-/* The first thread that needs a pointer stores it, while others may read it. */
+/* Atomic, because the first thread that needs a pointer stores it while others may read it. */
 #define MC_POINTER(slot) __atomic_load_n(&(slot), __ATOMIC_RELAXED)
 
 static inline void mc_set_pointer(void *slot, void *found)

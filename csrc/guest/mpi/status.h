@@ -1,5 +1,5 @@
-/* What a status says. Its fields beyond MPI's three are public in the ABIs of MPICH and Open MPI, so they are read
-   directly: a library call for each receive would cost more than everything else. */
+/* Fields of a status. Those beyond MPI's three are public in the ABIs of MPICH and Open MPI and are read directly: a
+   library call for each receive would cost more than everything else. */
 #ifndef MPICOLOC_STATUS_H
 #define MPICOLOC_STATUS_H
 

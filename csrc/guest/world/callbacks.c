@@ -1,5 +1,5 @@
-/* MPI calls error handlers and functions of attributes with the handle of the swapped communicator; the application
-   knows that world as MPI_COMM_WORLD. */
+/* Callbacks under a swapped world. MPI calls error handlers and attribute functions with the handle of the swapped
+   communicator, but the application expects MPI_COMM_WORLD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static MPI_Comm shown(MPI_Comm comm)
     return mc_is_swapped && comm == mc_app_world ? mc_known.world : comm;
 }
 
-/* ---- error handlers: they get no argument of their own, so each function gets one of a fixed set of callers ---- */
+/* ---- error handlers: MPI passes them no user data, so each handler gets one of a fixed set of callers ---- */
 
 typedef void (*handler)(MPI_Comm *, int *, ...);
 
@@ -25,7 +25,7 @@ static _Atomic(handler) functions[N_HANDLERS];
 
 static void show_world(int i, MPI_Comm *comm, int *code, va_list rest)
 {
-    /* what follows is the library's own; Open MPI passes two pointers, MPICH one */
+    /* further arguments depend on the library: Open MPI passes two pointers, MPICH one */
     void *first = va_arg(rest, void *), *second = va_arg(rest, void *);
     MPI_Comm known = shown(*comm);
     functions[i](&known, code, first, second);
@@ -62,7 +62,7 @@ static const handler callers[N_HANDLERS] = {
     caller8, caller9, caller10, caller11, caller12, caller13, caller14, caller15,
 };
 
-/* With a swapped world, replace the function at this address by one that is called with MPI_COMM_WORLD. */
+/* With a swapped world, replace the error handler at this address by a caller that passes MPI_COMM_WORLD. */
 void mc_errhandler_given(void *function)
 {
     handler given;
@@ -73,7 +73,7 @@ void mc_errhandler_given(void *function)
         return;
     for (int i = 0; i < N_HANDLERS; i++) {
         handler there = NULL;
-        /* the same function keeps its caller; when all callers are taken, the function sees the other handle */
+        /* the same function keeps its caller; if all callers are taken, the function sees the swapped handle */
         if (atomic_compare_exchange_strong(&functions[i], &there, given) || there == given) {
             memcpy(function, &callers[i], sizeof given);
             return;
@@ -81,13 +81,13 @@ void mc_errhandler_given(void *function)
     }
 }
 
-/* ---- functions of attributes: their extra state holds the application's function ---- */
+/* ---- attribute functions: the extra state holds the application's function ---- */
 
 typedef int (*copy_function)(MPI_Comm, int, void *, void *, void *, int *);
 typedef int (*delete_function)(MPI_Comm, int, void *, void *);
 
-/* Never freed: a communicator may have the attribute after its key is gone. Kept in a list, so that leak checkers of the
-   application see that they are in use. */
+/* Never freed, because a communicator can have the attribute after its key has been freed. Kept in a list, so that the
+   application's leak checkers see that the records are in use. */
 struct record {
     struct record *before;
 };
@@ -123,7 +123,7 @@ static int delete_attribute(MPI_Comm comm, int key, void *value, void *own)
     return given->drop(shown(comm), key, value, given->extra);
 }
 
-/* MPI's own functions may be small numbers. They need no extra state. */
+/* 0 for MPI's predefined functions, which can be small numbers and need no extra state. */
 static int is_function(const void *const *at)
 {
     return (uintptr_t)*at > 255;
@@ -148,7 +148,7 @@ static void replace_in_c(void *copy, void *drop, void *extra)
 typedef void (*f_copy_function)(MPI_Fint *, void *, MPI_Aint *, void *, void *, void *, void *);
 typedef void (*f_delete_function)(MPI_Fint *, void *, void *, MPI_Aint *, void *);
 
-/* Fortran passes extra state by address. Some libraries keep the address, others the value. */
+/* Extra state in Fortran, which is passed by address. Some libraries store the address, others the value. */
 struct f_attribute {
     struct record record;
     struct f_attribute *self;
@@ -199,7 +199,7 @@ static void replace_in_fortran(void *copy, void *drop, void *extra)
     memcpy(extra, &self, sizeof self);
 }
 
-/* MPICH's library for Fortran calls the function for C. */
+/* 1 if the call came from Fortran: MPICH's Fortran library calls the C function. */
 static int is_fortran(const void *site)
 {
     Dl_info found;
@@ -207,8 +207,8 @@ static int is_fortran(const void *site)
 }
 #endif
 
-/* With a swapped world, replace the functions at these addresses by ones that are called with MPI_COMM_WORLD. `site` is
-   NULL in Fortran. */
+/* With a swapped world, replace the attribute functions at these addresses by callers that pass MPI_COMM_WORLD. `site`
+   is NULL in Fortran. */
 void mc_keyval_given(void *copy, void *drop, void *extra, void *site)
 {
     if (!mc_is_swapped || (!is_function(copy) && !is_function(drop)))
@@ -221,7 +221,7 @@ void mc_keyval_given(void *copy, void *drop, void *extra, void *site)
 #endif
 }
 
-/* MPI_Keyval_create, which in Fortran has smaller numbers. */
+/* mc_keyval_given for MPI_Keyval_create, only in C: in Fortran its extra state is a smaller integer. */
 void mc_old_keyval_given(void *copy, void *drop, void *extra, void *site)
 {
     if (site != NULL && !mc_is_library(site))

@@ -1,5 +1,5 @@
-/* A shim preloaded into a program of another MPI family would truncate that family's handles. So it starts such a
-   program again without itself, before its main. */
+/* Guard against the wrong MPI family. A shim preloaded into a program of another family would truncate that family's
+   handles. So before main, it restarts such a program without the shim. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
 #include "guest/mpi/real.h"
@@ -11,14 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Programs that load their MPI later (Python) have none here. For them mc_library_fits only switches recording off. */
+/* 0 for programs that load MPI later (Python). For those, mc_library_fits switches recording off. */
 static int is_of_another_family(void)
 {
     return dlsym(RTLD_NEXT, "PMPI_Init") != NULL &&
            (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL) != MC_IS_OPEN_MPI;
 }
 
-/* Remove this library from LD_PRELOAD; 0: it was not there. So a program is never started again twice. */
+/* Remove this library from LD_PRELOAD. Returns 0 if it was not there, so that a program is restarted at most once. */
 static int leave_preload(const char *own_path)
 {
     const char *present = getenv("LD_PRELOAD");
@@ -42,7 +42,7 @@ static int leave_preload(const char *own_path)
     return ok;
 }
 
-/* Under wrap the launcher is of the wrong family too, so another library alone would not help. */
+/* Under `wrap` the launcher is of the wrong family too, so preloading another shim would not help. */
 static void advise(const char *own_path, const char *program)
 {
     Dl_info mpi;
@@ -53,7 +53,7 @@ static void advise(const char *own_path, const char *program)
                 program, mpi.dli_fname, MC_IS_OPEN_MPI ? "Open MPI" : "MPICH");
     else
         fprintf(stderr,
-                "mpicoloc: %s is for another MPI than this program's, which runs without it: preload what "
+                "mpicoloc: %s is for another MPI than this program, which runs without it: preload the library that "
                 "`mpicoloc preload %s` prints\n",
                 own_path, program);
 }

@@ -1,7 +1,7 @@
-/* Programs that take MPI's functions from the handle of a library (dlopen and dlsym: Julia, numba, ctypes), or load a
-   library that prefers its own dependencies (RTLD_DEEPBIND), get the wrappers, like programs that link MPI. Else they
-   would see the launcher's world, with the coordinator in it. Where that cannot be, in a namespace of dlmopen, the
-   coordinator is told, which ends the job: it would wait for the coordinator forever. */
+/* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or
+   load a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's
+   world, which contains the coordinator. In a dlmopen namespace wrappers are not possible: there the coordinator is
+   notified and ends the job, whose ranks would otherwise wait for it forever. */
 #define _GNU_SOURCE
 #include "guest/mpi/real.h"
 #include "guest/world/launch.h"
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define MC_EXPORT __attribute__((visibility("default")))
-/* The C library takes RTLD_NEXT, $ORIGIN and the namespace from its caller's address. It must be the program's, so its
-   functions are reached by a jump, also in builds that do not optimize. */
+/* The C library derives RTLD_NEXT, $ORIGIN and the namespace from its caller's address. This must be the program's, so
+   we jump to the C library's functions instead of calling them, also in builds without optimization. */
 #ifdef __clang__
 #define MC_JUMPS
 #define MC_JUMP_TO __attribute__((musttail)) return
@@ -25,7 +25,7 @@
 #define MC_JUMP_TO return
 #endif
 
-/* A sanitizer calls dlsym before it can check anything. */
+/* Sanitizers call dlsym before their checks are initialized. */
 #define MC_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
 static void *(*real_dlsym)(void *, const char *);
@@ -41,7 +41,7 @@ MC_UNCHECKED static void find_real(void)
         *(void **)&real_dlopen = real_dlsym(RTLD_NEXT, "dlopen");
 }
 
-/* File of the library that has the address; empty: none. */
+/* File of the library that contains the address; empty if none does. */
 static const char *library_of(const void *address)
 {
     Dl_info found;
@@ -54,7 +54,7 @@ MC_UNCHECKED static int is_mpi_name(const char *name)
     return is_upper || (name[0] == 'm' && name[1] == 'p' && name[2] == 'i' && name[3] == '_');
 }
 
-/* 1: in a library of MPI itself, not of a tool. */
+/* 1 if the address is in a library of MPI itself, not of a tool. */
 static int is_of_mpi(const void *address)
 {
     return mc_is_mpi_file(library_of(address));
@@ -71,7 +71,7 @@ static int is_of_this_family(void *handle, const void *found)
 #endif
 }
 
-/* The function that a program that links MPI calls: the wrapper, or a tool's before it. NULL: there is none. */
+/* The function that a program linked with MPI would call: our wrapper, or that of a tool before us. NULL: none. */
 static void *wrapper(const char *name)
 {
     void *found = real_dlsym(RTLD_DEFAULT, name);
@@ -109,7 +109,7 @@ static void bind_entries(const struct link_map *map, const ElfW(Rela) * entries,
     }
 }
 
-/* Let a library's calls of MPI reach the wrappers. */
+/* Redirect a library's MPI calls to the wrappers. */
 static void bind_calls(const struct link_map *map)
 {
     const ElfW(Rela) *plt = NULL, *data = NULL;
@@ -147,7 +147,7 @@ static void bind_calls(const struct link_map *map)
     bind_entries(map, data, data ? data_bytes / sizeof *data : 0, symbols, names);
 }
 
-/* Every library from a file; those of the global scope have the wrappers already. */
+/* Redirect every library loaded from a file; those in the global scope use the wrappers already. */
 static void bind_libraries(void *handle)
 {
     struct link_map *map = NULL;
@@ -178,7 +178,7 @@ static void *from_handle(void *handle, const char *name)
     return own ? own : found;
 }
 
-/* A wrapper of a function that this MPI does not have, as sessions before Open MPI 5. */
+/* 1 if the name has a wrapper but this MPI lacks the function, as with sessions before Open MPI 5. */
 MC_UNCHECKED static int is_missing(const char *name)
 {
     Dl_info found, own;

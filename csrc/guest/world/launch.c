@@ -31,7 +31,8 @@ static int begins_with(const char *text, const char *const *prefixes)
     return 0;
 }
 
-/* Distributions add a suffix to launchers' names (mpirun.openmpi), and the kernel cuts names to 15 characters. */
+/* Compares only the beginning: distributions add suffixes (mpirun.openmpi), and the kernel cuts names to 15
+   characters. */
 static int is_launcher(const char *name)
 {
     static const char *const names[] = {"mpirun", "mpiexec",    "orterun", "orted", "prte",  "hydra_", "pmi_proxy",
@@ -39,7 +40,7 @@ static int is_launcher(const char *name)
     return begins_with(name, names);
 }
 
-/* Name and parent of a process; 0: the parent is not visible from here. */
+/* Get the name of a process, and return its parent; 0 if the parent is not visible from here. */
 static int parent_of(int pid, char *name)
 {
     char path[32], text[512];
@@ -54,7 +55,7 @@ static int parent_of(int pid, char *name)
     return parent;
 }
 
-/* 1: a launcher started this process as a rank, with this library preloaded. */
+/* 1 if a launcher started this process as a rank, with this library preloaded. */
 static int is_rank_of_ours(int pid)
 {
     static const char *const ranks[] = {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", NULL};
@@ -73,9 +74,9 @@ static int is_rank_of_ours(int pid)
     return is_rank && is_ours;
 }
 
-/* Walk up the ancestors. A launcher below the process that wrap noted (exec keeps the process number) began another
-   job; shells between them are only how the application starts things. If the walk ends before that process, in a
-   container for instance, believe the environment. */
+/* Walk up the ancestors. `wrap` noted its process ID, which exec keeps. A launcher below that process started another
+   job; shells below it are only part of how the application starts. If the walk ends before that process, for example
+   in a container, trust the environment. */
 static void look_up(void)
 {
     static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};
@@ -87,7 +88,7 @@ static void look_up(void)
         if (proxy_pid == 0 && begins_with(name, proxies))
             proxy_pid = pid;
         if (is_launcher(name)) {
-            /* The topmost one: a rank itself, or its parent, may have a launcher's name. */
+            /* Take the topmost: a rank itself, or its parent, may have a launcher's name. */
             launcher_pid = pid != (int)getpid() ? pid : 0;
             is_between |= wrap_pid > 0 && is_below;
         } else if (launcher_pid) {
@@ -154,7 +155,7 @@ static int open_announcement(int flags)
     return open_job_file("init", flags);
 }
 
-/* Each process has one record in the file, and writes it anew each time. */
+/* Each process has one record in the file, and overwrites it in each round. */
 void mc_announce(const char *how)
 {
     static off_t place = -1;
@@ -169,7 +170,7 @@ void mc_announce(const char *how)
         n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
     if (place < 0 && n == MC_RECORD_LEN)
         place = lseek(fd, 0, SEEK_CUR) - MC_RECORD_LEN;
-    close(fd); /* if there is no room for a record, an empty file means MPI_Init */
+    close(fd); /* an empty file, left if the disk has no room for a record, means MPI_Init */
 }
 
 static void make_job_file(const char *what)
@@ -208,8 +209,8 @@ int mc_is_announced(const char *how)
     return is_said;
 }
 
-/* Check records from number *i on. *i stays at the first process that has not begun, so earlier records are read
-   once. */
+/* Check records from number *i on. *i stops at the first process that has not begun the round, so earlier records are
+   not read again. */
 static int has_begun_everywhere(int fd, int *i)
 {
     char record[MC_RECORD_LEN];
@@ -220,7 +221,7 @@ static int has_begun_everywhere(int fd, int *i)
 }
 
 /* MPICH 5 finds the processes of its node by a name that is the same in every round, and does not check whether all
-   have left the round before. A process that comes too early waits forever. */
+   have left the previous round. A process that comes too early would wait forever. */
 void mc_await_others(void)
 {
     int never = 0, i = 0;

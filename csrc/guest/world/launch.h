@@ -1,35 +1,36 @@
-/* What the environment and the ancestors of this process say about its job. */
+/* Facts about this process's job, from its environment and its ancestors. */
 #ifndef MPICOLOC_LAUNCH_H
 #define MPICOLOC_LAUNCH_H
 
-/* 1: mpicoloc.wrap started this rank, so coordinators share its world. The environment alone cannot say that: a job
-   that the application starts with its own mpirun inherits it. */
+/* 1 if mpicoloc.wrap started this rank, so that coordinators share its world. The environment alone does not show
+   that, because a job that the application starts with its own mpirun inherits the environment. */
 int mc_is_wrapped(void);
 
-/* 1 if this node has a coordinator of ours. */
+/* 1 if this node has one of this job's coordinators. */
 int mc_has_coordinator(void);
 
-/* 1: a rank that carries this library started this job, with its own mpirun. */
+/* 1 if this job was started with mpirun by a rank of another job that has this library preloaded. */
 int mc_is_nested(void);
 
-/* The launcher's process of this job: Hydra's proxy, else the topmost launcher among the ancestors of this process;
-   0: none is visible. */
+/* Process ID of this job's launcher: Hydra's proxy, else the topmost launcher among this process's ancestors. 0: none
+   is visible. */
 int mc_launcher_pid(void);
 
-/* The key that the launcher gave this job; NULL: none, or it was given to another job. */
+/* The key that the launcher gave this job. NULL: none, or the key belongs to another job. */
 const char *mc_given_key(void);
 
-/* Under wrap, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: write into the file
-   <key>.init what this rank begins, "init" or "session", and in which round. MPI may begin again after it has ended. */
+/* Under `wrap`, before the real MPI_Init or MPI_Session_init, which waits for the coordinator: write "init" or
+   "session" and the round into the file <key>.init. A round is one use of MPI: sessions allow several in turn. */
 void mc_announce(const char *how);
 void mc_next_round(void);
-void mc_announce_off(void); /* file <key>.off: a rank of this node has switched off */
-/* File <key>.<what>, at which the coordinator ends the job: "past", a rank has a second MPI, which this library cannot
-   see; "forked", a child of a rank is in MPI_Finalize; "partitioned", a rank waits for the coordinator. */
+void mc_announce_off(void); /* make the file <key>.off: recording is switched off in a rank of this node */
+/* Make the file <key>.<what>, at which the coordinator ends the job. "past": a rank has a second MPI, which this
+   library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the coordinator.
+   */
 void mc_announce_trouble(const char *what);
-int mc_is_announced(const char *how); /* by a process of this node, for this round */
+int mc_is_announced(const char *how); /* 1 if a process of this node has announced it for this round */
 
-/* Before MPI begins again: wait, within a limit, until every process of this node has ended the round before. */
+/* Before MPI begins again: wait, within a limit, until every process of this node has ended the previous round. */
 void mc_await_others(void);
 
 #endif

@@ -23,14 +23,14 @@ static const uint64_t STEP_NS = 2000000, STEP_NS_MAX = 100000000;
 static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank return from MPI_Init a little early */
 
 static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
-static int n_present; /* ranks of this node, once all have been seen */
+static int n_present; /* number of ranks on this node; 0 until all have been seen */
 
-/* Files of a process's open sessions, used in turn: other processes may be one round ahead or behind. */
+/* Names of session files, used in rotation because other processes may be one round ahead or behind. */
 static const char *const times[] = {"in0", "in1", "in2"};
 enum { N_TIMES = sizeof times / sizeof *times };
 static int n_times, session_pid;
 
-/* Number of ranks that the launcher started on this node; 0: it does not say. */
+/* Number of ranks that the launcher started on this node; 0 if unknown. */
 static int n_started(void)
 {
 #ifdef OPEN_MPI /* a job of the other family may have started this one, so its variables may be inherited */
@@ -46,7 +46,8 @@ static int n_started(void)
     return 0;
 }
 
-/* A name that all ranks of this job on this node find, and no other job: one daemon may serve several jobs. */
+/* Set a name shared by this job's ranks on this node. The launcher's process ID is not unique: one daemon may serve
+   several jobs. */
 static void name_group(int launcher)
 {
     const char *job = getenv("PMIX_NAMESPACE");
@@ -57,7 +58,7 @@ static void name_group(int launcher)
             *at = '-';
 }
 
-/* 1: ranks of this node look for each other's files, and can. */
+/* 1 if ranks of this node must look for each other's files and are able to. */
 static int uses_presence_files(void)
 {
     return n_started() >= 2 && mc_launcher_pid() != 0 && !mc_is_wrapped() && !mc_is_nested() &&
@@ -93,10 +94,10 @@ void mc_presence_tell(void)
 
 typedef struct found_ranks {
     const char *what;
-    int n, n_before; /* those with a lower process number */
+    int n, n_before; /* all; those with a lower process ID */
 } found_ranks;
 
-/* Any user may make files in the folder. */
+/* Checks the owner, because any user can create files in the folder. */
 static int is_own_file(const char *middle, const char *what)
 {
     char path[MC_PATH_LEN], name[32];
@@ -110,7 +111,7 @@ static void count(void *data, const char *middle)
 {
     found_ranks *found = data;
     int pid = atoi(middle);
-    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* it was killed in its MPI_Init */
+    if (pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH)) /* the rank was killed in MPI_Init */
         return;
     if (!is_own_file(middle, found->what))
         return;
@@ -128,7 +129,7 @@ static found_ranks look(const char *what)
     return found;
 }
 
-/* Every rank of the node polls, and each poll reads the whole folder. So poll less often the longer the wait is. */
+/* Sleep between polls, for longer the longer the wait has lasted: each poll of each rank reads the whole folder. */
 static void rest(uint64_t begin, uint64_t end)
 {
     int never = 0;
@@ -142,7 +143,7 @@ static int say_missing(const found_ranks *found, int n_wanted)
     if (own_path[0] == '\0')
         fprintf(stderr,
                 "mpicoloc: switched off, the application goes on without a profile: a rank cannot make its file in the "
-                "shared-memory folder, where those of %d other ranks are\n",
+                "shared-memory folder, unlike %d other ranks\n",
                 found->n);
     else if (found->n_before == 0)
         fprintf(stderr,

@@ -1,4 +1,4 @@
-/* The application's world, and what happens where MPI begins and ends: in MPI_Init, in sessions, in MPI_Finalize. */
+/* The application's world, and the actions at MPI's begin and end: MPI_Init, sessions, MPI_Finalize. */
 #define _GNU_SOURCE
 #include "guest/mpi/app_world.h"
 
@@ -31,7 +31,7 @@ static const uint64_t PATIENCE_NS = 10000000000;
 
 int mc_is_swapped, mc_has_begun;
 
-/* Size of the real world with its coordinators, 0: there are none; and which of its ranks are the application's. */
+/* Size of the real world with its coordinators, 0 without coordinators; and the real ranks of the application. */
 static int real_size, app_size, *app_ranks;
 
 MPI_Comm mc_app_world;
@@ -39,13 +39,13 @@ MPI_Comm mc_app_world;
 MPI_Fint mc_f_world = -1, mc_f_app_world = -1;
 #endif
 
-/* How far this process is. */
+/* State of this process. */
 static enum { BEFORE_INIT, NOT_OURS, STARTED, STOPPED } phase;
 static int own_pid;
 static int is_world_open, is_spawned;
 static int world_rank, is_node_first, is_kept;
 
-/* What the job is called. suffix: for the profile of a job that has inherited another job's name. */
+/* The job's name. suffix: added to the profile's name if the job has inherited another job's name. */
 static char key[MC_NAME_LEN];
 static struct {
     char job_id[MC_NAME_LEN], suffix[MC_NAME_LEN];
@@ -56,7 +56,8 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-/* No error message: a rank that lacks memory must not keep others waiting here. */
+/* Fill app_ranks without allocating memory. Errors are not reported: a rank that lacks memory must not keep others
+   waiting here. */
 static int translate(MPI_Group application, MPI_Group real, int size)
 {
     int ranks[N_AT_ONCE], status = MPI_SUCCESS;
@@ -87,7 +88,8 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
     MC_REAL(MPI_Group_free)(&of_real);
 }
 
-/* The world without coordinators, or MPI_COMM_NULL. The coordinators make the same call with colour 1. Both worlds keep the order of the real ranks. */
+/* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call with colour 1.
+   Both worlds keep the order of the real ranks. */
 static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
@@ -111,8 +113,8 @@ static int copy_nothing(MPI_Comm comm, int keyval, void *extra, void *value, voi
     return MPI_SUCCESS;
 }
 
-/* MPI deletes attributes of a communicator in the reverse order of their setting. So the application's delete
-   functions, which may still use its world, have run before this one. */
+/* MPI deletes a communicator's attributes in reverse order of setting. So the application's delete functions, which may
+   still use its world, have run before this function. */
 static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
@@ -127,8 +129,8 @@ static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. The application's
-   attributes are on another communicator, so free that first. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. Under `wrap` the application's
+   world attributes are on another communicator, so a delete function on MPI_COMM_SELF frees that one. */
 static void end_world_with_self(void)
 {
     int keyval;
@@ -155,7 +157,7 @@ static int swap_world(void)
     return 1;
 }
 
-/* The key from the launcher, unless this job was spawned: it then has its parent's environment, but another world. */
+/* The key from the launcher, unless this job was spawned: then the environment holds its parent's key. */
 static const char *given_key(void)
 {
     return is_spawned ? NULL : mc_given_key();
@@ -171,8 +173,8 @@ static void agree_on_key(MPI_Comm local)
     MC_REAL(MPI_Bcast)(key, MC_NAME_LEN, mc_known.type_char, 0, local);
 }
 
-/* A job that inherited another job's environment would use the other's name and profile. All ranks take another
-   name. */
+/* Agree on a name. A job that inherited another job's environment would use that job's name and profile, so its ranks
+   take a different name. */
 static void agree_on_name(int is_nested)
 {
     const char *text = mc_option_text(MC_OPT_JOB_ID), *slurm = getenv("SLURM_JOB_ID");
@@ -184,7 +186,7 @@ static void agree_on_name(int is_nested)
         snprintf(name.job_id, sizeof name.job_id, "%.40s%.22s", text, name.suffix);
     else
         copy(name.job_id, key);
-    for (char *at = name.job_id; (at = strchr(at, '/')) != NULL;) /* it becomes the name of a file */
+    for (char *at = name.job_id; (at = strchr(at, '/')) != NULL;) /* the name becomes a file name */
         *at = '-';
     MC_REAL(MPI_Bcast)(&name, sizeof name, mc_known.type_char, 0, mc_app_world);
 }
@@ -207,7 +209,7 @@ static void read_library_version(char *text)
     for (char *at = text; (at = strchr(at, '\t')) != NULL;)
         *at = ' ';
 #if !defined(OPEN_MPI) && !defined(MPICH_VERSION)
-    /* the calls of this shim have the numbers of another header than the library's own */
+    /* this shim numbers calls by another header than the library's own */
     size_t n = strlen(text);
     snprintf(text + n, MPI_MAX_LIBRARY_VERSION_STRING - n, ", standard ABI");
 #endif
@@ -222,10 +224,10 @@ static int have_all(void)
            MC_HAVE(MPI_Wait) && MC_HAVE(MPI_Test);
 }
 
-/* A rank without the library, on a node to which the launcher did not pass LD_PRELOAD, never comes. A collective
-   call cannot be taken back, but a waiting rank can say what it waits for. Skip this when one node has all ranks:
-   the library gives the application the same request object first. MPICH 5.0.2 reads in MPI_Cancel of a send what
-   the request was used for before, and then waits forever where it would crash with a new one. */
+/* Warn if ranks are missing: a rank on a node to which the launcher did not pass LD_PRELOAD never makes the collective
+   calls. Such a call cannot be cancelled, but a waiting rank can report the cause. Skipped when one node has all ranks,
+   because MPI reuses this request object for the application's first request: MPI_Cancel of a send in MPICH 5.0.2 reads
+   the object's old contents and waits forever, where with a new object it would crash. */
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
@@ -246,7 +248,7 @@ static void wait_for_all_nodes(void)
     MC_REAL(MPI_Wait)(&request, MPI_STATUS_IGNORE);
 }
 
-/* Equal for ranks that share a host name, a kernel and the folder of shared memory. */
+/* Equal for ranks that share a host name, a kernel and the shared-memory folder. */
 static uint64_t node_id(void)
 {
     char text[256] = "";
@@ -260,8 +262,8 @@ static uint64_t node_id(void)
     return id;
 }
 
-/* MPI_Comm_split_type may part ranks of one node: MPICH does where PMI does not tell it the nodes, and the job would
-   be its own co-runner. */
+/* Not by MPI_Comm_split_type, which can separate ranks of one node: MPICH does that if PMI does not report the nodes.
+   The job would then be its own co-runner. */
 static MPI_Comm ranks_of_node(int world_rank)
 {
     uint64_t id = node_id();
@@ -287,7 +289,7 @@ static MPI_Comm look_around(mc_identity *identity, int *is_nested)
     return local;
 }
 
-/* Every rank makes every collective call here, even after an error: another rank may wait in it. */
+/* Every rank makes every collective call here, even after an error, because other ranks may wait in it. */
 static void start(int is_wrapped)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -314,7 +316,8 @@ static void start(int is_wrapped)
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     keeper.id = mc_the_keeper;
-    /* Without this, a rank that aborts at once would kill the first one before its keeper exists. */
+    /* This also makes all ranks wait for the keeper: a rank that aborts earlier would kill the first rank before the
+       keeper exists. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
     mc_the_keeper = keeper.id;
@@ -323,13 +326,12 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
-    /* Read what the process has used only here: ranks sleep thousands of times while they wait for each other in
-       MPI_Init. */
+    /* Read the resources used only here: in MPI_Init ranks sleep thousands of times while they wait for each other. */
     if (mc_own_segment())
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
 
-/* 0: recording is impossible here, and the user was told why. */
+/* Returns 0 if recording is impossible, after reporting the reason to the user. */
 static int is_ours(void)
 {
     if (phase != BEFORE_INIT)
@@ -344,7 +346,7 @@ static int is_ours(void)
     return phase == BEFORE_INIT;
 }
 
-/* Record this job, whose ranks are those of `world`. */
+/* Start to record this job, whose ranks are those of `world`. */
 static void begin(MPI_Comm world)
 {
     if (phase != BEFORE_INIT)
@@ -355,22 +357,23 @@ static void begin(MPI_Comm world)
     start(real_size > 0);
 }
 
-/* Stop recording and wait for the profile; 0: nothing was recorded. */
-/* A forked child has its parent's state, but is no rank: its calls are handed on, whatever they are. */
+/* A forked child has its parent's state but is not a rank, so all its calls are passed through. */
 static int is_forked(void)
 {
     return own_pid && own_pid != (int)getpid();
 }
 
+/* Stop recording and wait for the profile. Returns 0 if nothing was recorded. */
 static int end(void)
 {
     if (phase != STARTED || is_forked())
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The ranks sleep below. Messages that they still owe others (buffered sends) move only inside MPI calls. */
+    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI calls.
+       */
     MC_REAL(MPI_Barrier)(mc_app_world);
-    /* A rank that went on would wait in MPI_Finalize for the first one, and many libraries spin there. */
+    /* All ranks wait here: in MPI_Finalize, where they would wait for the first rank, many libraries spin. */
     if (is_kept)
         mc_keeper_wait_profile(key, is_node_first, world_rank == 0);
     return 1;
@@ -378,12 +381,11 @@ static int end(void)
 
 /* ---- sessions ---- */
 
-/* Programs with sessions. They have no MPI_COMM_WORLD, so the application's first session opens one of ours as well,
-   with a communicator of all processes. Ours closes before the application's last one, so that the library can shut
-   down. */
+/* Programs with sessions have no MPI_COMM_WORLD. So when the application opens its first session, we open one too, with
+   a communicator of all processes. It is closed before the application's last session, so that MPI can shut down. */
 #ifdef MC_HAS_SESSIONS
 
-/* Threads may open sessions at the same time: the first one joins the job, the others wait for it. */
+/* Threads may open sessions at the same time: the first thread joins the job, and the others wait for it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_open, n_opening;
 
@@ -438,7 +440,7 @@ static int has_session(void)
 }
 #endif
 
-/* Let the sleeping coordinators see that an unrecorded job ends. */
+/* Tell the sleeping coordinators that an unrecorded job ends. */
 static void say_goodbye(void)
 {
     MPI_Request request;
@@ -479,7 +481,7 @@ static int make_own_comm(void)
 static void join(void)
 {
     if (!make_own_comm())
-        return mc_disable("this MPI library makes no communicator of all processes of a session", MC_E_MPI);
+        return mc_disable("this MPI library cannot create a communicator of all processes of a session", MC_E_MPI);
     own.app = mc_is_wrapped() ? split_world(own.real) : own.real;
     if (own.app == mc_known.comm_null)
         own.app = own.real;
@@ -487,15 +489,15 @@ static void join(void)
     begin(own.app);
 }
 
-/* Joining waits for all processes, and some may call MPI_Init instead of opening a session. With coordinators, all
-   processes of this node have said by now which they do. Without, a process joins only when it makes a communicator
-   with all others. */
+/* Joining waits for all processes, but some may call MPI_Init instead of opening a session. With coordinators, all
+   processes of this node have announced their choice by now. Without coordinators, a process joins only when it creates
+   a communicator with all others. */
 static void open_or_join(void)
 {
     if (!is_ours() || (phase == STOPPED && !mc_is_wrapped()) || mc_is_announced("init"))
         return;
     if (!open_own_session())
-        return mc_disable("this MPI library shows no processes of a session", MC_E_MPI);
+        return mc_disable("this MPI library cannot list the processes of a session", MC_E_MPI);
     if (mc_is_wrapped())
         join();
 }
@@ -503,7 +505,7 @@ static void open_or_join(void)
 void mc_before_session_init(void)
 {
     __atomic_store_n(&mc_has_begun, 1, __ATOMIC_RELAXED);
-    mc_ops_share(); /* a program with sessions does not ask for a thread level */
+    mc_ops_share(); /* each session has its own thread level, so assume that threads share the tables */
     pthread_mutex_lock(&lock);
     int begins = n_open + n_opening++ == 0 && !is_world_open;
     if (begins && mc_has_coordinator())
@@ -543,7 +545,7 @@ void mc_after_session_finalize(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* The handle that a call of C or Fortran has written at this address. */
+/* The handle that a call from C or Fortran has written at this address. */
 #if defined(MC_HAS_FORTRAN) && defined(OPEN_MPI)
 #define F_HANDLE_AT(kind, none, at) \
     (MC_HAVE(MPI_##kind##_f2c) ? MC_REAL(MPI_##kind##_f2c)(*(const MPI_Fint *)(at).items) : (none))
@@ -574,8 +576,8 @@ static void put_group(mc_handles at, MPI_Group group)
     *(MPI_Group *)(uintptr_t)at.items = group;
 }
 
-/* On one node, only the process set of all processes contains coordinators; its size identifies it. The coordinators
-   are excluded by rank, because MPICH aborts when groups of two sessions meet in one call. */
+/* Remove the coordinators from the group of a process set. On one node, only the set of all processes contains them;
+   its size identifies it. They are excluded by rank, because MPICH aborts if one call gets groups of two sessions. */
 void mc_hide_in_group(mc_handles at)
 {
     MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at), kept;
@@ -605,7 +607,7 @@ void mc_hide_in_info(mc_handles at)
 
 /* ---- MPI_Init and the end ---- */
 
-/* The coordinator must not enter MPI_Init for an application that never does. */
+/* Announce MPI_Init: the coordinator must not enter it if the application never does. */
 void mc_before_init(void)
 {
     mc_has_begun = 1;
@@ -620,7 +622,7 @@ void mc_after_init(void)
 {
     MPI_Comm parent;
     if (is_world_open)
-        return; /* a tool after this one has called PMPI_Init already */
+        return; /* a tool behind this library has called PMPI_Init already */
     is_world_open = 1;
     mc_find_libraries();
     if (!is_ours()) {
@@ -632,12 +634,12 @@ void mc_after_init(void)
     is_spawned = parent != mc_known.comm_null;
     if (!is_spawned && mc_is_wrapped()) {
         if (!swap_world() && phase == BEFORE_INIT)
-            phase = NOT_OURS; /* the coordinators make no further call on the whole world */
+            phase = NOT_OURS; /* the coordinators make no further call on the real world */
     } else {
         mc_app_world = mc_known.world;
         if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        if (phase == BEFORE_INIT) /* not while a session is recorded, or was: then nobody waits */
+        if (phase == BEFORE_INIT) /* not if a session is or was recorded: then no rank waits */
             wait_for_all_nodes();
     }
     begin(mc_app_world);
@@ -654,10 +656,10 @@ void mc_before_finalize(void)
         say_goodbye();
     close_own_session();
     is_world_open = 0;
-    /* The application's world lives on: attribute functions inside MPI_Finalize may use it. */
+    /* Do not free the application's world: attribute functions inside MPI_Finalize may use it. */
 }
 
-/* Open MPI begins with copies of the real world, in which the coordinator would have to take part. */
+/* Open MPI begins partitioned communication by duplicating the real world, which needs the coordinator's call too. */
 void mc_begin_partitioned(void)
 {
 #ifdef OPEN_MPI
@@ -681,7 +683,8 @@ __attribute__((constructor)) static void note_pid(void)
     loaded_pid = (int)getpid();
 }
 
-/* Shells and the like carry the library too, but call no MPI. Under wrap the announcement tells them apart. */
+/* 1 in the first rank of an MPI program that has never begun MPI. Shells carry the library too, but are not linked with
+   MPI. Under `wrap` this is 0, as the coordinator watches the announcements. */
 static int is_silent_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -690,7 +693,7 @@ static int is_silent_rank(void)
            dlsym(RTLD_NEXT, "PMPI_Init");
 }
 
-/* A forked child shares the segment and must not write its parent's end. */
+/* A forked child shares the segment and must not mark its parent as ended. */
 __attribute__((destructor)) static void leave_without_finalize(void)
 {
     if (phase == STARTED && own_pid == (int)getpid())
@@ -699,10 +702,11 @@ __attribute__((destructor)) static void leave_without_finalize(void)
         fputs("mpicoloc: no profile was written: this program did not call MPI_Init\n", stderr);
 }
 
-/* ---- attributes in Fortran of MPICH ---- */
+/* ---- attributes in MPICH's Fortran ---- */
 
 #if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
-/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: of the value. */
+/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: the value's type.
+   */
 #define MC_EXPORT __attribute__((visibility("default")))
 
 MC_EXPORT int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type)

@@ -276,8 +276,9 @@ static void test_one_file_for_all_steps_is_not_signed(char library[])
     begin_site(library), site.out[0] = '\0';
     logged[0] = '\0';
     read_site(3, words, 0);
-    CHECK(!is_signing() && strcmp(logged, "mpicoloc: plugstack.conf: out=/p/%s.%x.h5 is no pattern of %j, %s, %u and "
-                                          "%%: left out\n") == 0);
+    CHECK(!is_signing() &&
+          strcmp(logged, "mpicoloc: plugstack.conf: out=/p/%s.%x.h5 is not a pattern of %j, %s, %u and "
+                         "%%: left out\n") == 0);
     words[0] = "out=/p/%s/%j.h5";
     logged[0] = '\0';
     read_site(3, words, 0);
