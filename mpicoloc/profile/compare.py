@@ -1,9 +1,9 @@
 r"""Compare runs: solo against co-run, before a change against after it, one setting against others.
 
-Several profiles are compared with the first. With several runs of each kind, `--against` parts the kinds, or
-`--group` names them; all are compared with the first kind, and the answer has 95 % intervals: Welch's t-test
-of the logarithms, with Holm's correction where there are more than two kinds. `--regression` makes it a check
-for scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
+Several profiles are compared with the first. With several runs per group, `--against` separates the groups,
+or `--group` names them; all are compared with the first group, with 95 % intervals: Welch's t-test of the
+logarithms, with Holm's correction for more than two groups. `--regression` is for scripts: exit code 1 if the
+quantity grew by more than the limit and, with several runs, not by chance.
 
   mpicoloc compare solo.h5 shared.h5
   mpicoloc compare old1.h5 old2.h5 old3.h5 \
@@ -26,27 +26,28 @@ from mpicoloc.errors import UsageError, printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs before")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs to compare with")
     parser.add_argument(
         "--against",
         metavar="FILE",
         nargs="+",
         action="append",
-        help="profiles of the runs after; once for each kind of runs",
+        help="profiles of another group of runs; may be repeated",
     )
     parser.add_argument(
         "--group",
         metavar=("NAME", "FILE"),
         nargs="+",
         action="append",
-        help="a name and profiles of runs, for each kind; all are compared with the first",
+        help="name and profiles of a group of runs; may be repeated; all are compared with the first group",
     )
     parser.add_argument(
         "--regression",
         metavar="NAME=LIMIT",
         action="append",
         default=[],
-        help="exit code 1 if this grew by more than LIMIT: wall_s=5%%, or an MPI function, MPI_Allreduce=0.2",
+        help="exit code 1 if this quantity grew by more than LIMIT, as wall_s=5%%; or this MPI function, as "
+        "MPI_Allreduce=0.2",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
