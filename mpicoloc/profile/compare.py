@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison; 1 if there is a regression that was asked for."""
+    """Print the comparison; returns 1 if a quantity exceeds its limit."""
     limits = dict(_limit(text) for text in args.regression)
     groups = _groups(args)
     from mpicoloc.profile import comparison
@@ -72,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    """Name and files of each kind of runs, that before first."""
+    """Name and files of each group of runs, the one to compare with first."""
     if args.group:
         return _named_groups(args)
     if args.against:
         if not args.files:
-            raise UsageError("no runs before --against: give those that the others are compared with, first")
+            raise UsageError("no runs before --against: put the runs to compare with before it")
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
@@ -94,18 +94,16 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group names all runs: put every profile behind a --group")
+        raise UsageError("--group names all runs: put every profile after a --group")
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:
-            raise UsageError(f"--group {name!r} has no profile: a name first, then the profiles of its runs")
+            raise UsageError(f"--group {name!r} has no profile: give a name, then the profiles of its runs")
         if printable(name) in found:
             raise UsageError(f"--group {name!r} is given twice")
         found[printable(name)] = files
     if len(found) < 2:
-        raise UsageError(
-            f"one group {name!r} only: give the one that others are compared with, then the others"
-        )
+        raise UsageError(f"only one group, {name!r}: give the group to compare with, then the others")
     return found
 
 

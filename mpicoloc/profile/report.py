@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Write what was asked for, and print the name of the page."""
+    """Write the page or the figures, and print the page's name."""
     if args.others:
         raise UsageError(
             f"a page shows one profile, got {1 + len(args.others)}: make one page each, or see them side by "
