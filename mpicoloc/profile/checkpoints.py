@@ -127,11 +127,11 @@ def content(path: str) -> bytes:
             is_part = stat.S_ISREG(status.st_mode) and file.read(len(MAGIC)) == MAGIC
             found = file.read(MAX_BYTES) if is_part else b""
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}; give the profile that its job was to write") from None
+        raise DataError(f"no such file: {path}; give the name of the job's profile") from None
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     if not is_part:
-        raise DataError(f"{path} is not a part of a profile; give a file of a folder NAME.parts")
+        raise DataError(f"{path} is not a part of a profile; give a file from a folder NAME.parts")
     return found
 
 
@@ -148,14 +148,14 @@ def read(path: str, packed: bytes | None = None) -> memoryview:
     except zlib.error as error:
         raise damage(path, error) from error
     if not packer.eof or packer.unused_data:
-        raise damage(path, "it is cut short, or something follows it")
+        raise damage(path, "it is truncated, or has extra bytes at its end")
     return memoryview(bundle)
 
 
 def damage(path: str, reason: object) -> DataError:
     """The error for a damaged part."""
     return DataError(
-        f"{path} is damaged: {str(reason)[:200]}; recover the other parts, by their names, without it"
+        f"{path} is damaged: {str(reason)[:200]}; recover the other parts without it, by naming them"
     )
 
 

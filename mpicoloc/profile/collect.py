@@ -197,7 +197,7 @@ def foreign_jobs(node: np.void) -> list[str]:
         return []
     return [
         "jobs of another version of mpicoloc ran on a node at the end: they do not pause for this job, "
-        "and what they cost it is not in its slowdown"
+        "so its slowdown leaves them out"
     ]
 
 
@@ -416,13 +416,15 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
     if unseen := contract.text(node["unseen_reason"]):
-        notes.append(f"jobs that are not in it may have run on a node: {unseen}; see `mpicoloc check`")
+        notes.append(
+            f"co-runners that this profile lacks may have run on a node: {unseen}; see `mpicoloc check`"
+        )
     if n_uncounted := int(node["n_uncounted"]):
         notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
     notes += foreign_jobs(node)
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:
-        notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")
+        notes.append(f"only the last {n_kept} of {n_taken} shutters are kept, and n_used counts only these")
     return node
 
 

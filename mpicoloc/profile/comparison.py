@@ -81,12 +81,12 @@ def compare(
 
 def growth(row: Comparison) -> str:
     """The growth of a quantity as text."""
-    return "above 0, where it was" if row.ratio is None else f"{row.ratio:.3f} times what it was"
+    return "above 0, its value before" if row.ratio is None else f"{row.ratio:.3f} times what it was"
 
 
 def _refuse_partial(file: str, limits: Mapping[str, float]) -> None:
     """Refuse partial profiles if there are limits: a killed job's time is too short to show a regression."""
-    text = f"{file} is partial: the job did not come to its end"
+    text = f"{file} is partial: the job did not end normally"
     if limits:
         raise DataError(f"{text}, so it cannot show a regression; leave it out")
     messages.note(f"{text}, so its times and amounts are too small")
@@ -101,7 +101,7 @@ def _check_names(limits: Mapping[str, float], names: Sequence[str]) -> None:
         if not name.startswith("MPI_"):
             known = ", ".join(names[:9])
             raise UsageError(
-                f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
+                f"--regression {name!r} is not a quantity{hint}; give {known}, or an MPI function"
             )
         # Not an error: a new version of the program may not call this function any more.
         messages.note(f"no run calls {name}{hint}")
@@ -112,7 +112,7 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
         if row.name in limits and (row.before is None or row.after is None):
             which = "before" if row.before is None else "after"
             raise DataError(
-                f"--regression {row.name}: no run {which} has measured it; ask for another quantity"
+                f"--regression {row.name}: no run {which} measured this quantity; choose another one"
             )
 
 
@@ -212,8 +212,8 @@ def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
         output.print(f"no verdict: {'one run each' if is_single else 'too few runs'}, give at least 3")
     elif len(found) > 1:
         output.print(
-            f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is alike in "
-            "all, the chance of any other verdict is 5 %. Intervals: --json"
+            f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is the same "
+            "in all groups, a false verdict has a chance of 5 %. Intervals: --json"
         )
 
 

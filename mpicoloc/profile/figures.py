@@ -85,10 +85,8 @@ def sensitivity(profile: Profile) -> _Told:
 def _score_words(found: Bubbled) -> str:
     score = found.score
     if score is None:
-        return f"How much it presses itself is not known: {found.score_reason}."
-    return (
-        f"It presses like a bubble of level {score.value:.1f} itself ({score.low:.1f} to {score.high:.1f})."
-    )
+        return f"Its own pressure is not known: {found.score_reason}."
+    return f"It slows others like a bubble of level {score.value:.1f} ({score.low:.1f} to {score.high:.1f})."
 
 
 MEANINGS = ("cut short by the job's end", "valid", "a co-runner moved", "a co-runner was paused too late",
@@ -110,8 +108,8 @@ def running_slowdown(profile: Profile) -> _Told:
 
     final = found[-1]
     return (
-        f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
-        f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
+        f"T_co/T_solo, estimated from a growing number of the job's shutters, with the 95 % interval. With "
+        f"all {final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
         f"(Breslow et al. 2013, Eq. 6 to 8).",
         ("n_shutters", "slowdown", "low", "high"),
         rows,
@@ -188,7 +186,7 @@ def slowdown_by_rank(profile: Profile) -> _Told:
     ranks = profile.tables["ranks"]
     known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
     if not len(known):
-        none = "no rank has a slowdown of its own: that needs co-runners and shutters enough"
+        none = "no rank has a slowdown of its own: that takes co-runners and enough shutters"
         return _alone(profile) or none
     names = hosts(profile)
     rows = tuple(
@@ -236,7 +234,7 @@ def matrix(profile: Profile) -> _Told:
     scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
     return (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
-        f"collectives; {len(rows):,} pairs have any.{scale}",
+        f"collectives; {len(rows):,} pairs exchanged messages.{scale}",
         (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes"),
         rows,
         plot("heat", dense, [short(label) for label in labels], unit),
@@ -316,7 +314,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
     mean = float(in_transit.mean())
 
     return (
-        f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
+        f"Bytes per second that ranks send each other, and bytes in transit, in {len(rows)} windows of "
         f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
         "(Jokanovic 2014, Eq. 2.1).",
         ("start_s", "sent_bps", "in_transit_bytes"),
@@ -332,7 +330,7 @@ def levels(profile: Profile) -> _Told:
     found = profile.network
     if found is None:
         return (
-            "no topology was given: set MPICOLOC_TOPOLOGY for jobs to come, or see "
+            "no topology was given: set MPICOLOC_TOPOLOGY for future jobs, or see "
             "mpicoloc network --topology ... --figures FOLDER for this one"
         )
     rows = tuple(
@@ -392,7 +390,7 @@ def calls(profile: Profile) -> _Told:
     shown = rows[:N_BARS]
 
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
-    sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
+    sampled = " Some times are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
     return (
         f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}",
         ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes"),

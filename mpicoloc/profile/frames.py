@@ -66,7 +66,7 @@ class Frames:
         where = f"{printable(os.fspath(self._path))}, " if self._path else ""
         return (
             f"<mpicoloc profile {where}{printable(', '.join(facts))}; tables: "
-            f"{', '.join(name for name in tables if name != 'is_traced')}; all else: .profile>"
+            f"{', '.join(name for name in tables if name != 'is_traced')}; everything else: .profile>"
         )
 
     def table(self, name: str) -> pd.DataFrame:
@@ -78,7 +78,7 @@ class Frames:
             If there is no such table.
         """
         if name not in COLUMNS:
-            raise DataError(f"no table {name!r} in a profile; there are {', '.join(COLUMNS)}")
+            raise DataError(f"no table {name!r} in a profile; the tables are {', '.join(COLUMNS)}")
         return frame(self.profile.tables[name])
 
     @property
@@ -139,7 +139,7 @@ class Frames:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """Messages that each rank sent to and received from each peer, by size class, with the class's bounds."""
+        """Messages that each rank sent to and received from each peer, by size class with its bounds."""
         peers = self.table("peers")
         # Sizes of 64 bits have only these classes, but a damaged file can have others.
         size_class = peers["size_class"].clip(0, 63).astype(float)

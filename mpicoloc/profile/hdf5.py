@@ -459,8 +459,8 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
             yield profile
     except MissingFilter as error:
         raise DataError(
-            f"{path}: {error}; set HDF5_PLUGIN_PATH to where it is (hdf5plugin.PLUGIN_PATH of that package), "
-            "or unpack the file there: `h5repack -f NONE OLD NEW`"
+            f"{path}: {error}; set HDF5_PLUGIN_PATH to the plugin's folder (Python: hdf5plugin.PLUGIN_PATH), "
+            "or unpack the file where the plugin is: `h5repack -f NONE OLD NEW`"
         ) from error
     except OtherColumns as error:
         raise DataError(

@@ -196,7 +196,7 @@ def _changed_rows(
             return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
         with contextlib.suppress(OSError):
             os.unlink(_index_path(root))
-        note = "the index of what was read before was damaged, and is made anew"
+        note = "the index of profiles was damaged, and is rebuilt"
         return _read_through(_index(root)[0], root, there, seen, names), note
 
 
@@ -209,7 +209,7 @@ def files_below(folder: str | os.PathLike[str]) -> list[str]:
 def _root(folder: str | os.PathLike[str]) -> str:
     root = os.path.realpath(folder)
     if not os.path.isdir(root):
-        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+        raise DataError(f"no such folder: {os.fspath(folder)}; give a folder with profiles")
     return root
 
 
@@ -256,7 +256,7 @@ def _is_no_place(error: Exception) -> bool:
 
 def _not_kept(root: str) -> str:
     folder = os.path.dirname(_index_path(root))
-    return f"no index can be kept in {folder}: all profiles are read each time; set XDG_CACHE_HOME"
+    return f"no index can be kept in {folder}: every call reads all profiles; set XDG_CACHE_HOME"
 
 
 def _read_through(

@@ -182,10 +182,10 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     lost = sorted(rank for part in parts for rank in part.facts["not_finalized"])
     if lost:
         shown = ", ".join(map(str, lost[:16])) + (" ..." if len(lost) > 16 else "")
-        notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
+        notes.append(f"ranks that did not reach MPI_Finalize: {shown}")
     n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
-        hint = f": {len(parts)} of {n_nodes} nodes sent theirs" if n_nodes > 1 else ""
+        hint = f": {len(parts)} of {n_nodes} nodes sent their parts" if n_nodes > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
         first, last = (datetime.fromtimestamp(times[i], UTC) for i in (0, -1))

@@ -199,7 +199,7 @@ def _work(
             answer = [
                 _BAD,
                 error_as_json(
-                    DataError(f"{path} takes more than {most} of memory, so it is not read: leave it out")
+                    DataError(f"{path} takes more than {most} of memory and is not read: leave it out")
                 ),
             ]
         except MpicolocError as fault:
@@ -237,7 +237,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
     except OSError as fault:
         raise EnvironmentFault(
             f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
-            "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
+            "run this as a user other than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 
 

@@ -189,7 +189,7 @@ def form(kind: np.dtype[Any], where: str) -> str:
     """
     if kind.names is not None and kind.hasobject:
         # The bytes of such a column would be addresses, which differ between processes.
-        raise DataError(f"{printable(where)} has a column of texts without a length, which no profile has")
+        raise DataError(f"{printable(where)} has a column of texts of variable length, which no profile has")
     if kind.names is not None:
         # Names can have any character, so their lengths precede them.
         return "(" + ",".join(f"{len(name)}:{name}:{form(kind[name], where)}" for name in kind.names) + ")"
@@ -288,7 +288,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
         os.close(handle)
     if len(key) < KEY_BYTES:
         raise UsageError(
-            f"key file {path} has {len(key)} bytes, needed are {KEY_BYTES}: "
+            f"key file {path} has {len(key)} bytes, but {KEY_BYTES} are needed: "
             "head -c 32 /dev/urandom | base64 makes a key"
         )
     return key

@@ -131,9 +131,7 @@ def _trouble(path: str, build_id: str) -> str | None:
         return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
     if not build_id:
         return f"{path} has no build ID (link with -Wl,--build-id), so it may have changed since the job ran"
-    return (
-        None if found.startswith(build_id) else f"{path} is not the file that the job ran: it was built again"
-    )
+    return None if found.startswith(build_id) else f"{path} is not the file that the job ran: it was rebuilt"
 
 
 @functools.cache

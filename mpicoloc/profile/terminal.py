@@ -136,12 +136,12 @@ def notes(profile: Profile) -> Iterable[str]:
     """Caveats that a reader must know before using the numbers."""
     found = profile.interference
     if profile.partial:
-        yield "partial: the job did not end by MPI_Finalize on every rank; totals are of what was recorded"
+        yield "partial: not every rank reached MPI_Finalize; totals cover only what was recorded"
     yield from profile.notes
     if (note := processor.delay_note(profile)) is not None:
         yield note
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
-        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
+        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest is assumed to be slowed alike"
     has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
     if found.meter_reason and has_meter:
         yield f"meter {found.meter}: {found.meter_reason}"
@@ -150,7 +150,7 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"{counted(lost, 'record')} went to overflow rows because a table was full"
     unknown = _total(profile, "n_collective_overflow")
     if unknown:
-        yield f"{unknown:,} collectives, between two groups or beyond the tables, are in no traffic"
+        yield f"{unknown:,} collectives, between two groups or beyond the tables, are not in the traffic"
     dropped = _total(profile, "n_events_dropped")
     if dropped:
         offered = _total(profile, "n_events")
@@ -205,7 +205,7 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
     ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
     shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
     is_outside = job is not None and not ends[0]["slowdown"] <= job.value <= ends[1]["slowdown"]
-    why = "; the job's is of all its time: also alone, paused, and in long waits" if is_outside else ""
+    why = "; the job's covers all of its time: also alone, paused, and in long waits" if is_outside else ""
     yield "by rank", f"{shown}, of their time with co-runners{why}"
 
 
@@ -218,7 +218,7 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
         yield "other meter", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
-        several = "; each meter uses those in which it saw enough" if found.alternatives else ""
+        several = "; each meter uses those with enough data" if found.alternatives else ""
         yield "shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}{several}"
     bubbles = [*_bubbles(profile)]
     yield from bubbles
@@ -342,7 +342,7 @@ def _calls(profile: Profile, n_top: int | None) -> RichTable | None:
         Column("bytes", _moved, left_out=3),
     )
     is_sampled = (calls["n_timed"] < calls["n"]).any()
-    notes = ["~ every call is counted, and some are timed at random"] if is_sampled else []
+    notes = ["~ all calls are counted, but only a random sample is timed"] if is_sampled else []
     return _top(columns, calls, n_top, "MPI time by function", notes)
 
 
@@ -395,7 +395,7 @@ def _counted(profile: Profile) -> RichTable | None:
     )
     cpu_s = float(events["cpu_s"].max(initial=0.0))
     is_late = float(events["enabled_s"].min(initial=np.inf)) < LEAST_THREADS_FRAC * cpu_s
-    notes = ["threads that were there before MPI_Init are not counted"] if is_late else []
+    notes = ["threads that existed before MPI_Init are not counted"] if is_late else []
     return _top(columns, events, None, "events over the whole run", notes)
 
 

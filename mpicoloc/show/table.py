@@ -91,7 +91,7 @@ class Listing(Table):
         ]
         gone = [str(column.header) for column in self.columns if column not in columns]
         if gone:
-            line = f"no room here for: {'; '.join(gone)}"
+            line = f"columns left out: {'; '.join(gone)}"
             narrow.caption = f"{self.caption}\n{line}" if self.caption else line
         return narrow
 
