@@ -120,11 +120,11 @@ OPTIONS: tuple[Option, ...] = (
            "keep the last N MPI calls of each rank as events in the profile; all: write every call to a "
            "folder beside the profile", 0, 1 << 28, minus_one_word="all", placeholder="N|all"),
     Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
-           "with --trace all: events of a rank that memory buffers until they are written; further events "
-           "are dropped and counted", 64, 1 << 28),
+           "with --trace all: events to buffer in memory for each rank until they are written; further "
+           "events are dropped and counted", 64, 1 << 28),
     Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
            "time between two checkpoints on disk, for `mpicoloc recover` after a node has died; longer if "
-           "writing a checkpoint takes more than 1 % of it; 0: none", 0.0, 1e6),
+           "writing a checkpoint takes more than 1 % of this time; 0: none", 0.0, 1e6),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
            "in-memory folder for the job's shared files; must be the same for all jobs of a node",
            placeholder="FOLDER"),

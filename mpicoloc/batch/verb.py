@@ -34,12 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", type=arguments.count,
         help="cores of a node (default: from the log's header or its jobs, else 1)")  # fmt: skip
-    add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
+    add(
+        "--order",
+        metavar="NAME",
+        default="easy",
+        help="order of jobs: fcfs, easy, conservative or priority (easy)",
+    )
     add(
         "--allocation",
         metavar="NAME",
         default="first-available",
-        help="first-available, first-contiguous, exclusive, virtual-blocks or best-fit (first-available)",
+        help="how nodes are chosen: first-available (default), first-contiguous, exclusive, virtual-blocks "
+        "or best-fit",
     )
     add(
         "--estimates",
@@ -82,10 +88,10 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         "--mix",
         metavar="A=2,B=1",
         help="draw programs at random in these proportions, in place of --programs (default: job names, else "
-        "one program for all)",
+        "equal proportions)",
     )
     add("--seeds", metavar="N", type=arguments.count,
-        help="draws of programs and slowdowns, for intervals (default 5)")  # fmt: skip
+        help="number of random draws of programs and slowdowns, for intervals (default 5)")  # fmt: skip
     add("--seed", metavar="K", type=arguments.whole(0), help="seed of the first draw (default 0)")
     add("--pack", action="store_true", help="share nodes even while others are free, to keep those free")
     add("--pricing", metavar="NAME", action="append",
@@ -101,7 +107,11 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
         help="fraction of time for which each program keeps the links of each level busy: program, level_1, "
         "level_2, ...; or a profile; may be repeated. Delays jobs that share links",
     )
-    add("--against", metavar="NAME", help="allocation to compare the time lost to shared links with, as E(P)")
+    add(
+        "--against",
+        metavar="NAME",
+        help="allocation to compare with, by the time lost to shared links, as E(P)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

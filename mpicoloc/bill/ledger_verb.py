@@ -37,7 +37,7 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
     _add_open(_action(actions, "open", "open_account", "open an account; create the ledger if there is none"))
     grant = _action(actions, "grant", "grant", "add units to an account")

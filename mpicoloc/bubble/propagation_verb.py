@@ -88,7 +88,7 @@ def add_action(actions: Any) -> None:
         default=1,
         help="ranks of the program on a node (default 1)",
     )
-    add("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    add("--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)")
     add("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun")
     add("--cores", metavar="LIST", help="processors of the bubbles on each node (default: the upper half)")
     add("--calibration", metavar="FILE", help="the calibration (default: each node's, in the user's cache)")
@@ -106,7 +106,7 @@ def add_action(actions: Any) -> None:
         default=10.0,
         help="wait this long between starting the bubbles and the program (10)",
     )
-    add("--limit-s", metavar="S", type=positive, default=3600.0, help="longest time of a run (3600)")
+    add("--limit-s", metavar="S", type=positive, default=3600.0, help="time limit of a run (3600)")
     add(
         "--runs",
         metavar="FILE",

@@ -38,7 +38,7 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of the words that may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
     calibrating = _action(
         actions, "calibrate", "make_calibration", "calibrate the levels of bubbles on this machine"
@@ -96,7 +96,9 @@ def _add_sensitivity(actions: Any) -> None:
     add.add_argument(
         "-n", "-np", dest="n_ranks", metavar="N", type=count, default=1, help="ranks (default 1)"
     )
-    add.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    add.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
+    )
     add.add_argument(
         "--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun"
     )
@@ -108,7 +110,7 @@ def _add_sensitivity(actions: Any) -> None:
         help="levels to measure (default 1 to 8)",
     )
     add.add_argument("--repeats", metavar="N", type=whole(2), default=3,
-                     help="runs at each level, for --way runs (default 3)")  # fmt: skip
+                     help="runs at each level, if whole runs are timed (default 3)")  # fmt: skip
     add.add_argument("--way", choices=("counts", "runs"), default="",
                      help="measure progress by counted places or by the time of whole runs (default: counts, "
                      "or runs if counts give no result)")  # fmt: skip

@@ -207,7 +207,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only print the mpirun command, to use with your own flags",
     )
     group.add_argument(
-        "--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links"
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
     )
     group.add_argument(
         "--mpirun-arg",

@@ -30,7 +30,7 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
     up = _action(actions, "up", "up", "start a lab; needs root")
     up.add_argument(
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_run(actions)
     run = _action(actions, "exec", "execute", "run any command on a host or switch")
-    run.add_argument("host", metavar="HOST", help="h0, h1 ..., s1-0 ...")
+    run.add_argument("host", metavar="HOST", help="host or switch: h0, h1 ..., s1-0 ...")
     run.add_argument("app", nargs=argparse.REMAINDER, metavar="COMMAND", help="command and arguments")
     counters = _action(actions, "counters", "counters", "print bytes and packets on every link, up and down")
     counters.add_argument(
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
     parser = arguments.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""), function)
-    parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
+    parser.add_argument("--name", metavar="NAME", default="lab", help="name of the lab (default lab)")
     return parser
 
 
@@ -82,7 +82,9 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "--plain", action="store_true", help="run the job without mpicoloc, and so without a profile"
     )
-    run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
+    run.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
+    )
     run.add_argument(
         "--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun"
     )

@@ -15,7 +15,8 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",
-        help="'XGFT(3;16,16,8;1,8,8)', YAML, Slurm's topology.conf or topology.yaml, ibnetdiscover's output",
+        help="the network: 'XGFT(3;16,16,8;1,8,8)', or a file: YAML, Slurm's topology.conf or topology.yaml, "
+        "output of ibnetdiscover",
     )
 
 
@@ -44,7 +45,9 @@ def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
 
 def add_fabric(parser: argparse.ArgumentParser) -> None:
     """The fabric, and the placements of jobs."""
-    parser.set_defaults(slimming=None, window_s=None, monitoring=None)  # which not all verbs have
+    parser.set_defaults(
+        slimming=None, window_s=None, monitoring=None
+    )  # attributes of flags that some verbs lack
     add_topology(parser)
     parser.add_argument(
         "--placement",
@@ -62,7 +65,12 @@ def add_routes(parser: argparse.ArgumentParser) -> None:
     add_links(parser)
     add_ranks_per_host(parser)
     add = parser.add_argument
-    add("--routing", metavar="NAME", default="d-mod-k", help="d-mod-k, s-mod-k or random[:SEED] (d-mod-k)")
+    add(
+        "--routing",
+        metavar="NAME",
+        default="d-mod-k",
+        help="routing: d-mod-k, s-mod-k or random[:SEED] (d-mod-k)",
+    )
     add("--seed", type=arguments.whole(0), metavar="N", default=0, help="seed of placement RF (0)")
     add(
         "--duration-s",

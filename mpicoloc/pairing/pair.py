@@ -47,15 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     """Flags for how a plan is made."""
     parser.add_argument(
-        "--policy", default="blossom", help="blossom (default), greedy, di, fifo-shared or fifo"
+        "--policy",
+        default="blossom",
+        help="pairing policy: blossom (default), greedy, di, fifo-shared or fifo",
     )
     parser.add_argument(
         "--threshold",
         metavar="X",
         type=lambda text: None if text == "none" else positive(text),
         default=1.0,
-        help="share only if it takes at most X times as long as one after the other, 0 to 1 (default 1); "
-        "none: always",
+        help="share a node only if the jobs then take at most X times as long as one after another, 0 to 1 "
+        "(default 1); none: always",
     )
     parser.add_argument(
         "--per-node", metavar="N", type=count, default=2, help="maximum number of jobs on a node (default 2)"

@@ -141,7 +141,7 @@ def notes(profile: Profile) -> Iterable[str]:
     if (note := processor.delay_note(profile)) is not None:
         yield note
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
-        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest is assumed to be slowed alike"
+        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest is assumed to be as slow"
     has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
     if found.meter_reason and has_meter:
         yield f"meter {found.meter}: {found.meter_reason}"

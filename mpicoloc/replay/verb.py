@@ -85,7 +85,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=arguments.whole(most=_MAX_RANKS),
         metavar="N",
-        help="hosts that take part in the pattern",
+        help="number of hosts in the pattern",
     )
     add(
         "--bytes",
@@ -118,7 +118,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         "--cpu-speed",
         type=arguments.positive,
         metavar="X",
-        help="computation is X times as fast as recorded (1)",
+        help="let computation run X times as fast as recorded (1)",
     )
     add(
         "--from-s",
@@ -156,7 +156,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         "--stretch",
         metavar="J:X",
         action="append",
-        help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
+        help="let computation on the first J hosts take X times as long; once, or once for each job (0:1)",
     )
     add(
         "--allow-unmatched",
@@ -194,7 +194,7 @@ def _add_routes(parser: argparse.ArgumentParser) -> None:
         "--routing",
         metavar="NAME",
         default="d-mod-k",
-        help="d-mod-k, s-mod-k, random (each packet), random-flow (each pair of hosts) or adaptive (d-mod-k)",
+        help="d-mod-k (default), s-mod-k, random (per packet), random-flow (per pair of hosts) or adaptive",
     )
     add(
         "--tables",
@@ -208,7 +208,7 @@ def _add_routes(parser: argparse.ArgumentParser) -> None:
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     mtu = arguments.size(1, _MAX_MTU_BYTES)
-    add("--mtu", type=mtu, metavar="BYTES", default=2048, help="bytes of a packet (2048)")
+    add("--mtu", type=mtu, metavar="BYTES", default=2048, help="largest packet, bytes (2048)")
     add(
         "--eager",
         type=arguments.size(most=_MAX_EAGER_BYTES),
@@ -242,7 +242,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
         type=_speedup,
         metavar="X",
         default=math.inf,
-        help="input ports of switches are X times as fast as links (inf)",
+        help="speed of the switches' input ports, in multiples of a link's (inf)",
     )
     add(
         "--flit",
@@ -285,7 +285,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
         help="what weights count: packets, or 64 for units of 64 bytes",
     )
     add("--lane", type=_LANES, metavar="L,L,..", default=(), help="lane of each job (0)")
-    add("--high", type=_LANES, metavar="L,L,..", default=(), help="lanes of high priority")
+    add("--high", type=_LANES, metavar="L,L,..", default=(), help="high-priority lanes")
     add(
         "--high-limit",
         type=arguments.whole(0, 255),

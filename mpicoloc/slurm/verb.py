@@ -34,7 +34,7 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
     up = _lab_action(actions, "up", _up, "start a Slurm cluster; needs root")
     up.add_argument(
@@ -129,7 +129,7 @@ def _add_closing(actions: Any) -> None:
 
 def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
     parser = _action(actions, name, function, words)
-    parser.add_argument("--name", metavar="NAME", default="lab", help="the cluster (default lab)")
+    parser.add_argument("--name", metavar="NAME", default="lab", help="name of the cluster (default lab)")
     return parser
 
 

@@ -1,8 +1,8 @@
 r"""Choose a lane of InfiniBand for each job that shares a network, and the weights of the lanes.
 
-Each job gets a lane of its own while there are enough; otherwise jobs with few links in common share one.
-Lanes with little traffic may send more packets in their turn (Jokanovic 2014, chapter 5). The result is a
-table, an opensm configuration, and the variables that each job must set to use its lane.
+Each job gets a lane of its own while there are enough; otherwise jobs that contend little with each other
+share one. Lanes with little traffic may send more packets in their turn (Jokanovic 2014, chapter 5). The
+result is a table, an opensm configuration, and the variables that each job must set to use its lane.
 
   mpicoloc qos one.h5 two.h5 --topology fabric.ibnetdiscover --lanes 4
   mpicoloc qos one.h5 two.h5 --topology 'XGFT(2;16,16;1,4)' \
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W0,W1,..",
         help="packets that each lane may send in its turn, in place of the chosen numbers",
     )
-    add("--high", type=several, metavar="L1,L2,..", help="lanes of high priority")
+    add("--high", type=several, metavar="L1,L2,..", help="high-priority lanes")
     add(
         "--high-limit",
         type=arguments.whole(0),
@@ -119,7 +119,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         type=arguments.positive,
         metavar="X",
         default=1.0,
-        help="computation is X times as fast as recorded (1)",
+        help="let computation run X times as fast as recorded (1)",
     )
     add("--allow-unmatched", action="store_true", help="leave out messages that no rank received")
 

@@ -136,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
     parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
-    parser.add_argument("--cluster", metavar="NAME", help=f"the cluster's name, for {CLUSTERCOCKPIT}")
+    parser.add_argument("--cluster", metavar="NAME", help=f"name of the cluster, for {CLUSTERCOCKPIT}")
 
 
 @bounded
