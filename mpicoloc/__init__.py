@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers know it; importing it from typing costs every rank 5 ms
+TYPE_CHECKING = False  # type checkers take this name as True; importing it from typing costs every rank 5 ms
 if TYPE_CHECKING:
     import os
 
@@ -13,8 +13,8 @@ __version__ = "0.1.0"
 
 
 def open(path: str | os.PathLike[str]) -> Frames:
-    """Read a profile: its tables as pandas frames, its facts as ``.profile``."""
-    # Imported here, because `wrap` imports this package on every rank, and pandas takes long.
+    """Read a profile: its tables as pandas frames, its other data as ``.profile``."""
+    # Imported here: every rank imports this package through `wrap`, and pandas takes long to import.
     try:
         from mpicoloc.profile.frames import open_profile
     except ModuleNotFoundError as error:
@@ -23,7 +23,7 @@ def open(path: str | os.PathLike[str]) -> Frames:
 
 
 def history(folder: str | os.PathLike[str]) -> Jobs:
-    """The facts of all profiles below a folder, a row for each; an index keeps those of files read before."""
+    """The facts of all profiles below a folder, one row each; an index saves reading a file twice."""
     try:
         from mpicoloc.profile import history
     except ModuleNotFoundError as error:

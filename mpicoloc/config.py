@@ -1,8 +1,8 @@
 """The one option table: key, environment variable, flag, type, default, unit, range, help.
 
-The C core reads the same options through ``csrc/common/options.c``, whose table ``options_gen.h`` is written
-from this one at build time (`c_table`). Flags of the command line become environment variables of the job
-(`flags_to_env`), so that all processes of a job read their options in the same way.
+The C core reads the same options in ``csrc/common/options.c``; the build writes its table, ``options_gen.h``,
+from this one (`c_table`). Command-line flags become environment variables of the job (`flags_to_env`), so
+that all processes of a job read their options in the same way.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Value = float | int | bool | str | None
 
 
 class Option(NamedTuple):
-    """One row of the table (no dataclass: importing that costs every rank 6 ms).
+    """One row of the table (not a dataclass: importing `dataclasses` costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive; `choices` are the texts that are allowed, or what help tells of
-    those that `accepts` allows. `in_c`: the C core reads the option, too. `minus_one_word` stands for the
-    value -1. `placeholder` is what help pages write for the value, if it does not follow from the type.
+    `minimum` and `maximum` are inclusive. `choices` are the allowed texts; with `accepts`, which checks the
+    text instead, they only describe the allowed texts. `in_c`: the C core reads the option too. The word
+    `minus_one_word` stands for -1. `placeholder` stands for the value in help pages, if not set by the type.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Option(NamedTuple):
 
     @property
     def metavar(self) -> str:
-        """The word for the value in help pages: its unit, its choices, or its type."""
+        """The value's placeholder in help pages: its unit, its choices or its type."""
         if self.placeholder:
             return self.placeholder
         if self.type is bool:
@@ -73,60 +73,60 @@ OPTIONS: tuple[Option, ...] = (
     Option("shutter.duration_s", "MPICOLOC_SHUTTER_DURATION_S", "--shutter-duration-s", float, 0.0032, "s",
            "length of one shutter; the meter in use may lengthen it", 0.0002, 1.0),
     Option("shutter.per_turn", "MPICOLOC_SHUTTER_PER_TURN", "--shutter-per-turn", int, 1, "1",
-           "shutters that each job takes before the next one's turn; the jobs of a node take the largest",
+           "shutters that a job takes before the next job's turn; the largest value on the node counts",
            1, 100),
     Option("shutter.max_s", "MPICOLOC_SHUTTER_MAX_S", "--shutter-max-s", float, 0.1, "s",
-           "this job never stands still for longer at a time, whatever other jobs ask for", 0.0, 1.0),
+           "longest pause of this job, whatever other jobs request", 0.0, 1.0),
     Option("shutter.duty_frac", "MPICOLOC_SHUTTER_DUTY_FRAC", "--shutter-duty-frac", float, 0.02, "1",
-           "this job never stands still for a larger part of its time", 0.0, 0.5,
+           "duty limit: the largest fraction of its time for which this job is paused", 0.0, 0.5,
            placeholder="FRACTION"),
     Option("shutter.adapt", "MPICOLOC_SHUTTER_ADAPT", "--shutter-adapt", bool, True, "",
-           "fit period and duration of the shutters to the meter in use"),
+           "adapt the shutters' period and duration to the meter in use"),
     Option("meter", "MPICOLOC_METER", "--meter", str, "auto", "",
-           "how progress is measured; ipc: by instructions per cycle, burst: by times between MPI calls, "
-           "count: by how often many places in the program are executed, by changing the running program's "
-           "code or sampling its registers, auto: by ipc where there are hardware counters, else by count, "
-           "or burst if that is much more certain or there is nothing to count",
+           "measure of progress; ipc: instructions per cycle; burst: times between MPI calls; count: how "
+           "often places in the program are executed, found by patching the running code or sampling its "
+           "registers; auto: ipc where hardware counters work, else count, or burst if that is much more "
+           "certain or there is nothing to count",
            choices=("auto", "ipc", "burst", "count", "none")),
     Option("patching", "MPICOLOC_PATCHING", "--patching", bool, True, "",
-           "allow the meter count to replace instructions of the running program by jumps to counters, for "
-           "a tenth of a second at each shutter, six where jobs take turns; 0 or --no-patching: never, so "
-           "that it only samples registers"),
+           "let the meter count replace instructions of the running program by jumps to counters, for 0.1 s "
+           "at each shutter, 0.6 s where jobs take turns; 0 or --no-patching: only sample registers"),
     Option("bubble", "MPICOLOC_BUBBLE", "--bubble", float, 0.0, "",
-           "part of the shutters in which a bubble or the probe runs beside the job; needs the meter count, "
-           "`mpicoloc bubble calibrate`, and in jobs confined to their processors a co-runner with --bubble",
+           "fraction of the shutters in which a bubble or the probe runs beside the job; needs the meter "
+           "count, a calibration by `mpicoloc bubble calibrate`, and, if the job is confined to its "
+           "processors, a co-runner that was started with --bubble",
            minimum=0.0, maximum=0.9, placeholder="FRACTION"),
     Option("bubble.levels", "MPICOLOC_BUBBLE_LEVELS", "--bubble-levels", str, "2,4,6,8", "",
-           "levels of these bubbles; with few, each has several shutters within minutes",
+           "levels of these bubbles; the fewer levels, the sooner each has several shutters",
            choices=("levels above 0 and up to 8, with commas, as 2,4,6,8",),
            accepts=number_lists.is_level_list, placeholder="LIST"),
     Option("bubble.cores", "MPICOLOC_BUBBLE_CORES", "--bubble-cores", str, None, "",
-           "processors on which they may run, as 0-3,8; empty: all that no rank of the job may use",
+           "processors for these bubbles, as 0-3,8; empty: all that no rank of the job may use",
            choices=("a list of processors, as 0-3,8",), accepts=number_lists.is_cpu_list, placeholder="LIST"),
     Option("bubble.calibration", "MPICOLOC_BUBBLE_CALIBRATION", "--bubble-calibration", str, None, "",
-           "calibration of bubbles; empty: that of this kind of machine in the user's cache",
+           "calibration of bubbles; empty: the one for this kind of machine in the user's cache",
            placeholder="FILE"),
     Option("counters", "MPICOLOC_COUNTERS", "--counters", str, "on", "",
-           "events that the processor counts for each rank from MPI_Init to MPI_Finalize; on: ten usual "
-           "ones; several with commas", choices=counters.CHOICES,
+           "hardware events to count in each rank from MPI_Init to MPI_Finalize, separated by commas; on: "
+           "ten common events", choices=counters.CHOICES,
            accepts=counters.is_choice, placeholder="on|off|EVENT,..."),
     Option("out", "MPICOLOC_OUT", "--out", str, None, "",
-           "file for the profile, default mpicoloc-<job id>.h5 where `mpicoloc run` was called, else in rank "
-           "0's working directory", placeholder="FILE"),
+           "file for the profile; default: mpicoloc-<job id>.h5 in the folder of `mpicoloc run`, else in the "
+           "working directory of rank 0", placeholder="FILE"),
     Option("job_id", "MPICOLOC_JOB_ID", "--job-id", str, None, "",
-           "name of the job in its profile and to co-runners, default the batch system's or a number",
+           "the job's name in its profile and for co-runners; default: the batch system's, or a number",
            choices=("a name without /",), accepts=lambda text: "/" not in text, placeholder="NAME"),
     Option("trace", "MPICOLOC_TRACE", "--trace", int, 0, "1",
-           "keep the last N MPI calls of each rank as events in the profile; all: write each one to a folder "
-           "beside it", 0, 1 << 28, minus_one_word="all", placeholder="N|all"),
+           "keep the last N MPI calls of each rank as events in the profile; all: write every call to a "
+           "folder beside the profile", 0, 1 << 28, minus_one_word="all", placeholder="N|all"),
     Option("trace_ring", "MPICOLOC_TRACE_RING", "--trace-ring", int, 1 << 16, "1",
-           "of --trace all: events of a rank that can wait in memory to be written; more are dropped and "
-           "counted", 64, 1 << 28),
+           "with --trace all: events to buffer in memory for each rank until they are written; further "
+           "events are dropped and counted", 64, 1 << 28),
     Option("checkpoint_s", "MPICOLOC_CHECKPOINT_S", "--checkpoint-s", float, 60.0, "s",
-           "time between two checkpoints on disk, for `mpicoloc recover` after a node has "
-           "died; longer where a checkpoint costs more than a hundredth of it; 0: none", 0.0, 1e6),
+           "time between two checkpoints on disk, for `mpicoloc recover` after a node has died; longer if "
+           "writing a checkpoint takes more than 1 % of this time; 0: none", 0.0, 1e6),
     Option("shm_dir", "MPICOLOC_SHM_DIR", "--shm-dir", str, "/dev/shm", "",
-           "folder in memory for the job's shared files; the same for all jobs of a node",
+           "in-memory folder for the job's shared files; must be the same for all jobs of a node",
            placeholder="FOLDER"),
     Option("price.rate_su", "MPICOLOC_RATE_SU", "--rate-su", float, 1.0, "SU per core and hour",
            "price of one core for one hour", 0.0, 1e9, placeholder="SU"),
@@ -134,25 +134,27 @@ OPTIONS: tuple[Option, ...] = (
            "price function: a name, module:function or file.py:function", choices=tuple(pricings.PRICINGS),
            accepts=pricings.is_pricing, placeholder="NAME"),
     Option("sign_key_file", "MPICOLOC_KEY_FILE", "--key-file", str, None, "",
-           "sign the profile with the key in this file, for the site's own programs: they can read it too",
+           "sign the profile with the key in this file; only for the site's own programs, as they can read "
+           "the key",
            in_c=False, placeholder="KEYFILE"),
     Option("network.topology", "MPICOLOC_TOPOLOGY", "--topology", str, None, "",
-           "file with the cluster's topology and its nodes' names (full path): the profile then has "
-           "the job's load on the network", in_c=False, placeholder="FILE"),
+           "file with the cluster's topology and its nodes' names (full path); adds the job's network load "
+           "to the profile", in_c=False, placeholder="FILE"),
     Option("network.up_links", "MPICOLOC_UP_LINKS", "--up-links", str, None, "",
-           "w1 to wh with commas, if that file lacks them", in_c=False, placeholder="W1,..."),
+           "w1 to wh, separated by commas, if the topology's file lacks them", in_c=False,
+           placeholder="W1,..."),
     Option("network.link_rate", "MPICOLOC_LINK_RATE", "--link-rate", str, "10Gbit/s", "",
-           "rate of links that have none in that file, for all or for each level with commas", in_c=False,
-           placeholder="RATE,..."),
+           "rate of links that have none in the topology's file: one for all, or one per level, separated by "
+           "commas", in_c=False, placeholder="RATE,..."),
 )  # fmt: skip
 """Options of a job."""
 
 SITE_OPTIONS: tuple[Option, ...] = (
     Option("ledger", "MPICOLOC_LEDGER", "--ledger", str, None, "",
-           "file or SQLAlchemy URL of the ledger, default mpicoloc/ledger.sqlite in XDG_DATA_HOME",
+           "file or SQLAlchemy URL of the ledger; default: mpicoloc/ledger.sqlite in XDG_DATA_HOME",
            placeholder="FILE|URL"),
 )  # fmt: skip
-"""Options of verbs, which are no options of jobs."""
+"""Options of verbs that are not options of jobs."""
 
 BY_KEY: dict[str, Option] = {option.key: option for option in OPTIONS + SITE_OPTIONS}
 TRACE_EVENTS = 65536
@@ -166,23 +168,23 @@ COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
-"""File of `mpicoloc run`; who prints why there is no profile removes it (also csrc/guest/rank_segment.c)."""
+"""File that `mpicoloc run` makes; whoever explains a missing profile removes it (guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
-"""A rank that was started anew for the sake of its MPI library (coordinator/mpi_pool.py)."""
+"""Set in a rank that was restarted because of its MPI library (job/mpi_pool.py)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE", "MPICOLOC_SITE_SHM_DIR"})
-"""Marks of the Slurm plugin (csrc/spank/environment.c): it set the option of the same name without SITE."""
+"""Marks of the Slurm plugin (csrc/spank/environment.c): it has set the option named without SITE."""
 
 _PREFIX = "MPICOLOC_"
 _MIN_SIMILARITY = 0.65
-"""Similarity of two names, in [0, 1], from which one counts as a misspelling of the other."""
+"""Least similarity of two names, in [0, 1], for one to count as a misspelling of the other."""
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
 def parse(option: Option, text: str, source: str | None = None) -> Value:
-    """Value of an option from its text.
+    """Parse the text of an option's value.
 
-    Raises `UsageError` if the text is no value of the option's type, or out of range.
+    Raises `UsageError` if the text is not of the option's type, or out of range.
     """
     source = source or option.env
     if option.type is bool:
@@ -223,9 +225,9 @@ def _parse_text(option: Option, text: str, source: str) -> str:
 
 
 def get(key: str, env: Mapping[str, str] | None = None) -> Value:
-    """Value of the option `key`, from its environment variable; the default if that is empty or not set.
+    """Value of the option `key` from its environment variable; the default if that is empty or not set.
 
-    Raises `UsageError` if the variable holds no valid value. Raises `KeyError` if no row has that key.
+    Raises `UsageError` if the variable's value is invalid, `KeyError` if no row has that key.
     """
     option = BY_KEY[key]
     env = os.environ if env is None else env
@@ -239,7 +241,7 @@ def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
 
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
-    """Names of environment variables with our prefix that are no option, and therefore likely misspelt."""
+    """Names of environment variables with our prefix that are not options: they are probably misspelt."""
     known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     known |= {REASON_ENV, RESTARTED_ENV} | SITE_ENVS
@@ -247,8 +249,8 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
 
 
 def nearest_variable(name: str) -> str | None:
-    """The option's variable that was probably meant by `name`; None if none is similar."""
-    # Imported only for a misspelt variable, because the import would delay each rank.
+    """The option's variable that the misspelt `name` probably means; None if no name is similar."""
+    # Imported only for a misspelt variable: the import would delay every rank.
     import difflib
 
     ends = [option.env.removeprefix(_PREFIX) for option in BY_KEY.values()]
@@ -259,7 +261,7 @@ def nearest_variable(name: str) -> str | None:
 def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
     """A sentence for each variable that is misspelt.
 
-    Names that are similar to none of ours are ignored, because modules of a site set some, as MPICOLOC_ROOT.
+    Other unknown names are ignored: a site's environment modules set some, such as MPICOLOC_ROOT.
     """
     env = os.environ if env is None else env
     near = ((name, nearest_variable(name)) for name in unknown_variables(env))
@@ -267,25 +269,25 @@ def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
 
 
 def bad_values() -> list[str]:
-    """A sentence for each variable whose value has no effect; it begins with the variable's name."""
+    """A sentence for each variable whose value is invalid; the sentence begins with the variable's name."""
     found = []
     for option in OPTIONS:
         try:
             get(option.key)
         except UsageError as error:
-            found.append(f"{error}; the default counts")
+            found.append(f"{error}; the default is used")
     return found
 
 
 def is_trace_value(word: str) -> bool:
-    """Whether the word after ``--trace`` is its value, and not the program."""
+    """Whether the word after ``--trace`` is the flag's value, not the program."""
     return word.isdigit() or word == BY_KEY["trace"].minus_one_word
 
 
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Environment variables for the flags given, by option key; every value is checked.
+    """Environment variables for flags, which are given by option key; every value is checked.
 
-    Relative paths are not resolved here, but by rank 0, whose working directory is the job's.
+    Rank 0 resolves relative paths later, because its working directory is the job's.
     """
     env: dict[str, str] = {}
     for key, text in values.items():
@@ -298,7 +300,7 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: enumeration of options, their rows, words of a bool, and events."""
+    """Text of ``options_gen.h``: the options' enumeration and rows, the words of a bool, and PMU events."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "#include <math.h>", "",

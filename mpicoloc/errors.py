@@ -1,13 +1,13 @@
-"""Errors for users: one line that says what is wrong, the value, and what to do.
+"""Errors for users: one line that states the problem, the value and the remedy.
 
     MpicolocError
-    ├── Refused            exit code 1   the answer is no: too few units, a signature that does not hold
+    ├── Refused            exit code 1   the request is refused: too few units, an invalid signature
     ├── UsageError         exit code 2   a wrong option, application or value
     ├── DataError          exit code 3   a file that is damaged, foreign or of another version
-    └── EnvironmentFault   exit code 4   the machine, the MPI library or a folder refuses
+    └── EnvironmentFault   exit code 4   a fault of the machine, the MPI library or a folder
 
-They are raised where the cause is known, and caught only in the two entries, ``mpicoloc/cli/main.py`` and
-``mpicoloc/job/wrap.py``.
+They are raised where the cause is known, and caught only in the two entry points, ``mpicoloc/cli/main.py``
+and ``mpicoloc/job/wrap.py``.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ class MpicolocError(Exception):
 
 
 class Refused(MpicolocError):
-    """The answer is no, and nothing was changed: not enough units, a signature that does not hold."""
+    """The request is refused and nothing was changed: not enough units, an invalid signature."""
 
     exit_code = 1
 
 
 class UsageError(MpicolocError):
-    """The call is wrong: an unknown option, a value out of range, a file that is no MPI program."""
+    """The call is wrong: an unknown option, a value out of range, a file that is not an MPI program."""
 
     exit_code = 2
 
 
 class DataError(MpicolocError):
-    """Data is damaged, foreign, of another version, or too little for an answer."""
+    """The data are damaged, foreign, of another version, or insufficient for a result."""
 
     exit_code = 3
 
 
 class EnvironmentFault(MpicolocError):
-    """The machine lacks what is needed: a folder, an MPI library, shared memory."""
+    """The machine lacks a requirement: a folder, an MPI library, shared memory."""
 
     exit_code = 4
 
 
 def printable(words: str) -> str:
-    """A text without control characters: names in files must not control the terminal, nor begin a line."""
+    """Replace control characters: a name from a file must not control the terminal or begin a new line."""
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def print_to_stderr(words: str) -> None:
-    """Print one line on standard error; a failure must not change the exit code of a job's process."""
+    """Print a line on standard error. A failure must not change the exit code of a job's process."""
     try:
         print(f"mpicoloc: {printable(words)}", file=sys.stderr, flush=True)
     except OSError:
-        # Otherwise the interpreter would write again at its end, and exit with its own code.
+        # Otherwise the interpreter would flush again at exit, fail, and replace the exit code.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
 
 
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""Errors that Python raises while it reads foreign data that are not as they were written."""
+"""Errors that Python raises when a file's data do not have the expected form."""
 
 
-# Libraries that a compute node does not need, and the extras of `pip install` that bring them.
+# Libraries that a compute node does not need, and the extras of `pip install` that install them.
 #
-# The core measures jobs and shows their profiles. A verb or function whose library is missing says so in one
-# line. `pyproject.toml` has the versions; a test compares the two lists. Standard library only.
+# Measuring jobs and showing their profiles takes none of them. Other verbs and functions report a missing
+# library in one line. `pyproject.toml` has the versions; a test compares the two lists.
 
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
@@ -88,7 +88,7 @@ _EXTRA_OF_VERB = {
     "pair": "schedule",
     "place": "schedule",
 }
-"""The extra to name if several have the library that a verb lacks; for other verbs: the first that has it."""
+"""The extra to name if several have a verb's missing library; other verbs name the first that has it."""
 
 
 def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | None:
@@ -104,7 +104,7 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
     Returns
     -------
     EnvironmentFault or None
-        None if the library is in no extra: then the installation of mpicoloc is damaged.
+        None if no extra has the library: then the installation of mpicoloc is damaged.
     """
     library = (error.name or "").split(".")[0]
     candidates = [extra for extra, libraries in LIBRARIES.items() if library in libraries]
@@ -117,7 +117,7 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
 
 
 def remedy(extra: str = "", flags: str = "") -> str:
-    """The command that installs mpicoloc, with an extra, from where it was installed."""
+    """The command that installs mpicoloc again, with an extra, from its original source."""
     import json
     from importlib import metadata
     from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""Lines on standard error: troubles always, notes unless -q was given, details with -v."""
+"""Lines on standard error: problems always, notes unless -q was given, details with -v."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _print: Callable[[str], None] | None = None
 
 @contextlib.contextmanager
 def at_level(level: int, print_line: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Write lines of this level and below while the block runs."""
+    """Print lines of this level and below while the block runs."""
     global _level, _print
     before = _level, _print
     _level, _print = level, print_line
@@ -26,40 +26,40 @@ def at_level(level: int, print_line: Callable[[str], None] | None = None) -> Ite
 
 
 def level() -> int:
-    """The level now."""
+    """The current level."""
     return _level
 
 
 def is_verbose() -> bool:
-    """Whether -v was given; then results, too, are printed in full."""
+    """Whether -v was given, which also prints results in full."""
     return _level >= VERBOSE
 
 
 def is_wanted() -> bool:
-    """Whether somebody reads notes: -v was given, or standard error is a terminal and -q was not given."""
+    """Whether a person reads the notes: with -v, or on a terminal without -q."""
     return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
 
 
 def detail(words: str) -> None:
-    """Print one line on the work in progress, with -v."""
+    """Print a line on the work in progress, if -v was given."""
     if is_verbose():
         trouble(words)
 
 
 def note(words: str) -> None:
-    """Print one line that a reader of the results should know, unless -q was given."""
+    """Print a line that a reader of the results should know, unless -q was given."""
     if _level > QUIET:
         trouble(words)
 
 
 def trouble(words: str) -> None:
-    """Print what went wrong.
+    """Print a line on a problem.
 
     Control characters are replaced: the words may come from an untrusted file, and must not control the
     terminal.
     """
     words = printable(words)
-    # A closed pipe or a full disk must not end the work, nor change its exit code.
+    # A closed pipe or a full disk must not end the command or change its exit code.
     with contextlib.suppress(OSError):
         if _print is None:
             print(f"mpicoloc: {words}", file=sys.stderr)

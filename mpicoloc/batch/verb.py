@@ -1,6 +1,6 @@
-r"""Simulate the batch system of a machine on a log of its jobs: who waits, and who shares the network.
+r"""Simulate a machine's batch system on a job log: waiting times, and jobs that share the network.
 
-The log is in Standard Workload Format, or what Slurm's `sacct --parsable2` or `--json` prints; .gz too.
+The log is in Standard Workload Format, or the output of Slurm's `sacct --parsable2` or `--json`; .gz too.
 Jobs get whole nodes. Two jobs share the network when both use the links above the same switch or subtree at
 the same time (Jokanovic 2014, chapter 4).
 
@@ -29,33 +29,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
     add("logs", metavar="LOG", nargs="+",
-        help="jobs in Standard Workload Format or of Slurm's sacct, .gz too; several: a sweep")  # fmt: skip
+        help="job log: Standard Workload Format or output of sacct, .gz too; several: a sweep")  # fmt: skip
     fabric.add_topology(parser)
     fabric.add_links(parser)
     add("--cores-per-node", metavar="N", type=arguments.count,
-        help="(as the log's head or its jobs tell it, else 1)")  # fmt: skip
-    add("--order", metavar="NAME", default="easy", help="fcfs, easy, conservative or priority (easy)")
+        help="cores of a node (default: from the log's header or its jobs, else 1)")  # fmt: skip
+    add(
+        "--order",
+        metavar="NAME",
+        default="easy",
+        help="order of jobs: fcfs, easy, conservative or priority (easy)",
+    )
     add(
         "--allocation",
         metavar="NAME",
         default="first-available",
-        help="first-available, first-contiguous, exclusive, virtual-blocks or best-fit (first-available)",
+        help="how nodes are chosen: first-available (default), first-contiguous, exclusive, virtual-blocks "
+        "or best-fit",
     )
-    add("--estimates", metavar="NAME", default="user", help="run times counted on: user or perfect (user)")
-    add("--skip-damaged", action="store_true", help="leave damaged lines of the log out")
-    add("--skip-larger", action="store_true", help="leave jobs out that are larger than the machine")
+    add(
+        "--estimates",
+        metavar="NAME",
+        default="user",
+        help="run time estimates to plan with: user or perfect (user)",
+    )
+    add("--skip-damaged", action="store_true", help="leave out damaged lines of the log")
+    add("--skip-larger", action="store_true", help="leave out jobs that are larger than the machine")
     add(
         "--partitions",
         metavar="FILE",
-        help="lines PartitionName=P Nodes=LIST of slurm.conf: jobs stay in the partition that the log tells",
+        help="file with lines PartitionName=P Nodes=LIST, as slurm.conf: jobs stay in their log's partition",
     )
     _add_sharing(parser)
     add("--out", metavar="FOLDER", help="write tables of the result to this folder as Parquet")
     sweep.add_arguments(
         parser,
         "simulate with each of these values of a flag, as --sweep order fcfs easy; several: every "
-        "combination, with each LOG. Rows are noted in --out, and what is noted is not run again. On all "
-        "cores, or by the ranks of mpirun",
+        "combination, with each LOG. Rows are saved in --out, and saved combinations are not run again. Uses "
+        "all cores, or the ranks of mpirun",
     )
     add("--json", action="store_true", help="print the result as JSON")
 
@@ -64,36 +75,43 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
     """Flags for jobs that share nodes or links."""
     add = parser.add_argument
     add("--sharing", metavar="NAMES", default="none",
-        help="none (default), blind, model or service; several with commas")  # fmt: skip
-    add("--slowdowns", metavar="FILE", help="what pairs of programs suffer: target, co_runner, slowdown")
+        help="how jobs share nodes: none (default), blind, model or service; several, separated by "
+        "commas")  # fmt: skip
+    add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
         "--programs",
         metavar="FILE",
-        help="program of each executable number, or name of a job, of the log: executable, program",
+        help="program of each executable number or job name in the log: executable, program",
     )
     add(
         "--mix",
         metavar="A=2,B=1",
-        help="draw programs with these parts, in place of --programs (default: names of jobs, else all "
-        "alike)",
+        help="draw programs at random in these proportions, in place of --programs (default: job names, else "
+        "equal proportions)",
     )
     add("--seeds", metavar="N", type=arguments.count,
-        help="draws of programs and slowdowns, for intervals (default 5)")  # fmt: skip
-    add("--seed", metavar="K", type=arguments.whole(0), help="of the first draw (default 0)")
-    add("--pack", action="store_true", help="share even while nodes are free, so that nodes stay free")
+        help="number of random draws of programs and slowdowns, for intervals (default 5)")  # fmt: skip
+    add("--seed", metavar="K", type=arguments.whole(0), help="seed of the first draw (default 0)")
+    add("--pack", action="store_true", help="share nodes even while others are free, to keep those free")
     add("--pricing", metavar="NAME", action="append",
         help="price function to bill by; may be repeated (default: fair and runtime)")  # fmt: skip
     add("--rate-su", metavar="L", type=arguments.positive, help="service units per core and hour (default 1)")
-    add("--page", metavar="FILE", help="write a page: map of the machine, Gantt chart, curves, policies")
+    add(
+        "--page", metavar="FILE", help="write an HTML page: map of the machine, Gantt chart, curves, policies"
+    )
     add(
         "--utilisation",
         metavar="FILE",
         action="append",
-        help="part of its time for which each program keeps links of each level busy: program, level_1, "
-        "level_2, ...; or a profile; may be repeated. Jobs that share links are delayed then",
+        help="fraction of time for which each program keeps the links of each level busy: program, level_1, "
+        "level_2, ...; or a profile; may be repeated. Delays jobs that share links",
     )
-    add("--against", metavar="NAME", help="allocation to compare what jobs lose to links with, as E(P)")
+    add(
+        "--against",
+        metavar="NAME",
+        help="allocation to compare with, by the time lost to shared links, as E(P)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

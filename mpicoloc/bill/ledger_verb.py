@@ -5,8 +5,9 @@
   mpicoloc ledger statement chemistry
   mpicoloc ledger collect /var/spool/mpicoloc --key-file site.key
 
-A profile is charged once, however often it is posted. Rate and price function are the ledger keeper's, never
-those in the profile. Without --ledger or MPICOLOC_LEDGER the books are an SQLite file of the user's own.
+A profile is charged only once, however often it is submitted. Rate and price function come from the call's
+flags or variables, never from the profile. Without --ledger or MPICOLOC_LEDGER, the ledger is an SQLite file
+in the user's home.
 """
 
 from __future__ import annotations
@@ -36,35 +37,42 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
-    _add_open(_action(actions, "open", "open_account", "open an account, and the ledger if there is none"))
+    _add_open(_action(actions, "open", "open_account", "open an account; create the ledger if there is none"))
     grant = _action(actions, "grant", "grant", "add units to an account")
     grant.add_argument("account", metavar="NAME", help="the account")
     grant.add_argument("su", metavar="SU", type=_amount("SU"), help="units, with up to 6 decimal places")
     _add_words(grant)
     _add_charge(_action(actions, "charge", "charge", "charge profiles to an account, each once"))
-    _add_collect(_action(actions, "collect", "collect", "charge what Slurm's plugin has signed, each once"))
+    _add_collect(
+        _action(
+            actions, "collect", "collect", "charge the profiles that Slurm's plugin has signed, each once"
+        )
+    )
     refund = _action(actions, "refund", "refund", "give back a charge or a part of it")
     refund.add_argument(
         "transaction",
         metavar="TRANSACTION",
         type=arguments.whole(),
-        help="number of the charge, as statement shows it",
+        help="number of the charge, as shown by statement",
     )
     refund.add_argument(
-        "--su", metavar="SU", type=_amount("--su"), help="how much of it (default: what is left)"
+        "--su",
+        metavar="SU",
+        type=_amount("--su"),
+        help="units to refund (default: what is left of the charge)",
     )
     refund.add_argument(
         "--release",
         action="store_true",
-        help="give back what is left, and let the same profile be charged again",
+        help="refund what is left, and allow the same profile to be charged again",
     )
     _add_words(refund)
-    statement = _action(actions, "statement", "statement", "show what came to an account and went from it")
+    statement = _action(actions, "statement", "statement", "list an account's grants, charges and refunds")
     statement.add_argument("account", metavar="NAME", help="the account")
     _action(actions, "list", "list_accounts", "show all accounts")
-    _action(actions, "audit", "check_books", "check that no unit was lost or made; exit code 1 if one was")
+    _action(actions, "audit", "check_books", "check that the books balance; exit code 1 if they do not")
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
@@ -83,14 +91,14 @@ def _amount(flag: str) -> Callable[[str], int]:
 def _add_open(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("account", metavar="NAME", help="the account")
     parser.add_argument(
-        "--grant", metavar="SU", type=_amount("--grant"), default="0", help="units to begin with (default 0)"
+        "--grant", metavar="SU", type=_amount("--grant"), default="0", help="initial units (default 0)"
     )
     parser.add_argument(
         "--overdraft",
         metavar="SU",
         type=_amount("--overdraft"),
         default="0",
-        help="how far the balance may go below 0 (default 0)",
+        help="how far below 0 the balance may fall (default 0)",
     )
 
 
@@ -99,9 +107,9 @@ def _add_words(parser: argparse.ArgumentParser) -> None:
         "--reference",
         metavar="TEXT",
         default="",
-        help="do it once, however often it is called with this text",
+        help="unique reference: a repeated call with the same text has no effect",
     )
-    parser.add_argument("--note", metavar="TEXT", default="", help="words for the statement")
+    parser.add_argument("--note", metavar="TEXT", default="", help="note for the statement")
 
 
 def _add_charge(parser: argparse.ArgumentParser) -> None:
@@ -134,14 +142,14 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("user", "account"),
         default="user",
-        help="who pays: the account of the job's user (default), or that of its account in Slurm",
+        help="ledger account to charge: named as the job's user (default), or as the job's account in Slurm",
     )
     parser.add_argument(
         "--grace-s",
         metavar="S",
         type=arguments.seconds,
         default="3600",
-        help="charge a step without a profile when its record is so old (default 3600; 0: at once)",
+        help="charge a step without a profile once its record is this old (default 3600; 0: at once)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be charged; charge nothing")
 

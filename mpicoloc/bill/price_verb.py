@@ -1,7 +1,8 @@
 """Price profiles again, under another rate or price function.
 
-Beside each other, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
-fair price by the measured slowdown and, where the run time alone is known, the oracle's by the true one.
+Prints side by side, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
+fair price by the measured slowdown and, if the run time alone is known, the oracle's price by the true
+slowdown.
 
   mpicoloc price job.h5 --rate-su 2 --solo solo.h5
   mpicoloc price job.h5 --pricing site_prices:peak
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--solo",
         metavar="FILE|SECONDS",
         action="append",
-        help="the job's profile or run time alone, for the oracle's price; once, or once for each profile",
+        help="profile or run time of the job alone, for the oracle's price; once, or once for each profile",
     )
     parser.add_argument("--json", action="store_true", help="print the prices as JSON")
 

@@ -3,7 +3,8 @@ r"""Sign a profile with a key that only the site has, for example in the batch s
   mpicoloc sign mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key \
       --out /var/spool/mpicoloc/1234.h5
 
-The signature says: this is what the holder of the key saw. It does not say that the numbers are true.
+The signature shows that the profile has not changed since the key's holder signed it, not that its numbers
+are true.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote")
     add_key_file(parser)
     parser.add_argument(
-        "--out", metavar="SIGNED", help="write the signed profile there and leave FILE as it is"
+        "--out", metavar="SIGNED", help="write the signed profile to this file and leave FILE unchanged"
     )
 
 

@@ -1,6 +1,7 @@
 """Check whether a profile was changed after signing.
 
-Exit code 0: it is, and with this key. 1: it is unsigned, was changed, or was signed with another key.
+Exit code 0: it is signed with this key and unchanged. 1: it is unsigned, changed, or signed with another
+key.
 
   mpicoloc verify mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key
 """
@@ -32,7 +33,7 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file",
         metavar="KEYFILE",
-        help=f"file with the site's key, which only its owner may read ({env})",
+        help=f"file with the site's key, readable only by its owner ({env})",
     )
 
 

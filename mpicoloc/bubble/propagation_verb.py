@@ -20,41 +20,41 @@ def add_matrix_flags(parser: argparse.ArgumentParser, curves: str) -> None:
     add(
         "--propagation",
         metavar="FILE",
-        help="put the matrix into this CSV file, for `place`: the program's slowdown for each level of "
+        help="write the matrix to this CSV file, for `place`: the program's slowdown for each level of "
         "bubbles and number of disturbed nodes (Han et al. 2016, section 3.2)",
     )
     add("--curves", metavar="FILE", help=curves)
-    add("--name", metavar="NAME", help="the program's name in these files (default: that of its file)")
+    add("--name", metavar="NAME", help="the program's name in these files (default: its file's name)")
     add(
         "--profiling",
         metavar="METHOD",
-        help="which settings are run; others are interpolated: binary-optimized, binary-brute, random-30 or "
-        "random-50 (binary-optimized)",
+        help="which settings to run; the others are interpolated: binary-optimized, binary-brute, random-30 "
+        "or random-50 (binary-optimized)",
     )
     add(
         "--threshold",
         metavar="X",
         type=positive,
-        help="differences of slowdowns that the binary methods do not look into (0.05)",
+        help="the binary methods do not refine between slowdowns that differ by less (0.05)",
     )
     add(
         "--max-level",
         metavar="N",
         type=whole(1, 8),
-        help="bubbles of levels 1 to N; `place` takes larger pressures as N (8)",
+        help="run bubbles of levels 1 to N; `place` treats larger pressures as N (8)",
     )
     add(
         "--uneven-runs",
         metavar="N",
         type=whole(0),
-        help="at most so many runs with different levels on the nodes, to find the program's policy; 0: none "
+        help="most runs with different levels on the nodes, which find the program's policy; 0: none "
         f"({UNEVEN_RUNS})",
     )
 
 
 _CURVES = (
-    "curve of the program on one node, which says how much longer a disturbed node computes; its policy is "
-    "put there"
+    "the program's curve on one node, which gives the slowdown of computation on a disturbed node; the "
+    "program's policy is written to this file"
 )
 
 
@@ -72,7 +72,7 @@ def refuse_matrix_flags(args: argparse.Namespace) -> None:
             )
 
 
-_WORDS = "measure what a program on several nodes suffers if bubbles run on some of them"
+_WORDS = "measure a program's slowdown on several nodes while bubbles run on some of them"
 _EXAMPLE = "--hosts 'n[0-3]' -- ./heat2d 2000 100"
 
 
@@ -88,8 +88,8 @@ def add_action(actions: Any) -> None:
         default=1,
         help="ranks of the program on a node (default 1)",
     )
-    add("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
-    add("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
+    add("--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)")
+    add("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun")
     add("--cores", metavar="LIST", help="processors of the bubbles on each node (default: the upper half)")
     add("--calibration", metavar="FILE", help="the calibration (default: each node's, in the user's cache)")
     add(
@@ -97,22 +97,22 @@ def add_action(actions: Any) -> None:
         metavar="N",
         type=count,
         default=1,
-        help="runs of each setting, of which the median counts (1)",
+        help="runs of each setting; their median is used (1)",
     )
     add(
         "--settle-s",
         metavar="S",
         type=positive,
         default=10.0,
-        help="from the start of bubbles to that of the program (10)",
+        help="wait this long between starting the bubbles and the program (10)",
     )
-    add("--limit-s", metavar="S", type=positive, default=3600.0, help="longest time of a run (3600)")
+    add("--limit-s", metavar="S", type=positive, default=3600.0, help="time limit of a run (3600)")
     add(
         "--runs",
         metavar="FILE",
-        help="keep the times of runs in this file; those that it has are not run again",
+        help="keep the times of runs in this file; settings that it has are not run again",
     )
     add_matrix_flags(parser, "put the program's policy into this CSV file, for `place`")
-    add("--seed", metavar="K", type=whole(0), default=1, help="of the settings that are drawn (default 1)")
+    add("--seed", metavar="K", type=whole(0), default=1, help="seed for random settings (default 1)")
     add("--json", action="store_true", help="print the result as JSON")
     add("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -1,16 +1,16 @@
-r"""Bubbles: memory hogs of a set size, which show how much a program suffers from others and presses on them.
+r"""Run bubbles, memory hogs of adjustable pressure, to measure a program's sensitivity and its own pressure.
 
-Calibrate each kind of machine once. Then `sensitivity` gives a program's slowdown beside bubbles of each
-level from 0 (none) to 8, and `score` the level of the bubble that the program itself is like. The slowdown of
-one program beside another is its curve at the other's score. As in Han et al. 2016, section 2.
+Calibrate each kind of machine once. Then `sensitivity` measures a program's slowdown beside a bubble of each
+level from 0 (none) to 8, and `score` finds the level of the bubble that slows others as much as the program
+does. A program's slowdown beside another one is its curve at the other's score (Han et al. 2016, section 2).
 
   mpicoloc bubble calibrate
   mpicoloc bubble sensitivity -n 4 -- ./heat2d 400 2000
   mpicoloc bubble score -- mpirun -n 4 ./heat2d 400 2000
   mpicoloc bubble run --level 3.5 --cores 1
 
-`propagation` is of a program on several nodes, with bubbles on some of them. Jobs can have bubbles while they
-run: `mpicoloc run --bubble 0.3`. `collect` adds up what their profiles say.
+`propagation` measures a program on several nodes, with bubbles on some of them. Bubbles can also run beside
+production jobs (`mpicoloc run --bubble 0.3`); `collect` makes curves from those jobs' profiles.
 
   mpicoloc bubble collect --curves curves.csv mpicoloc-*.h5
 """
@@ -38,65 +38,82 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of the words that may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
     calibrating = _action(
-        actions, "calibrate", "make_calibration", "find what bubbles must do on this machine"
+        actions, "calibrate", "make_calibration", "calibrate the levels of bubbles on this machine"
     )
     _add_cores(calibrating, "the bubble", "the upper half of those of this process")
     calibrating.add_argument(
-        "--probe-core", metavar="CPU", help="processor of the probe (default: the first other)"
+        "--probe-core", metavar="CPU", help="processor of the probe (default: the first one without a bubble)"
     )
     calibrating.add_argument(
-        "--seconds", metavar="S", type=positive, default=120.0, help="time that it takes (default 120)"
+        "--seconds",
+        metavar="S",
+        type=positive,
+        default=120.0,
+        help="duration of the calibration (default 120)",
     )
     _add_seed(calibrating)
     _add_json(calibrating)
-    levels = _action(actions, "levels", "print_levels", "print what a bubble of each level does here")
+    levels = _action(
+        actions, "levels", "print_levels", "print what a bubble of each level does on this machine"
+    )
     _add_json(levels)
-    run = _action(actions, "run", "press", "let a bubble press on this machine until it is interrupted")
+    run = _action(actions, "run", "press", "run a bubble on this machine until it is interrupted")
     run.add_argument(
-        "--level", dest="bubble_level", metavar="L", type=level, required=True, help="0 to 8, also a fraction"
+        "--level",
+        dest="bubble_level",
+        metavar="L",
+        type=level,
+        required=True,
+        help="0 to 8, fractions allowed",
     )
     _add_cores(run, "the bubble", "the upper half of those of this process")
-    run.add_argument("--seconds", metavar="S", type=positive, help="end after so long")
+    run.add_argument("--seconds", metavar="S", type=positive, help="stop after this time")
     run.add_argument(
-        "--show-command", action="store_true", help="run nothing: print what one rank of an mpirun is to run"
+        "--show-command",
+        action="store_true",
+        help="only print the command that each rank of an mpirun must run",
     )
     _add_sensitivity(actions)
-    score = _action(actions, "score", "measure_score", "measure which bubble a program is like")
-    _add_cores(score, "the probe, of which one is used", "the first of those of this process")
+    score = _action(actions, "score", "measure_score", "measure a program's pressure score")
+    _add_cores(score, "the probe, which runs on one of them", "the first of those of this process")
     _add_measured(score)
     propagation_verb.add_action(actions)
-    words = "add up what profiles say of bubbles in their jobs' shutters"
+    words = "combine the profiles of jobs run with --bubble into curves"
     collect = arguments.action(actions, "bubble collect", words, _EXAMPLES["collect"], "collect")
     collect.add_argument("profiles", metavar="FILE", nargs="+", help="profiles of jobs run with --bubble")
-    words = "put the curves into this CSV file, for `place`, in place of those that the programs have there"
+    words = "write the curves to this CSV file, for `place`; they replace the programs' curves in it"
     collect.add_argument("--curves", metavar="FILE", help=words)
     _add_json(collect)
 
 
 def _add_sensitivity(actions: Any) -> None:
     add = _action(
-        actions, "sensitivity", "measure_sensitivity", "measure what an MPI program suffers from bubbles"
+        actions, "sensitivity", "measure_sensitivity", "measure an MPI program's slowdown beside bubbles"
     )
     add.add_argument(
         "-n", "-np", dest="n_ranks", metavar="N", type=count, default=1, help="ranks (default 1)"
     )
-    add.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
-    add.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
+    add.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
+    )
+    add.add_argument(
+        "--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun"
+    )
     add.add_argument(
         "--levels",
         metavar="LIST",
         type=_levels_above_0,
         default="1,2,3,4,5,6,7,8",
-        help="levels to try (default 1 to 8)",
+        help="levels to measure (default 1 to 8)",
     )
     add.add_argument("--repeats", metavar="N", type=whole(2), default=3,
-                     help="runs at each level, if whole runs are compared (default 3)")  # fmt: skip
+                     help="runs at each level, if whole runs are timed (default 3)")  # fmt: skip
     add.add_argument("--way", choices=("counts", "runs"), default="",
-                     help="see progress by counted places, or as the time of whole runs (default: the latter "
-                     "where the former gives no result)")  # fmt: skip
+                     help="measure progress by counted places or by the time of whole runs (default: counts, "
+                     "or runs if counts give no result)")  # fmt: skip
     _add_cores(add, "the bubble", "the upper half of those of this process")
     _add_measured(add)
 
@@ -109,10 +126,12 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=positive,
         default=math.inf,
-        help="end the program when it was measured for so long (default: it runs to its end)",
+        help="stop the program once it was measured for this time (default: it runs to its end)",
     )
-    parser.add_argument("--curves", metavar="FILE", help="put the result into this CSV file, for `place`")
-    parser.add_argument("--name", metavar="NAME", help="the program's name there (default: that of its file)")
+    parser.add_argument("--curves", metavar="FILE", help="write the result to this CSV file, for `place`")
+    parser.add_argument(
+        "--name", metavar="NAME", help="the program's name in that file (default: its file's name)"
+    )
     _add_seed(parser)
     _add_json(parser)
     parser.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -134,7 +153,7 @@ def _add_cores(parser: argparse.ArgumentParser, whose: str, default: str) -> Non
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seed", metavar="K", type=whole(0), default=1, help="of the order of turns (default 1)"
+        "--seed", metavar="K", type=whole(0), default=1, help="seed of the random order of turns (default 1)"
     )
 
 

@@ -1,6 +1,6 @@
-"""Arguments that several verbs share: numbers for argparse's `type=`, help, figures, a bound of memory.
+"""Helpers that several verbs share: number types for argparse, help layout, figure flags, a memory limit.
 
-`cli.main.Parser` puts the flag's name before the message of a number.
+`cli.main.Parser` puts the flag's name before the messages of the number types.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _COMMAND = re.compile(r"  \S*(sudo |\$\(|\b)mpicoloc ")
 
 
 class GroupedWords(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """Verbs of which the help makes groups."""
+    """Subparsers that the help lists in groups."""
 
     groups: Mapping[str, Iterable[str]]
 
 
 class Formatter(argparse.HelpFormatter):
-    """Prose is wrapped, what is indented stays as it is."""
+    """Help formatter that wraps prose and leaves indented blocks as they are."""
 
     def __init__(self, prog: str, width: int | None = None, **kwargs: Any) -> None:
         import shutil
@@ -75,7 +75,7 @@ def describe(parser: argparse.ArgumentParser, text: str) -> None:
 def action(
     actions: Any, command: str, words: str, arguments: str = "", act: object = None
 ) -> argparse.ArgumentParser:
-    """A word that may follow a verb, with a parser of its own; `act` is what runs it."""
+    """Add a subcommand of a verb, with its own parser; `act` runs it."""
     parser: argparse.ArgumentParser = actions.add_parser(command.split()[-1], help=words)
     root = "sudo " if "needs root" in words else ""
     example = f"  {root}mpicoloc {command} {arguments}".rstrip()
@@ -85,7 +85,7 @@ def action(
 
 
 def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
-    """The parser of the word that followed the verb in a call, or the verb's where there is none."""
+    """The parser of the subcommand in this call, or `parser` if it has no subcommand."""
     for found in parser._actions:
         if isinstance(found, argparse._SubParsersAction):
             word = getattr(args, found.dest, None)
@@ -94,7 +94,7 @@ def innermost_parser(parser: argparse.ArgumentParser, args: argparse.Namespace) 
 
 
 def actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Parsers of the words that may follow a verb, by word."""
+    """The parsers of a verb's subcommands, by name."""
     found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return next((dict(action.choices) for action in found), {})
 
@@ -103,9 +103,9 @@ T = TypeVar("T")
 
 
 def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
-    """Let a verb take at most `profile.sandbox.MEMORY_BYTES` more than it has at its begin.
+    """Limit a verb to `profile.sandbox.MEMORY_BYTES` of memory beyond what it has when it starts.
 
-    The processes in which it reads files have the same bound, each for itself.
+    Each process in which the verb reads files has the same limit of its own.
     """
 
     @functools.wraps(run)
@@ -114,14 +114,14 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
 
         before = resource.getrlimit(resource.RLIMIT_AS)
         most = sandbox.address_space_bytes() + sandbox.MEMORY_BYTES
-        # Only the soft limit: the caller of `main` may be a program with work of its own.
+        # Lower only the soft limit: a program that calls `main` must be able to raise it again.
         is_lower = before[0] == resource.RLIM_INFINITY or most < before[0]
         resource.setrlimit(resource.RLIMIT_AS, (most, before[1]) if is_lower else before)
         try:
             return run(args)
         except MemoryError as error:
             raise DataError(
-                f"what was read takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
+                f"the command takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
                 "files, or a part of the trace"
             ) from error
         finally:
@@ -131,17 +131,17 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
 
 
 def add_figures(parser: argparse.ArgumentParser, what: str) -> None:
-    """Flags for figures as files."""
-    parser.add_argument("--figures", metavar="FOLDER", help=f"draw {what} into files of this folder")
+    """Add the flags that write figures to files."""
+    parser.add_argument("--figures", metavar="FOLDER", help=f"write figures of {what} to this folder")
     parser.add_argument(
         "--format",
         metavar="F",
-        help="format of the figures: svg, png or csv (their data); several with commas (default: all)",
+        help="formats of the figures, separated by commas: svg, png, csv (their data) (default: all)",
     )
 
 
 def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The formats that `--format` names; none is possible without `--figures`."""
+    """The formats that `--format` names. Raises `UsageError` if `--figures` is missing."""
     from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:
@@ -150,7 +150,7 @@ def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -> None:
-    """Write the figures and tell how many."""
+    """Write the figures and report their number."""
     from mpicoloc.core.units import counted
     from mpicoloc.show import figures
 
@@ -162,7 +162,7 @@ Number = TypeVar("Number", int, float)
 
 
 def parse(flag: str, text: str, parsed: Callable[[str], Number]) -> Number:
-    """The number in a part of a flag's value, by one of the types below. Raises `UsageError`."""
+    """Parse part of a flag's value with one of the types below. Raises `UsageError`."""
     try:
         return parsed(text)
     except argparse.ArgumentTypeError as error:
@@ -192,7 +192,7 @@ def seconds(text: str) -> float:
 
 
 def whole(least: int = 1, most: int = 10**18) -> Callable[[str], int]:
-    """A type for whole numbers in [least, most]."""
+    """An argparse type for whole numbers in [least, most]."""
 
     def parse(text: str) -> int:
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 1000 else least - 1
@@ -209,7 +209,7 @@ count = whole()
 
 
 def size(least: int = 0, most: int = 10**24) -> Callable[[str], int]:
-    """A type for numbers of bytes in [least, most] like 65536, 64KiB or 1.5MB."""
+    """An argparse type for numbers of bytes in [least, most], such as 65536, 64KiB or 1.5MB."""
 
     def parse(text: str) -> int:
         match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kMG]|[KMG]i)?B?", text, re.ASCII)
@@ -229,5 +229,5 @@ def size(least: int = 0, most: int = 10**24) -> Callable[[str], int]:
 
 
 def several(parsed: Callable[[str], Number]) -> Callable[[str], tuple[Number, ...]]:
-    """A type for numbers of another type with commas between."""
+    """An argparse type for a comma-separated list of numbers of another type."""
     return lambda text: tuple(parsed(word.strip()) for word in text.split(","))

@@ -1,6 +1,6 @@
-"""Print what completes mpicoloc's commands, flags, files and words in a shell.
+"""Print a shell script that completes mpicoloc's commands, flags, files and keywords.
 
-The script holds all of it and starts nothing when you press Tab, so print it again after an upgrade.
+The script is self-contained and starts no program when you press Tab; print it again after an upgrade.
 
   mpicoloc completion bash > ~/.local/share/bash-completion/completions/mpicoloc
   mpicoloc completion zsh > ~/.zfunc/_mpicoloc
@@ -56,7 +56,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def _complete(action: Any) -> None:
-    """Say what an argument can be: of this parser, which parses nothing."""
+    """Set an argument's completions. The parser is used only for this, so its fields may be overwritten."""
     import shtab
 
     what = str(action.metavar or "")
@@ -71,7 +71,7 @@ def _complete(action: Any) -> None:
 
 
 def _words(dest: str, what: str) -> list[str]:
-    """The words that an argument can be, where the command checks them itself."""
+    """The values of an argument that has no argparse `choices`, because its verb checks them."""
     if dest in config.BY_KEY:
         return list(config.BY_KEY[dest].choices)
     if what == "FORMAT":

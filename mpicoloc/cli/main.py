@@ -1,6 +1,6 @@
-"""Entry of the command ``mpicoloc``. One file per verb: ``add_arguments(parser)``, ``run(args) -> int``.
+"""Entry point of ``mpicoloc``. Each verb is a module with ``add_arguments(parser)`` and ``run(args) -> int``.
 
-A verb's file is imported only when it is the one called, or for the list of verbs.
+Only the module of the verb that is called is imported.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "measure": {
         "run": ("job.run", "run an MPI program with its coordinators and write a profile"),
-        "preload": ("job.preload", "print the library to put into LD_PRELOAD for a program"),
+        "preload": ("job.preload", "print the path of the library to preload (LD_PRELOAD)"),
         "bubble": (
             "bubble.verb",
             "measure a program's sensitivity to memory pressure, and the pressure it causes",
         ),
-        "check": ("job.check", "check what works on this machine, and how to mend what does not"),
+        "check": ("job.check", "check what works on this machine, and say how to fix the rest"),
         "recover": (
             "job.recover_verb",
-            "make a partial profile from the checkpoints of a job whose node died",
+            "write a partial profile from the checkpoints of a job whose node died",
         ),
     },
     "read": {
         "show": ("profile.show", "show a profile"),
-        "report": ("profile.report", "make a page of a profile, and pictures"),
+        "report": ("profile.report", "write a profile as an HTML page, or its figures as files"),
         "compare": ("profile.compare", "compare runs: solo against co-run, before against after"),
         "history": ("profile.history_verb", "list the profiles below a folder"),
         "top": ("job.top", "show the jobs on this node while they run"),
         "network": ("network.verb", "show the load of a job on each level of a fat-tree"),
-        "export": ("trace.export.verb", "write a profile in the format of another program"),
+        "export": ("trace.export.verb", "convert a profile to the format of another tool"),
     },
     "decide": {
         "campaign": ("pairing.campaign_verb", "run programs alone and in pairs, and measure their slowdowns"),
         "fit": ("pairing.fit", "fit a model of how much jobs slow each other down"),
         "predict": ("pairing.predict", "predict how much jobs slow each other down"),
-        "pair": ("pairing.pair", "plan which of the jobs that wait share a node"),
-        "place": ("place.verb", "choose the nodes of jobs that share them"),
-        "batch": ("batch.verb", "simulate the batch system of a machine on a log of its jobs"),
+        "pair": ("pairing.pair", "choose which waiting jobs share a node"),
+        "place": ("place.verb", "choose nodes for jobs that share nodes"),
+        "batch": ("batch.verb", "simulate a machine's batch system on a job log"),
         "replay": ("replay.verb", "replay jobs on a fat-tree packet by packet, alone and together"),
         "qos": ("replay.qos.verb", "choose lanes and weights for jobs that share an InfiniBand network"),
     },
     "bill": {
-        "price": ("bill.price_verb", "price a profile: by run time, fair, and by the true slowdown"),
+        "price": ("bill.price_verb", "price a job: by run time, at the fair price, and by its true slowdown"),
         "ledger": ("bill.ledger_verb", "keep accounts of service units, and charge profiles to them"),
         "sign": ("bill.sign", "sign a profile with a key that only the site has"),
         "verify": ("bill.verify", "check whether a profile was changed after signing"),
     },
     "site": {
-        "slurm": ("slurm.verb", "make a Slurm cluster on this machine, and build its plugin"),
-        "lab": ("lab.verb", "make a fat-tree cluster on this machine, and run jobs in it"),
-        "exporter": ("job.exporter", "serve the numbers of this node's running jobs to Prometheus"),
-        "build": ("job.build", "build the preloaded library for an MPI of your own"),
-        "completion": ("cli.completion", "print what completes commands and flags in a shell"),
+        "slurm": ("slurm.verb", "run a small Slurm cluster on this machine, and build the Slurm plugin"),
+        "lab": ("lab.verb", "emulate a fat-tree cluster on this machine, and run jobs in it"),
+        "exporter": ("job.exporter", "serve metrics of this node's running jobs to Prometheus"),
+        "build": ("job.build", "build the preloaded library for your own MPI"),
+        "completion": ("cli.completion", "print a completion script for your shell"),
     },
 }
-"""Verbs in the order of the help, by what they are for: module below ``mpicoloc`` and summary."""
+"""Verbs by purpose, in the order of the help: module below ``mpicoloc``, and summary."""
 MODULES: dict[str, str] = {verb: row[0] for group in GROUPS.values() for verb, row in group.items()}
 VERBS: dict[str, str] = {verb: row[1] for group in GROUPS.values() for verb, row in group.items()}
 EXAMPLES = """\
@@ -76,14 +76,14 @@ EXAMPLES = """\
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong call as one line with a hint, by `UsageError`."""
+    """Argument parser that reports a wrong call as one line with a hint, through `UsageError`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", arguments.Formatter)
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Raise what `main` prints; `argparse` would print the usage first."""
+        """Raise the error for `main` to print; `argparse` would print the whole usage first."""
         wrong_number = re.fullmatch(r"argument (\S+): (must be .*)", message, re.DOTALL)
         if wrong_number is not None:
             raise UsageError(" ".join(wrong_number.groups()))
@@ -102,7 +102,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(*called: str | None) -> tuple[Parser, Parser]:
-    """The command's parser and that of the last verb called; all other verbs are only names in it."""
+    """The command's parser, and the parser of the last verb in `called`.
+
+    Verbs that are not in `called` get a name and a summary only, so their modules are not imported.
+    """
     parser = Parser(prog="mpicoloc")
     arguments.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
     parser.add_argument("--version", action="version", version=f"mpicoloc {mpicoloc.__version__}")
@@ -154,7 +157,7 @@ def dispatch(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     with verbosity.at(getattr(args, "level", level), args.verb):
-        if args.verb != "check":  # which finds it itself
+        if args.verb != "check":  # `check` reports these variables itself
             _warn_of_variables()
         return _run_verb(args)
 
@@ -170,7 +173,7 @@ def _run_verb(args: argparse.Namespace) -> int:
 
 
 def _warn_of_variables() -> None:
-    """A misspelt variable of ours has no effect."""
+    """Warn of misspelt MPICOLOC_ variables, which have no effect."""
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config
 
@@ -179,12 +182,12 @@ def _warn_of_variables() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; the only place that turns an error into a message."""
+    """Run the command and return its exit code; only this function turns errors into messages."""
     _open_streams()
     try:
         code = _run(argv)
     except BrokenPipeError:
-        code = 0  # the reader has seen enough
+        code = 0  # the reader, such as `head`, has closed the pipe: not an error
     lost = _finish(sys.stdout)
     if lost is not None and code == 0:
         code = _refused(lost)
@@ -216,9 +219,9 @@ def _refused(error: OSError) -> int:
 
 
 def _finish(stream: TextIO) -> OSError | None:
-    """Write what is left, or why it cannot be written; None if it was, or if its reader is gone.
+    """Flush a stream. Returns the error if that fails, but None if only the reader is gone.
 
-    The interpreter tries once more when it exits, and would complain.
+    After a failure the stream goes to /dev/null: the interpreter flushes again at exit, and would complain.
     """
     try:
         stream.flush()
@@ -229,7 +232,10 @@ def _finish(stream: TextIO) -> OSError | None:
 
 
 def _open_streams() -> None:
-    """Daemons start programs with nothing open, slurmctld its triggers: a file would become their output."""
+    """Open missing standard streams on /dev/null.
+
+    Daemons such as slurmctld start programs without them; the next file opened would take their place.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the end)

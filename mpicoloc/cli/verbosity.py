@@ -1,4 +1,4 @@
-"""Flags -q and -v: how much goes to standard error, and whether bars do."""
+"""Flags -q and -v: how much goes to standard error, and whether progress bars are shown."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 DELAY_S = 0.5
-"""Work that is done earlier shows no bar: it would flicker."""
+"""Work that ends within this time shows no bar, which would only flicker."""
 WIDE_COLUMNS = 72
-"""Narrower terminals have shorter bars."""
+"""Terminals narrower than this get shorter bars."""
 
 
 @dataclass
@@ -43,11 +43,11 @@ class Watch:
     Parameters
     ----------
     has_bars : bool
-        Standard error is a terminal that somebody looks at.
+        Whether to show progress bars: standard error is a terminal.
     tell : callable, optional
-        Told how long each part took.
+        Called with a line on the time of each part when it ends.
     clock : callable
-        Seconds, for the times.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Watch:
 
     @property
     def _is_other(self) -> bool:
-        """In a child that was forked to read a file: the lock may be held for ever there."""
+        """Whether this is a forked child, which must not take the lock: it may be held for ever there."""
         return os.getpid() != self._pid
 
     def begin(self, what: str, total: float | None, unit: str) -> int:
-        """Remember the part; its bar comes when it lasts."""
+        """Register a part; its bar appears after `DELAY_S`."""
         if self._is_other:
             return 0
         with self._lock:
@@ -100,7 +100,7 @@ class Watch:
                     self._moved(found[-1], n)
 
     def end(self, part: int) -> None:
-        """Take the bar away, and all of them with the last one; tell how long it took."""
+        """Remove the part's bar and report its time; after the last part, stop the display."""
         if self._is_other:
             return
         with self._lock:
@@ -127,10 +127,10 @@ class Watch:
             self._bars.update(part.row, completed=part.done)
 
     def _show(self) -> None:
-        """In the timer's thread."""
+        """Show the bars; runs in the timer's thread."""
         bars = _new_bars()
         with self._lock:
-            # Another part may have begun meanwhile, whose timer comes later.
+            # By the time this thread has the lock, the parts may have ended and others started a new timer.
             if self._timer is not threading.current_thread() or self._bars is not None or not self._parts:
                 return
             self._bars = bars
@@ -151,7 +151,7 @@ class Watch:
 
 
 def _new_bars() -> Progress:
-    # Imported here: most commands end before there is anything to show.
+    # Imported here: most commands end before a bar is due.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
@@ -168,7 +168,7 @@ def _new_bars() -> Progress:
     columns: list[ProgressColumn] = [BarColumn(20 if is_wide else 8), Count()]
     columns.insert(0, TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)))
     columns += [TimeRemainingColumn()] if is_wide else []
-    # What goes to standard output is for somebody else.
+    # Standard output belongs to the command's results.
     return Progress(*columns, console=console, transient=True, redirect_stdout=False)
 
 
@@ -176,20 +176,22 @@ _QUIET_FLAGS, _VERBOSE_FLAGS = ("-q", "--quiet"), ("-v", "--verbose")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags -q and -v of a verb, and of the words that may follow it."""
+    """Add the flags -q and -v to a verb and to its subcommands."""
     how = parser.add_mutually_exclusive_group()
-    # Suppressed where it is not given, so that an action does not undo what stood before it.
+    # SUPPRESS: the default of a subcommand would overwrite a flag that stood before the subcommand.
     words: dict[str, Any] = {"action": "store_const", "dest": "level", "default": argparse.SUPPRESS}
-    how.add_argument(*_QUIET_FLAGS, const=QUIET, help="errors and results only: no notes, no bars", **words)
     how.add_argument(
-        *_VERBOSE_FLAGS, const=VERBOSE, help="print each step, its time, and more results", **words
+        *_QUIET_FLAGS, const=QUIET, help="print errors and results only: no notes or progress bars", **words
+    )
+    how.add_argument(
+        *_VERBOSE_FLAGS, const=VERBOSE, help="print each step and its time, and more results", **words
     )
     for child in arguments.actions_of(parser).values():
         add_flags(child)
 
 
 def leading(argv: Sequence[str]) -> tuple[int, list[str]]:
-    """The level that flags before the verb ask for, and the rest of the words."""
+    """The level set by -q and -v before the verb, and the remaining words."""
     level, rest = NORMAL, list(argv)
     while rest and rest[0] in (*_QUIET_FLAGS, *_VERBOSE_FLAGS):
         level = QUIET if rest.pop(0) in _QUIET_FLAGS else VERBOSE
@@ -198,7 +200,7 @@ def leading(argv: Sequence[str]) -> tuple[int, list[str]]:
 
 @contextlib.contextmanager
 def at(level: int, what: str) -> Iterator[None]:
-    """Tell as much as this level says of the work in the block, which is `what`."""
+    """Report on the work in the block, named `what`, at this level."""
     began_s = time.monotonic()
     watch = _new_watch(level)
     with messages.at_level(level, watch.line if watch else None):
@@ -216,5 +218,5 @@ def _new_watch(level: int) -> Watch | None:
 
 
 def flags() -> list[str]:
-    """The flag by which another call of the command tells as much."""
+    """The flag that gives another call of the command the current level."""
     return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(messages.level(), [])

@@ -1,8 +1,9 @@
-"""Build the library for an MPI of your own.
+"""Build the preloaded library for your own MPI.
 
   mpicoloc build --mpicc /opt/mpi/bin/mpicc
 
-It goes into the package, or into ~/.cache/mpicoloc when that cannot be written, and is found from there.
+The library goes into the package, or into ~/.cache/mpicoloc if the package's folder is read-only; mpicoloc
+looks in both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check what works on this machine, and how to mend what does not.
+"""Check what works on this machine, and say how to fix the rest.
 
 Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
 
@@ -348,9 +348,9 @@ _MARKS = {"ok": "ok  ", "note": "note", "fail": "no  "}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("--json", action="store_true", help="print the findings for a program")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
-        "--clean", action="store_true", help="remove the files in memory of your jobs that are dead"
+        "--clean", action="store_true", help="remove the shared-memory files of your dead jobs"
     )
 
 

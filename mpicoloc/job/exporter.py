@@ -1,8 +1,7 @@
-"""Serve the numbers of the jobs on this node to Prometheus, while they run.
+"""Serve metrics of this node's running jobs to Prometheus.
 
-The page is http://127.0.0.1:PORT/metrics. Started by root it has the numbers of all jobs, else those of the
-user's own. Set `honor_labels: true` in Prometheus, so that it keeps our label `job`. Ends with Ctrl-C or
-SIGTERM.
+The page is http://127.0.0.1:PORT/metrics. Started by root it has all jobs, otherwise only the user's own. Set
+`honor_labels: true` in Prometheus, or it renames our label `job`. Ends with Ctrl-C or SIGTERM.
 
   mpicoloc exporter --port 9839
 """
@@ -22,13 +21,13 @@ from mpicoloc.errors import EnvironmentFault
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument(
-        "--port", type=whole(0, 65535), metavar="N", default=9839, help="0: any free port (default 9839)"
+        "--port", type=whole(0, 65535), metavar="N", default=9839, help="port; 0: any free one (default 9839)"
     )
     parser.add_argument(
         "--address",
         metavar="HOST",
         default="127.0.0.1",
-        help="address to listen on; the page has names of jobs and users, and no password "
+        help="address to listen on; the page shows names of jobs and users, without a password "
         "(default 127.0.0.1)",
     )
 

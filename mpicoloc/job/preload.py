@@ -1,8 +1,8 @@
-"""Print the library to put into LD_PRELOAD for a program.
+"""Print the path of the library to preload (LD_PRELOAD) with a program.
 
   LD_PRELOAD=$(mpicoloc preload lmp) mpirun -n 2 lmp -in in.lj
 
-Without a program, of the MPI that this Python would load.
+Without a program: the library for the MPI that this Python would load.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Make a partial profile from the checkpoints of a job whose node died, or that was killed as a whole.
+"""Write a partial profile from the checkpoints of a job that was killed as a whole, or whose node died.
 
   mpicoloc recover mpicoloc-1234.h5
   mpicoloc recover /scratch/a/1234.parts /scratch/b/1234.parts --out 1234.h5
 
 While a job runs, each of its nodes keeps a copy of its part of the profile on disk, in the folder
-mpicoloc-1234.parts beside it, and renews it every minute (--checkpoint-s). The parts stay where they are.
-Options of the price and of the network count as they are set now.
+mpicoloc-1234.parts beside the profile, and renews it every minute (--checkpoint-s). `recover` does not delete
+these parts. Options for price and network are read from the current environment.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "places",
         metavar="PROFILE",
         nargs="+",
-        help="profile that is missing, folder of parts, or part; several where nodes have their own disks",
+        help="missing profile, folder of parts, or part; several if nodes have their own disks",
     )
-    parser.add_argument(
-        "--out", metavar="FILE", help="file for the profile, default that of the first PROFILE"
-    )
+    parser.add_argument("--out", metavar="FILE", help="file for the profile (default: the first PROFILE's)")
 
 
 @bounded

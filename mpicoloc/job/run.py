@@ -1,8 +1,8 @@
 """Run an MPI program with its coordinator and write a profile.
 
-The program's output and exit code are what they are without mpicoloc. What follows its name is its own; write
--- before a program whose name begins with a dash. For several nodes use your launcher:
-mpirun -n N+1 python -m mpicoloc.wrap app ..., with a rank more on each node.
+The program's output and exit code are the same as without mpicoloc. Arguments after its name are the
+program's own; write -- before a program whose name begins with a dash. For several nodes use your launcher,
+with one more rank on each node: mpirun -n N+1 python -m mpicoloc.wrap app ...
 
   mpicoloc run -n 8 ./heat2d 400 2000
   mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000
@@ -199,22 +199,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_first(parser)
     group = parser.add_argument_group(
-        "advanced", "Each option whose variable is named may also be given by that, in the environment."
+        "advanced", "Options that name an environment variable can also be set by that variable."
     )
     group.add_argument(
         "--show-command",
         action="store_true",
-        help="run nothing: print the mpirun command, to be used with flags of your own",
+        help="only print the mpirun command, to use with your own flags",
     )
     group.add_argument(
-        "--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links"
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
     )
     group.add_argument(
         "--mpirun-arg",
         action="append",
         default=[],
         metavar="ARG",
-        help="one more argument for mpirun, as --mpirun-arg=ARG; may be given several times",
+        help="one more argument for mpirun, as --mpirun-arg=ARG; may be repeated",
     )
     group.add_argument(
         "--nodes",

@@ -131,7 +131,10 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
     """Flags of sweeps; `words` are the help of the first."""
     parser.add_argument("--sweep", metavar=("FLAG", "VALUE"), nargs="+", action="append", help=words)
     parser.add_argument(
-        "--processes", metavar="N", type=arguments.whole(most=4096), help="of a sweep (one for each core)"
+        "--processes",
+        metavar="N",
+        type=arguments.whole(most=4096),
+        help="worker processes of a sweep (one for each core)",
     )
 
 

@@ -1,7 +1,7 @@
 """Show the jobs on this node while they run: slowdown, shutters, time in MPI, bytes sent.
 
-Every job with mpicoloc is on the node's board; the numbers of your own ones come from their own memory, which
-they do not notice. In a pipe the list is printed once. Ends with Ctrl-C.
+The list has every job with mpicoloc on the node, and the numbers of your own jobs, read from shared memory
+without disturbing the jobs. In a pipe the list is printed once. Ends with Ctrl-C.
 
   mpicoloc top
   mpicoloc top --once --json
@@ -19,10 +19,10 @@ from mpicoloc.cli.arguments import positive
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument(
-        "--interval-s", type=positive, metavar="S", default=2.0, help="time between two looks (default 2)"
+        "--interval-s", type=positive, metavar="S", default=2.0, help="time between two updates (default 2)"
     )
     parser.add_argument(
-        "--once", action="store_true", help="print the list once; rates are since the job began"
+        "--once", action="store_true", help="print the list once, with rates since the job's start"
     )
     parser.add_argument("--json", action="store_true", help="print the list once, as JSON")
 

@@ -1,12 +1,12 @@
-"""A fat-tree cluster on one machine: hosts and switches are network namespaces, links have a speed.
+"""Emulate a fat-tree cluster on one machine: network namespaces as hosts and switches, links with set rates.
 
   sudo mpicoloc lab up --topology 'XGFT(2;4,2;1,2)' --rate 1Gbit
   mpicoloc lab run -n 8 -- ./app
   mpicoloc lab counters
   sudo mpicoloc lab down
 
-Root makes and ends a lab; any user runs jobs in it. It ends with its first process, however that ends, and
-then nothing of it is left.
+Root starts and ends a lab; any user can run jobs in it. When its first process ends, for any reason, the
+whole lab disappears.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
-    up = _action(actions, "up", "up", "make a lab; needs root")
+    up = _action(actions, "up", "up", "start a lab; needs root")
     up.add_argument(
         "--topology", metavar="XGFT", default=_TOPOLOGY, help=f"the fat-tree (default {_TOPOLOGY})"
     )
@@ -40,26 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rate",
         metavar="RATE",
         default="1Gbit",
-        help="what a link carries each way, in kbit, Mbit or Gbit: once, or per level, hosts' links first, "
-        "with commas (default 1Gbit)",
+        help="rate of a link in each direction, in kbit, Mbit or Gbit: one for all, or one per level, hosts' "
+        "links first, separated by commas (default 1Gbit)",
     )
     _add_run(actions)
     run = _action(actions, "exec", "execute", "run any command on a host or switch")
-    run.add_argument("host", metavar="HOST", help="h0, h1 ..., s1-0 ...")
+    run.add_argument("host", metavar="HOST", help="host or switch: h0, h1 ..., s1-0 ...")
     run.add_argument("app", nargs=argparse.REMAINDER, metavar="COMMAND", help="command and arguments")
-    counters = _action(actions, "counters", "counters", "bytes and packets on every link, up and down")
-    counters.add_argument("--since", metavar="FILE", help="count from what --json printed into this file")
+    counters = _action(actions, "counters", "counters", "print bytes and packets on every link, up and down")
+    counters.add_argument(
+        "--since", metavar="FILE", help="subtract the counts in this file, an earlier output of --json"
+    )
     counters.add_argument("--json", action="store_true", help="print JSON")
     _action(actions, "topology", "topology", "print the fat-tree for `mpicoloc network --topology`")
     status = _action(actions, "status", "status", "list the labs that are up; exit code 1 if none is")
     status.set_defaults(name=None)
     status.add_argument("--json", action="store_true", help="print JSON")
-    _action(actions, "down", "down", "end a lab and all that runs in it; needs root")
+    _action(actions, "down", "down", "end a lab and everything that runs in it; needs root")
 
 
 def _action(actions: Any, name: str, function: str, words: str) -> argparse.ArgumentParser:
     parser = arguments.action(actions, f"lab {name}", words, _EXAMPLES.get(name, ""), function)
-    parser.add_argument("--name", metavar="NAME", default="lab", help="the lab (default lab)")
+    parser.add_argument("--name", metavar="NAME", default="lab", help="name of the lab (default lab)")
     return parser
 
 
@@ -73,16 +75,22 @@ def _add_run(actions: Any) -> None:
         "--placement",
         metavar="WAY",
         default="block",
-        help="block: ranks fill host after host; cyclic: they go round; F2, F4 ...: so many hosts of each "
-        "first-level switch, RF: random hosts, one rank on each (default block)",
+        help="block: ranks fill one host after another; cyclic: round robin over the hosts; F2, F4, ...: 2, "
+        "4, ... hosts of each first-level switch; RF: random hosts, one rank on each (default block)",
     )
     flags.add_first(run)
-    run.add_argument("--plain", action="store_true", help="without mpicoloc in the job: no profile")
-    run.add_argument("--mpirun", metavar="PATH", help="the mpirun to use; default: of the MPI that app links")
-    run.add_argument("--mpirun-arg", action="append", default=[], metavar="ARG", help="one more for mpirun")
+    run.add_argument(
+        "--plain", action="store_true", help="run the job without mpicoloc, and so without a profile"
+    )
+    run.add_argument(
+        "--mpirun", metavar="PATH", help="the mpirun to use (default: that of the MPI that app links)"
+    )
+    run.add_argument(
+        "--mpirun-arg", action="append", default=[], metavar="ARG", help="one more argument for mpirun"
+    )
     flags.add_advanced(
         run.add_argument_group(
-            "advanced", "Each option whose variable is named may also be given by that, in the environment."
+            "advanced", "Options that name an environment variable can also be set by that variable."
         )
     )
     run.add_argument("app", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -1,9 +1,9 @@
-r"""Tell what a job does to each level of a fat-tree, the job's own or any other.
+r"""Show the load of a job on each level of a fat-tree, the job's own or any other.
 
-Bytes, injection rate, bandwidth available to the job's hosts and utilisation of each level, as in Jokanovic
-2014, chapter 3: L0 is what leaves a host, L1 what leaves a first-level switch. Several placements and
-slimmings are compared. Several profiles, each with its placement, are jobs that run together: which links
-they share.
+Prints the bytes, injection rate, bandwidth available to the job's hosts, and utilisation of each level, as in
+Jokanovic 2014, chapter 3: L0 counts traffic that leaves a host, L1 traffic that leaves a first-level switch.
+Compares several placements and slimmings. Several profiles, each with its placement, are jobs that run
+together: the output then has the links that they share.
 
   mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' \
       --placement F8,RF --slimming 8,2
@@ -29,21 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
     flags.add_fabric(parser)
-    add("--slimming", metavar="S", help="links up from each switch, not the topology's; several with commas")
+    add(
+        "--slimming",
+        metavar="S",
+        help="uplinks of each switch, in place of the topology's; several, separated by commas",
+    )
     flags.add_routes(parser)
     add(
         "--window-s",
         type=arguments.positive,
         metavar="S",
-        help="rates in windows of this length too, from a profile with a trace",
+        help="also print rates in windows of this length, from a profile with a trace",
     )
     add(
         "--monitoring",
         metavar="PREFIX",
-        help="take the messages from PREFIX.<rank>.prof, which Open MPI's own components wrote",
+        help="read the messages from PREFIX.<rank>.prof, written by Open MPI's monitoring components",
     )
     add("--json", action="store_true", help="print the result as JSON")
-    arguments.add_figures(parser, "the result too,")
+    arguments.add_figures(parser, "the result")
 
 
 @bounded

@@ -1,7 +1,7 @@
-"""Run programs alone and in pairs, and tell how much each slows down beside each other one.
+"""Run programs alone and in pairs, and measure their slowdowns beside each other.
 
-What the slowdown models learn from. FILE is TOML: a table for each program, with the command, and the ranks
-that `mpicoloc run` is to give it; without n_ranks the command starts the job itself, with mpicoloc in it.
+The result is training data for `mpicoloc fit`. FILE is TOML: a table for each program, with its command and
+the number of ranks for `mpicoloc run`; without n_ranks the command must start the job with mpicoloc itself.
 
   rounds = 3
   places = [[0], [1]]             # processors of the first and the second job
@@ -13,8 +13,8 @@ that `mpicoloc run` is to give it; without n_ranks the command starts the job it
   n_ranks = 1
   folder = "lj"                   # copied into each run's working directory
 
-Of two programs the one that ends first is started again until the other has ended too. A campaign that was
-interrupted goes on where it stopped.
+In a pair, the program that ends first is restarted until the other has ended too. An interrupted campaign
+resumes where it stopped.
 
   mpicoloc campaign programs.toml --out campaign
 """
@@ -35,18 +35,20 @@ _WHY_UNKNOWN = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("file", metavar="FILE", help="the programs, as TOML")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="for profiles and what was measured")
-    parser.add_argument("--only", metavar="NAME", nargs="+", help="these programs only")
-    parser.add_argument("--pairs", metavar="N", type=count, help="so many pairs only, chosen at random")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="folder for profiles and results")
+    parser.add_argument("--only", metavar="NAME", nargs="+", help="run only these programs")
+    parser.add_argument("--pairs", metavar="N", type=count, help="run only N pairs, chosen at random")
     parser.add_argument(
         "--seed", metavar="N", type=whole(0), default=0, help="seed of the random order (default 0)"
     )
     parser.add_argument(
-        "--meter", default="none", help="meter of the jobs; none, the default, pauses no job for shutters"
+        "--meter",
+        default="none",
+        help="meter of the jobs; with none, the default, no job is paused for shutters",
     )
-    parser.add_argument("--dry-run", action="store_true", help="list what would be run")
+    parser.add_argument("--dry-run", action="store_true", help="only list the runs")
     parser.add_argument(
-        "--json", action="store_true", help="print the slowdowns, or what would be run, as JSON"
+        "--json", action="store_true", help="print the slowdowns, or the list of --dry-run, as JSON"
     )
 
 

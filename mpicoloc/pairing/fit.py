@@ -1,8 +1,8 @@
 """Fit a model that predicts how much jobs slow each other down.
 
-It learns from slowdowns that were measured: by a campaign, or by shutters in the profiles of jobs that met in
-production. Several kinds of models compete; the one that predicts best for programs it does not know is kept.
-With --curves nothing is learnt: the model is made of curves and scores of programs (`mpicoloc bubble`).
+The training data are measured slowdowns: from a campaign, or from shutters in the profiles of production jobs
+that shared nodes. Several kinds of models compete; the one that predicts unseen programs best is saved. With
+--curves nothing is trained: the model is a table of curves and scores (`mpicoloc bubble`).
 
   mpicoloc fit --profiles ~/profiles --out m.npz
   mpicoloc fit --campaign found --out m.npz --save-training t.npz
@@ -26,7 +26,7 @@ from mpicoloc.errors import UsageError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     _add_sources(parser)
-    parser.add_argument("--out", metavar="FILE", required=True, help="where the model goes")
+    parser.add_argument("--out", metavar="FILE", required=True, help="file for the model")
     _add_search(parser)
     parser.add_argument("--json", action="store_true", help="print the model's card as JSON")
 
@@ -37,7 +37,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         action="append",
         default=[],
-        help="profiles of jobs, in folders below it too",
+        help="folder of profiles, searched with its subfolders",
     )
     parser.add_argument(
         "--campaign",
@@ -57,16 +57,19 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--curves", metavar="FILE", help="curves and scores of programs, in place of slowdowns"
     )
     parser.add_argument(
-        "--save-training", metavar="FILE", help="save the training set, so that the profiles may be deleted"
+        "--save-training", metavar="FILE", help="save the training set, so that the profiles can be deleted"
     )
     parser.add_argument(
-        "--machine", metavar="WORDS", default="", help="part of the machine's name, for profiles of several"
+        "--machine",
+        metavar="WORDS",
+        default="",
+        help="part of the machine's name, if the profiles are of several machines",
     )
     parser.add_argument(
         "--layout",
         metavar="WORD",
         default="",
-        help="apart or same: jobs on processors of their own, or on the same ones, for profiles of both",
+        help="apart or same: only jobs on processors of their own, or only on the same ones",
     )
 
 
@@ -76,20 +79,21 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=whole(0, 2**31 - 1),
         default=12,
-        help="parameters tried for each kind of model; 0: the usual ones (default 12)",
+        help="sets of parameters to try for each kind of model; 0: only the defaults (default 12)",
     )
     parser.add_argument(
         "--kind",
         metavar="NAME",
         action="append",
         default=[],
-        help='a kind of model that competes, like "random forest"; default all',
+        help='a kind of model to include, such as "random forest" (default: all)',
     )
     parser.add_argument(
         "--features",
         choices=("all", "table3"),
         default="all",
-        help="what models look at; table3: counters of every processor only (Zacarias et al. 2021, Table 3)",
+        help="inputs of the models; table3: only counters that every processor has (Zacarias et al. 2021, "
+        "Table 3)",
     )
     parser.add_argument(
         "--seed",

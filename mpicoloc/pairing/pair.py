@@ -1,9 +1,9 @@
-"""Plan which of the jobs that wait share a node.
+"""Choose which waiting jobs share a node.
 
-JOBS is CSV or JSON. What jobs suffer beside each other comes from measured pairs, by the names of jobs or of
-their programs (as `mpicoloc campaign --json` writes them), from curves and scores of programs (as
-`mpicoloc bubble` writes them), and from a model by the jobs' profiles. Jobs of which nothing is known run
-alone. With --watch the jobs are those that wait in Slurm.
+JOBS is CSV or JSON. Slowdowns of pairs come from measured pairs, found by job or program name (written by
+`mpicoloc campaign --json`), from curves and scores of programs (written by `mpicoloc bubble`), and from a
+model with the jobs' profiles. Jobs without any of these run alone. With --watch, the jobs are those waiting
+in Slurm.
 
   mpicoloc pair jobs.csv --slowdowns slowdowns.csv
   mpicoloc pair jobs.csv --curves curves.csv
@@ -11,8 +11,8 @@ alone. With --watch the jobs are those that wait in Slurm.
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
   mpicoloc pair --release
 
-Columns of JOBS: id, runtime_s or profile, and as far as they are known program, n_cores, memory_bytes and
-intensity (for the policy di). Of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
+Columns of JOBS: id, runtime_s or profile, and optionally program, n_cores, memory_bytes and intensity (for
+the policy di). Columns of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument(
-        "jobs", metavar="JOBS", nargs="?", help="the jobs that wait, in order of arrival: .csv or .json"
+        "jobs", metavar="JOBS", nargs="?", help="the waiting jobs, in order of arrival: .csv or .json"
     )
-    parser.add_argument("--slowdowns", metavar="FILE", help="what pairs suffer: .csv or .json")
+    parser.add_argument("--slowdowns", metavar="FILE", help="slowdowns of pairs: .csv or .json")
     parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs: .csv or .json")
     parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
     _add_rules(parser)
@@ -47,39 +47,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     """Flags for how a plan is made."""
     parser.add_argument(
-        "--policy", default="blossom", help="blossom (default), greedy, di, fifo-shared or fifo"
+        "--policy",
+        default="blossom",
+        help="pairing policy: blossom (default), greedy, di, fifo-shared or fifo",
     )
     parser.add_argument(
         "--threshold",
         metavar="X",
         type=lambda text: None if text == "none" else positive(text),
         default=1.0,
-        help="share only if it takes at most X times as long as one after the other, 0 to 1 (default 1); "
-        "none: always",
+        help="share a node only if the jobs then take at most X times as long as one after another, 0 to 1 "
+        "(default 1); none: always",
     )
     parser.add_argument(
-        "--per-node", metavar="N", type=count, default=2, help="most jobs on a node (default 2)"
+        "--per-node", metavar="N", type=count, default=2, help="maximum number of jobs on a node (default 2)"
     )
-    parser.add_argument("--cautious", action="store_true", help="count on the upper ends of the intervals")
+    parser.add_argument(
+        "--cautious", action="store_true", help="plan with the upper ends of the slowdowns' intervals"
+    )
     parser.add_argument(
         "--prior-slowdown",
         metavar="X",
         type=positive,
-        help="assumed for pairs without a prediction (default: such jobs run alone)",
+        help="slowdown assumed for pairs without a prediction (default: such jobs run alone)",
     )
     parser.add_argument(
         "--node-cores",
         metavar="N",
         type=positive,
         default=math.inf,
-        help="cores that the jobs on a node may have together",
+        help="most cores that the jobs on a node have together",
     )
     parser.add_argument(
         "--node-memory",
         metavar="BYTES",
         type=positive,
         default=math.inf,
-        help="memory that they may have together",
+        help="most memory that the jobs on a node have together",
     )
 
 
@@ -127,28 +131,27 @@ def run(args: argparse.Namespace) -> int:
 def _add_watching(parser: argparse.ArgumentParser) -> None:
     """Flags of the service of a Slurm cluster."""
     group = parser.add_argument_group("watching Slurm")
-    group.add_argument(
-        "--watch", action="store_true", help="look at Slurm's queue again and again, and place pairs"
-    )
+    group.add_argument("--watch", action="store_true", help="poll Slurm's queue, and place pairs")
     group.add_argument(
         "--release", metavar="NODES", nargs="?", const="",
-        help="give back the waiting jobs that the service has sent to nodes (to NODES), and end",
+        help="undo the placement of jobs that still wait (only on NODES, if given), and end",
     )  # fmt: skip
-    group.add_argument("--profiles", metavar="FOLDER", help="where jobs leave their profiles")
+    group.add_argument("--profiles", metavar="FOLDER", help="folder in which jobs leave their profiles")
     group.add_argument(
         "--alone", metavar="PARTITION", default="whole",
-        help="where users submit, a node for each job (default whole)",
+        help="partition to which users submit, with a node for each job (default whole)",
     )  # fmt: skip
     group.add_argument(
         "--shared", metavar="PARTITION", default="shared",
-        help="where only this service puts jobs, two on a processor (default shared)",
+        help="partition for pairs, with two jobs on a processor, which only this service fills (default "
+        "shared)",
     )  # fmt: skip
     group.add_argument(
-        "--interval-s", metavar="S", type=positive, default="10", help="between two looks (default 10)"
+        "--interval-s", metavar="S", type=positive, default="10", help="time between two polls (default 10)"
     )
-    group.add_argument("--audit", metavar="FILE", help="add a line of JSON for each decision")
-    group.add_argument("--dry-run", action="store_true", help="decide and note, but change nothing")
-    group.add_argument("--once", action="store_true", help="look once")
+    group.add_argument("--audit", metavar="FILE", help="append a line of JSON to this file for each decision")
+    group.add_argument("--dry-run", action="store_true", help="decide and report, but change nothing")
+    group.add_argument("--once", action="store_true", help="poll once, and end")
 
 
 def _watch(args: argparse.Namespace, rules: Rules) -> int:

@@ -1,8 +1,7 @@
-"""Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
+"""Predict how much jobs slow each other down, from a profile of each job alone or of an earlier run.
 
-Each profile stands for one job; with --curves, name programs in place of profiles. Without --together each
-job is predicted beside each other one; with --json `mpicoloc pair` reads the answer, as its jobs and as its
-slowdowns.
+Each profile stands for one job; with --curves, name programs in place of profiles. Without --together, every
+pair of jobs is predicted. `mpicoloc pair` accepts the output of --json both as JOBS and as --slowdowns.
 
   mpicoloc predict --model m.npz a.h5 b.h5
   mpicoloc predict --model m.npz --together a.h5 b.h5 c.h5
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("files", metavar="PROFILE", nargs="*", help="profile of one job, or a program")
-    parser.add_argument("--model", metavar="FILE", help="that `mpicoloc fit` wrote")
+    parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
     parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs, in place of --model")
-    parser.add_argument("--together", action="store_true", help="the first job beside all others at once")
     parser.add_argument(
-        "--card", action="store_true", help="print what the model was trained on, and its scores"
+        "--together", action="store_true", help="predict the first job beside all others at once"
     )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    parser.add_argument("--card", action="store_true", help="print the model's training data and scores")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
-r"""Choose the nodes of jobs that share them, such that they slow each other down least.
+r"""Choose nodes for jobs that share nodes, so that the jobs slow each other down least.
 
-JOBS is CSV or JSON with id, program and n_nodes of each job; a job takes one slot on each of its nodes. What
-programs suffer comes from CURVES (program, score, level_1 ... level_8, policy), which `mpicoloc bubble`
-measures, or from measured pairs. With --figures, the placement is drawn.
+JOBS is CSV or JSON with id, program and n_nodes of each job; a job takes one slot on each of its nodes.
+Slowdowns come from --curves (program, score, level_1 ... level_8, policy), written by `mpicoloc bubble`, or
+from measured pairs. --figures draws the placement.
 
   mpicoloc place jobs.csv --curves curves.csv --nodes 8 --slots 2
   mpicoloc place jobs.csv --slowdowns pairs.csv --nodes 8 --objective worst
@@ -30,23 +30,31 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     add = parser.add_argument
-    add("jobs", metavar="JOBS", help="jobs to be placed: .csv or .json with id, program, n_nodes")
+    add("jobs", metavar="JOBS", help="jobs to place: .csv or .json with id, program, n_nodes")
     add("--curves", metavar="FILE", help="curves and scores of the programs: .csv or .json")
-    add("--propagation", metavar="FILE", help="matrices of programs: .csv with program, level, nodes_1 ...")
-    add("--slowdowns", metavar="FILE", help="what pairs of programs suffer, in place of --curves")
-    add("--nodes", metavar="N", type=arguments.count, help="nodes, all alike")
-    add("--hosts", metavar="LIST", help="their names, as n[0-7],m1, in place of --nodes")
-    add("--slots", metavar="S", type=arguments.count, default=2, help="jobs that a node holds (default 2)")
-    add("--seed", metavar="K", type=arguments.whole(0), default=0, help="of the random state (default 0)")
-    add("--objective", metavar="WORD", default="sum", help="sum (default), speedup or worst")
+    add(
+        "--propagation",
+        metavar="FILE",
+        help="propagation matrices of the programs: .csv with program, level, nodes_1 ...",
+    )
+    add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs, in place of --curves")
+    add("--nodes", metavar="N", type=arguments.count, help="number of identical nodes")
+    add("--hosts", metavar="LIST", help="the nodes' names, as n[0-7],m1, in place of --nodes")
+    add("--slots", metavar="S", type=arguments.count, default=2, help="jobs per node (default 2)")
+    add("--seed", metavar="K", type=arguments.whole(0), default=0, help="random seed (default 0)")
+    add(
+        "--objective", metavar="WORD", default="sum", help="what to optimise: sum (default), speedup or worst"
+    )
     add("--sweeps", metavar="N", type=arguments.positive,
-        help="exchanges tried for each slot (default: by the size of the problem)")  # fmt: skip
+        help="exchanges to try for each slot (default: by the size of the problem)")  # fmt: skip
     add("--restarts", metavar="N", type=arguments.count,
-        help="random placements to begin with (default: by the size)")  # fmt: skip
-    add("--apart", metavar="A,B", action="append", default=[], help="jobs that may not share a node")
-    add("--at-most", metavar="JOB=X", action="append", default=[], help="largest slowdown of a job")
-    add("--whole", metavar="JOB", action="append", default=[], help="job that has its nodes to itself")
-    add("--files", metavar="FOLDER", help="write host file, rank file and node list of each job here")
+        help="random initial placements (default: by the size of the problem)")  # fmt: skip
+    add("--apart", metavar="A,B", action="append", default=[], help="jobs that must not share a node")
+    add("--at-most", metavar="JOB=X", action="append", default=[], help="largest allowed slowdown of a job")
+    add("--whole", metavar="JOB", action="append", default=[], help="job that must not share its nodes")
+    add(
+        "--files", metavar="FOLDER", help="write each job's host file, rank file and node list to this folder"
+    )
     add("--ranks-per-node", metavar="R", type=arguments.count, default=1,
         help="ranks of a job on a node, for --files (default 1)")  # fmt: skip
     arguments.add_figures(parser, "the placement")

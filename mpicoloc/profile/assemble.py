@@ -1,8 +1,8 @@
-"""Writes the profile of a job from its files in shared memory.
+"""Write the profile of a job from its files in shared memory.
 
     python -m mpicoloc.profile.assemble KEY [--partial]
 
-Run by the node's keeper when no coordinator did it; the coordinator calls `write`.
+The node's keeper runs this command if no coordinator wrote the profile; a coordinator calls `write`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
 
 _LOCKED_WITHIN_S = 5.0
-"""Anybody who may read a folder can hold its lock, and the job waits in MPI_Finalize."""
+"""Longest wait for a folder's lock: any user who can read the folder can hold it, and MPI_Finalize waits."""
 _CLOCKS_APART_S = 60.0
-"""A file server's clock and a node's differ by less."""
+"""Largest assumed difference between the clocks of a file server and a node."""
 
 
 def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
-    """Write the profile of a job; returns where it is, and why it is not where the job wanted it.
+    """Write the profile of a job; returns its path, and the reason if that is not the path that the job set.
 
-    Raises `EnvironmentFault` if it can be written nowhere.
+    Raises `EnvironmentFault` if it cannot be written anywhere.
     """
     profile = _on_network(merge(found, partial))
-    # With LD_PRELOAD alone nobody has seen the environment before.
+    # With LD_PRELOAD alone, no earlier step has checked the environment.
     told = " ".join(profile.notes)
     bad = [words for words in config.bad_values() if words.split()[0] not in told]
     notes = (*profile.notes, *config.variable_warnings(), *bad)
@@ -52,18 +52,18 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
 
 
 def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
-    """Write it, signed if that can be done, to a name that no job took which ran at the same time."""
+    """Write the profile, signed if possible, under a name that no concurrent job has used."""
     with _locked(os.path.dirname(wanted)):
         path = next(path for path in _names(wanted, profile.job) if not _is_taken(path, profile.job))
         try:
             hdf5.write(profile, path, sign)
-        except DataError as error:  # of the signature: what writes the rest raises none
+        except DataError as error:  # only signing raises it
             hdf5.write(_unsigned(profile, error), path)
     return path
 
 
 def _names(wanted: str, job: Job) -> Iterator[str]:
-    """Names for the profile; only those of the job itself if its trace had to be named so (`csrc/trace`)."""
+    """Names to try for the profile; all have the job's id if its trace was named so (`csrc/trace`)."""
     stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job.id)}"
     if not _has_trace(f"{stem}.trace", job):
         yield wanted
@@ -78,7 +78,7 @@ def _has_trace(folder: str, job: Job) -> bool:
 
 
 def _is_taken(path: str, job: Job) -> bool:
-    """Whether the profile of another job is there that ended while this one ran: both are wanted."""
+    """Whether `path` has the profile of another job that ran at the same time, which must be kept."""
     try:
         if os.stat(path).st_mtime < job.start_unix_s - _CLOCKS_APART_S:
             return False
@@ -87,17 +87,17 @@ def _is_taken(path: str, job: Job) -> bool:
         other = profiles.read(path).job
     except (MpicolocError, OSError):
         return False
-    # Another node of the job may have written what it knew, with a start of its own.
+    # Another node of the same job may have written its part, with a slightly different start.
     is_same = other.id == job.id and (job.n_nodes > 1 or other.start_unix_s == job.start_unix_s)
     return not is_same and other.start_unix_s + other.wall_s > job.start_unix_s
 
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Alone in a folder, if its file system has locks and nobody holds this one too long."""
+    """Hold the lock of a folder, if its file system has locks and the lock is free within the time limit."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # what writes there says it with the remedy
+    except OSError:  # the write itself will fail, with an error that names the remedy
         yield
         return
     deadline_s = time.monotonic() + _LOCKED_WITHIN_S
@@ -116,7 +116,7 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 def _on_network(profile: Profile) -> Profile:
-    """The profile with what the job did to the network, whose import takes 15 ms, if that is asked for."""
+    """Add the job's network load if a topology is set; only then, because the import takes 15 ms."""
     if config.get("network.topology") is None:
         return profile
     from mpicoloc.profile.job_network import on_network
@@ -143,7 +143,7 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
 
 
 def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
-    """Write it into the folder for temporary files; where another user holds its name, under a new one."""
+    """Write to the folder for temporary files; if another user's file has the name, under a random name."""
     import tempfile
 
     folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"
@@ -154,7 +154,7 @@ def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) ->
 
 
 def _write_own(key: str, partial: bool) -> str:
-    """Write the profile, or leave that to another node; returns the trouble."""
+    """Write the profile, or leave that to another node; returns the problem, or an empty text."""
     own = collect(key)
     if own.facts["n_nodes"] == 1:
         return write([own], partial)[1]
@@ -168,7 +168,7 @@ def _write_own(key: str, partial: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of the command; returns its exit code, by which the keeper knows how it went."""
+    """Entry point of the command; returns its exit code, which tells the keeper whether it succeeded."""
     key, *options = sys.argv[1:] if arguments is None else arguments
     try:
         trouble = _write_own(key, "--partial" in options)

@@ -1,7 +1,7 @@
-"""Profiles, and what a node knows of a job, as bytes for another process, node or the disk: JSON, then rows.
+"""Pack profiles, and nodes' parts of a job, into bytes for other processes or disk: JSON, then table rows.
 
-Whoever unpacks them need not trust whoever packed them: nothing in it is run, and what comes out is no larger
-than what went in.
+Unpacking is safe for data from an untrusted source: no part of them is executed, and the result is not larger
+than the input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIZE_BYTES = 8
 
 
 def pack(facts: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator[bytes | memoryview]:
-    """The facts, which must be JSON, and all tables, in pieces."""
+    """Pack the facts, which must be JSON, and all tables; yields the bytes in pieces."""
     n_rows = {name: len(tables[name]) for name in COLUMNS}
     text = json.dumps({"facts": facts, "n_rows": n_rows, "kind": _kind()}, allow_nan=False).encode()
     yield len(text).to_bytes(_SIZE_BYTES, "little")
@@ -47,15 +47,15 @@ def pack(facts: Mapping[str, Any], tables: Mapping[str, Table]) -> Iterator[byte
 
 
 def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
-    """The argument of `pack`; the tables are views of `content`.
+    """Unpack the arguments of `pack`; the tables are views of `content`.
 
-    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if it is no such
-    bundle, or one of a version with other columns.
+    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if `content` is not a
+    bundle, or is one of a version with other columns.
     """
     start = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "little")
     head = json.loads(bytes(content[_SIZE_BYTES:start]))
     if head["kind"] != _kind():
-        raise ValueError("its tables are of another version of mpicoloc: use the one that wrote it")
+        raise ValueError("its tables are of another version of mpicoloc: use the version that wrote them")
     if not isinstance(head["facts"], dict):
         raise ValueError("it has no facts")
     tables = {}
@@ -68,7 +68,7 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
 
 
 def _kind() -> int:
-    """Another number for other columns."""
+    """Checksum of the tables' columns, to recognise bundles of other versions."""
     return zlib.crc32(repr([(name, dtype(name).descr) for name in COLUMNS]).encode())
 
 
@@ -94,10 +94,10 @@ _MAX_NUMBER = 1 << 40
 
 @dataclass(frozen=True)
 class NodePart:
-    """One node's part of a job. `facts` is plain JSON data, so that a part can travel without pickle.
+    """One node's part of a job. `facts` is plain JSON data, so that a part can be sent without pickle.
 
-    In `tables` node rows are numbered from 0 (this node) and module rows within the part. `until_unix_s` of
-    the facts is 0, or the job went on after this time.
+    In `tables`, node rows are numbered from 0 (this node), and module rows within the part. In the facts,
+    `until_unix_s` is the time of a checkpoint after which the job went on, or 0 for the final part.
     """
 
     tables: Mapping[str, Table]
@@ -105,15 +105,15 @@ class NodePart:
 
 
 def pack_part(part: NodePart) -> Iterator[bytes | memoryview]:
-    """The part as bytes, in pieces."""
+    """Pack a part; yields the bytes in pieces."""
     return pack(part.facts, part.tables)
 
 
 def unpack_part(content: bytes | memoryview) -> NodePart:
-    """The part that `pack_part` made bytes of.
+    """Unpack the part that `pack_part` packed.
 
-    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if it is none, or one
-    of another version of mpicoloc.
+    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if `content` is not a
+    part, or is one of another version of mpicoloc.
     """
     facts, tables = unpack(memoryview(content))
     for name, kind in _TYPES.items():
@@ -127,11 +127,11 @@ def unpack_part(content: bytes | memoryview) -> NodePart:
 
 
 def _is(kind: type | tuple[type, ...], value: Any) -> bool:
-    """Whether a value is of the kind, and one that a profile can have."""
+    """Whether a value has the type, and is in the range that a profile can have."""
     if not isinstance(value, kind) or isinstance(value, bool):
         return False
     if isinstance(value, str):
-        return len(value.encode()) <= _MAX_TEXT_BYTES  # refuses halves of letters
+        return len(value.encode()) <= _MAX_TEXT_BYTES  # encode() also refuses lone surrogates
     return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_NUMBER
 
 
@@ -139,7 +139,7 @@ _FACTS = ("job", "mpi", "interference", "price", "network")
 
 
 def pack_profile(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """The profile, and plain values beside it, in pieces."""
+    """Pack a profile and additional plain values; yields the bytes in pieces."""
     facts = {name: getattr(profile, name) for name in _FACTS}
     head = {name: None if one is None else dataclasses.asdict(one) for name, one in facts.items()}
     more_facts = {"partial": profile.partial, "notes": profile.notes, "more": more}
@@ -147,10 +147,10 @@ def pack_profile(profile: Profile, more: Mapping[str, Any]) -> Iterator[bytes | 
 
 
 def unpack_profile(content: memoryview) -> tuple[Profile, Mapping[str, Any]]:
-    """The argument of `pack_profile`; the tables are views of `content`.
+    """Unpack the arguments of `pack_profile`; the tables are views of `content`.
 
-    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError`, `DataError` if it is
-    no such bundle.
+    Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError`, `DataError` if
+    `content` is not such a bundle.
     """
     head, tables = unpack(content)
     found = head["interference"]

@@ -1,7 +1,7 @@
-"""Checkpoints of a job that runs: one file per node, `<profile without .h5>.parts/<first rank>.part`.
+"""Checkpoints of a running job: one file per node, `<profile without .h5>.parts/<first rank>.part`.
 
-A file is a line of text that says what it is, and a bundle (`profile.bundle`), compressed by zlib, whose
-checksum tells a file that was cut short.
+A file is a line of text that identifies its format, then a bundle (`profile.bundle`) compressed by zlib,
+whose checksum detects truncated files.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
-"""Most bytes of a part in memory: those of a profile."""
+"""Most bytes of a part in memory, the same as for a profile."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
 _NEVER_BEGAN = "the job ended well, or died before its first checkpoint (--checkpoint-s)"
 
 
 def folder_of(profile: str) -> str:
-    """Where the parts of a profile lie until it is written; the keeper removes them by this name."""
+    """The folder with the parts of a profile until the profile is written; the keeper removes it by name."""
     return profile.removesuffix(".h5") + ".parts"
 
 
 def profile_of(place: str) -> str:
-    """The profile that a folder of parts, or a file in it, is of; any other name is its own."""
+    """The profile that a folder of parts, or a part, belongs to; any other name is returned unchanged."""
     folder = os.path.dirname(os.path.abspath(place)) if place.endswith(".part") else place.rstrip("/")
     return folder.removesuffix(".parts") + ".h5" if folder.endswith(".parts") else place
 
 
 def files(place: str) -> list[str]:
-    """The parts at a place, in the order of their ranks.
+    """The parts of `place` (a part, folder of parts, or profile), in order of their first ranks.
 
-    Raises `DataError` if there are none. Raises `EnvironmentFault` if the folder cannot be read.
+    Raises `DataError` if there are none, `EnvironmentFault` if the folder cannot be read.
     """
     if place.endswith(".part") and not os.path.isdir(place):
         return [place]
@@ -61,7 +61,7 @@ def files(place: str) -> list[str]:
 
 
 def remedy(profile: str) -> str:
-    """The remedy for a profile that is not there, if its job has left parts; else nothing."""
+    """The remedy for a missing profile, if its job has left parts; otherwise an empty text."""
     with contextlib.suppress(DataError, EnvironmentFault):
         files(profile)
         return f"its job has left checkpoints: `mpicoloc recover {profile}` makes a partial profile of them"
@@ -69,11 +69,11 @@ def remedy(profile: str) -> str:
 
 
 def write(profile: str, first_rank: int, pieces: Iterable[bytes | memoryview]) -> str:
-    """Put a node's part in the place of the one before; returns its name.
+    """Replace a node's previous part by a new one; returns the file's name.
 
-    Whatever happens, one of the two is there. A node has one writer.
+    A crash leaves either the old part or the new one. Each node has only one writer.
 
-    Raises `OSError` if the disk refuses.
+    Raises `OSError` if the part cannot be written.
     """
     folder = folder_of(profile)
     with contextlib.suppress(FileExistsError):
@@ -102,7 +102,7 @@ def write(profile: str, first_rank: int, pieces: Iterable[bytes | memoryview]) -
 
 
 def remove(profile: str) -> None:
-    """Remove the parts of a profile that has them all in it, as far as that can be done."""
+    """Remove the parts of a complete profile, as far as possible."""
     with contextlib.suppress(DataError, EnvironmentFault, OSError):
         for path in files(folder_of(profile)):
             os.unlink(path)
@@ -110,7 +110,7 @@ def remove(profile: str) -> None:
 
 
 def sync(folder: str) -> None:
-    """Have the names in a folder on disk."""
+    """Flush a folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -119,27 +119,27 @@ def sync(folder: str) -> None:
 
 
 def content(path: str) -> bytes:
-    """The content behind the first line in the file at `path`; errors as of `read`."""
+    """The content after the first line of the file at `path`; raises the errors of `read`."""
     try:
-        # A pipe in a user's folder must not keep a site's script waiting.
+        # O_NONBLOCK: a pipe in a user's folder must not block a site's script.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             is_part = stat.S_ISREG(status.st_mode) and file.read(len(MAGIC)) == MAGIC
             found = file.read(MAX_BYTES) if is_part else b""
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}; give the profile that its job was to write") from None
+        raise DataError(f"no such file: {path}; give the name of the job's profile") from None
     except OSError as error:
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
     if not is_part:
-        raise DataError(f"{path} is not a part of a profile; give a file of a folder NAME.parts")
+        raise DataError(f"{path} is not a part of a profile; give a file from a folder NAME.parts")
     return found
 
 
 def read(path: str, packed: bytes | None = None) -> memoryview:
-    """The bundle in the file at `path`.
+    """Read the bundle in the file at `path`.
 
-    Raises `DataError` if there is no such file, or it is damaged, cut short or no part. Raises
-    `EnvironmentFault` if the system refuses to open it.
+    Raises `DataError` if the file is missing, damaged, truncated or not a part, `EnvironmentFault` if it
+    cannot be opened.
     """
     packed = content(path) if packed is None else packed
     packer = zlib.decompressobj()
@@ -148,47 +148,47 @@ def read(path: str, packed: bytes | None = None) -> memoryview:
     except zlib.error as error:
         raise damage(path, error) from error
     if not packer.eof or packer.unused_data:
-        raise damage(path, "it is cut short, or something follows it")
+        raise damage(path, "it is truncated, or has extra bytes at its end")
     return memoryview(bundle)
 
 
 def damage(path: str, reason: object) -> DataError:
-    """The error of a part that is not as it was written."""
+    """The error for a damaged part."""
     return DataError(
-        f"{path} is damaged: {str(reason)[:200]}; recover the other parts, by their names, without it"
+        f"{path} is damaged: {str(reason)[:200]}; recover the other parts without it, by naming them"
     )
 
 
-# Copies what this node knows of a running job to disk.
+# Copies this node's part of a running job to disk.
 #
 # python -m mpicoloc.profile.checkpoints KEY
 #
-# Started now and then by the node's keeper, with time that nobody wants. If the node dies, `mpicoloc recover`
-# makes a partial profile of the nodes' last copies.
+# The node's keeper starts it periodically, at idle priority. If the node dies, `mpicoloc recover` makes a
+# partial profile from the nodes' last copies.
 
 
 def save(part: NodePart, until_unix_s: float) -> str:
-    """Write the part beside where the profile will be; returns its file.
+    """Write the part next to the future profile; returns the file's name.
 
-    Raises `OSError` if the disk refuses.
+    Raises `OSError` if the part cannot be written.
     """
     told = replace(part, facts={**part.facts, "until_unix_s": until_unix_s})
     return write(part.facts["out_path"], part.facts["world_rank"], pack_part(told))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry of the command; returns its exit code. ``--last``: the ranks have ended, and left no profile."""
+    """Entry point; returns the exit code. ``--last``: the ranks have ended without leaving a profile."""
     key, *options = sys.argv[1:] if arguments is None else arguments
     is_last = "--last" in options
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
-        # The last calls may be as large as all of the job's memory, and cost no disk while it runs.
+        # No events while the job runs: they can be as large as all else, and would load the disk each time.
         save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
-        # Of OSError: the file and what the system said, without a number.
+        # For an OSError: its file and text, without the number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
-        # Nobody reads what it says now: the profile will tell.
+        # Nobody reads this process's output: the reason goes to a file, and from there into the profile.
         with (
             contextlib.suppress(OSError),
             contract.open_shared(trouble, os.O_WRONLY | os.O_CREAT) as file,

@@ -1,6 +1,6 @@
-"""One node's part of a job: its segments and node file in shared memory become tables of a profile.
+"""Turn one node's segments and node file in shared memory into tables of a profile.
 
-Nothing here decides anything about the job as a whole; that is `mpicoloc.profile.merge`.
+Decisions about the job as a whole are left to `mpicoloc.profile.merge`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
 
 
 def abi_of(mpi_library: str) -> str:
-    """The shim's ABI from the segment's library text: MPICH's unless that names another (csrc/guest/)."""
+    """The shim's ABI by the segment's library text: MPICH's unless the text names another (csrc/guest/)."""
     if mpi_library.endswith("standard ABI"):
         return "abi"
     release = re.match(r"open mpi v?(\d*)", mpi_library.lower())
@@ -36,7 +36,7 @@ def abi_of(mpi_library: str) -> str:
 
 
 def shim_of(pid: int, mpi_library: str) -> str:
-    """The shim that a rank has loaded; once the rank is gone, the one that fits its MPI library."""
+    """The shim that a rank has loaded; once the rank has ended, the shim that fits its MPI library."""
     try:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
             loaded = _SHIM.search(file.read())
@@ -47,7 +47,7 @@ def shim_of(pid: int, mpi_library: str) -> str:
 
 
 def call_names(shim: str, notes: list[str]) -> dict[int, str]:
-    """Name of each call number of a shim; none, and a note, if its list is not there."""
+    """Name of each call number of a shim; empty, with a note, if the shim's list cannot be read."""
     try:
         with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
             return dict(enumerate(json.load(file)))
@@ -59,13 +59,13 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
 Lanes = Sequence[tuple[int, int, np.void]]
 """Rank, number and tables of each thread."""
 Pieces = Iterator[Mapping[str, Any]]
-"""Columns for the rows of one thread or rank; one that is a number stands for all of these rows."""
+"""Columns for the rows of one thread or rank; a scalar applies to all of these rows."""
 Called = Callable[[NDArray[Any]], NDArray[np.bytes_]]
 """Names of calls by their numbers."""
 
 
 def _table(name: str) -> Callable[[Callable[..., Pieces]], Callable[..., Table]]:
-    """Make one table of the pieces that a function yields."""
+    """Decorator that joins the pieces which a function yields into one table."""
 
     def of(pieces: Callable[..., Pieces]) -> Callable[..., Table]:
         @functools.wraps(pieces)
@@ -88,7 +88,7 @@ def _columns(rows: Table, *names: str) -> dict[str, NDArray[Any]]:
 
 @_table("collectives")
 def collectives(lanes: Lanes, called: Called) -> Pieces:
-    """Collectives that have a row of their own; the others are in a counter of their rank."""
+    """Collectives with a row of their own; a counter of the rank has the others."""
     names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
     for rank, _, lane in lanes:
         rows = lane["collectives"][1:]
@@ -98,7 +98,7 @@ def collectives(lanes: Lanes, called: Called) -> Pieces:
 
 @_table("parts")
 def parts(lanes: Lanes) -> Pieces:
-    """Bytes that ranks gave each other in collectives with a part for each."""
+    """Bytes that ranks sent each other in collectives with a count per rank, such as MPI_Alltoallv."""
     for rank, _, lane in lanes:
         rows = lane["parts"]
         rows = rows[rows["n"] > 0]
@@ -119,14 +119,14 @@ def _group_runs(segments: Sequence[np.void]) -> Pieces:
 
 
 def groups(segments: Sequence[np.void]) -> Table:
-    """Runs of ranks of each group that has had room, in the order of its members."""
+    """Runs of ranks of each recorded group, in the order of its members."""
     return _once(_group_runs(segments))
 
 
 def _once(runs: Table) -> Table:
-    """A group is told by its first rank, but two threads of it may have told it."""
+    """Drop groups recorded twice: a group's first rank records it, but two of its threads can do so."""
     kept = np.ones(len(runs), dtype=bool)
-    # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
+    # `return_index`: without it NumPy would import numpy.ma, 10 ms at the end of every job.
     for group in np.unique(runs["group"], return_index=True)[0]:
         rows = np.flatnonzero(runs["group"] == group)
         half = len(rows) // 2
@@ -148,12 +148,12 @@ def places_and_counts(node: np.void | None) -> dict[str, Table]:
 
 
 def _places(counts: np.void) -> tuple[list[list[int]], Table]:
-    """For each set the rows of its places, and the table."""
+    """For each set, the rows of its places in the table "places"; and that table."""
     known: dict[tuple[int, ...], int] = {}
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
         found = places_of_set["places"][: int(places_of_set["n"])]
-        # A jump at a loop's head counts its passes one by one, a register in units.
+        # Step and register are part of the key: a jump counts passes one by one, a register in steps.
         facts = ("i_path", "offset", "n_bytes", "step", "reg")
         keys = [tuple(int(place[fact]) for fact in facts) for place in found]
         rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
@@ -197,16 +197,16 @@ def foreign_jobs(node: np.void) -> list[str]:
         return []
     return [
         "jobs of another version of mpicoloc ran on a node at the end: they do not pause for this job, "
-        "and what they cost it is not in its slowdown"
+        "so its slowdown leaves them out"
     ]
 
 
 def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
-    """One row, or none if nobody watched: an empty row would say that the job never had company."""
+    """One row, or none without a node agent: an empty row would mean that the job had no co-runners."""
     if node is None:
         return table("nodes")
     listed, counts = number_lists.format_cpus(cpus), node["counts"]
-    # Time of the job's threads that passes and samples took, without pauses for changes of code.
+    # Time that counting took from the job's threads: passes and samples, without pauses for patching.
     counting_ns = float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"])
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
@@ -224,7 +224,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "n_taken": [int(node["n_shutters"])],
         **_clock(node["common"]),
         **{name: [value] for name, value in machine.node().items()},
-        # A list that is cut off would be one of other processors.
+        # A truncated list would name other processors.
         "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
         "bubble_reason": [contract.text(node["bubble_reason"])],
     }
@@ -232,7 +232,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
 
 
 def _is_unsure(node: np.void) -> bool:
-    """Whether no co-runner was seen where there may have been some."""
+    """Whether no co-runner was seen although there may have been some."""
     return bool(contract.text(node["unseen_reason"])) and not node["n_corunners"]
 
 
@@ -246,11 +246,11 @@ _AS_THEY_ARE = (
     "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
     "present", "spared",
 )  # fmt: skip
-"""Numbers of a shutter with the same name in shared memory."""
+"""Columns of a shutter with the same name in shared memory."""
 
 
 def shutters(node: np.void | None) -> Table:
-    """The shutters taken for the job, in the order of time."""
+    """The shutters taken for the job, in order of time."""
     if node is None or not node["n_shutters"]:
         return table("shutters")
     rows = node["shutters"][: int(node["n_shutters"])]
@@ -278,7 +278,7 @@ def shutters(node: np.void | None) -> Table:
 
 
 def bubble_levels(node: np.void | None) -> Table:
-    """The levels of the calibration of the node's bubbles, if there is one."""
+    """The levels of the bubbles' calibration on this node, if there is one."""
     if node is None or not node["probe_curve"]["slowdown"].all():
         return table("bubble_levels")
     curve = node["probe_curve"]
@@ -287,7 +287,7 @@ def bubble_levels(node: np.void | None) -> Table:
 
 
 def corunners(node: np.void | None) -> Table:
-    """The jobs that were there as well, for longer than one look."""
+    """The co-runners that the agent saw more than once."""
     if node is None or not node["n_corunners"]:
         return table("corunners")
     rows = node["corunners"][: int(node["n_corunners"])]
@@ -305,7 +305,7 @@ def corunners(node: np.void | None) -> Table:
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
 CHECKPOINT_TROUBLE = "checkpoint"
-"""The job's file in memory that says why the last checkpoint could not be written."""
+"""The job's shared-memory file with the reason why the last checkpoint failed."""
 _MAX_REASON_BYTES = 200
 _MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
 
@@ -315,7 +315,7 @@ class _Rank:
     segment: np.void
     events: np.ndarray[Any, Any]
     modules: dict[int, int]
-    """Row of the part's module table by the segment's module number."""
+    """Row in the part's module table, by module number of the segment."""
 
     @property
     def rank(self) -> int:
@@ -394,7 +394,7 @@ def _trouble(key: str) -> Iterator[str]:
 
 
 def _build_id(module: str) -> str:
-    """While the program that ran is still there, so that another one in its place is not taken for it."""
+    """Build ID of a module, read while the job's file is still there, to detect a later replacement."""
     try:
         return elf.build_id(module) if module.startswith("/") else ""
     except (OSError, UsageError):
@@ -403,12 +403,12 @@ def _build_id(module: str) -> str:
 
 def _read_node(path: str, notes: list[str]) -> np.void | None:
     try:
-        node = contract.read_file(path)  # as it is now: the agent may go on
+        node = contract.read_file(path)  # a snapshot: the agent may still write
     except (DataError, OSError) as error:
         notes.append(f"no node agent watched this job: {error}")
         return None
     if node["t_last"] <= node["t_open"]:
-        # The keeper makes the file itself when the agent could not: the first rank waits for it.
+        # If the agent fails, the keeper creates the file, because the first rank waits for it.
         notes.append(f"no node agent watched this job: {contract.text(node['meter_reason'])}")
         return None
     reason = contract.text(node["meter_reason"])
@@ -416,13 +416,15 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         notes.append(f"the node agent was blind to other jobs: {reason}")
         return None
     if unseen := contract.text(node["unseen_reason"]):
-        notes.append(f"jobs that are not in it may have run on a node: {unseen}; see `mpicoloc check`")
+        notes.append(
+            f"co-runners that this profile lacks may have run on a node: {unseen}; see `mpicoloc check`"
+        )
     if n_uncounted := int(node["n_uncounted"]):
         notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
     notes += foreign_jobs(node)
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:
-        notes.append(f"the last {n_kept} of {n_taken} shutters are kept, and n_used counts those")
+        notes.append(f"only the last {n_kept} of {n_taken} shutters are kept, and n_used counts only these")
     return node
 
 
@@ -450,13 +452,13 @@ def _facts(ranks: Sequence[_Rank], notes: list[str]) -> dict[str, Any]:
 
 
 def _cpus(ranks: Sequence[_Rank]) -> list[int]:
-    """Processors that any of the ranks may run on."""
+    """Processors that at least one rank may run on."""
     mask = np.bitwise_or.reduce(np.stack([rank.segment["cpu_mask"] for rank in ranks]))
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
 def _threads_per_rank() -> int:
-    """Cores per rank that the job was given: the batch system says so, else the threads it was told."""
+    """Cores per rank: from the batch system, else the number of OpenMP threads, else 1."""
     for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").split(",")[0]
         if text.isdigit() and int(text) > 0:
@@ -523,7 +525,7 @@ def _cycles(lanes: Lanes) -> Pieces:
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
-    """The known part of cycles cut by shutters; that in co-run stands with the kind's first group."""
+    """The known part of cycles cut by shutters; for the co-run phase, in the first group of a cycle's row."""
     if phase == contract.MC_PHASE_SOLO:
         return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:
@@ -543,7 +545,7 @@ def _regions(lanes: Lanes) -> Pieces:
 
 @_table("counters")
 def _counters(ranks: Sequence[_Rank]) -> Pieces:
-    """Scaled up where events had the processor's counters by turns."""
+    """Event counts; scaled up where more events than hardware counters shared these in turns."""
     for rank in ranks:
         rows = rank.segment["pmu"]
         rows = rows[rows["name"] != b""]

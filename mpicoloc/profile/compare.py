@@ -1,9 +1,9 @@
 r"""Compare runs: solo against co-run, before a change against after it, one setting against others.
 
-Several profiles are compared with the first. With several runs of each kind, `--against` parts the kinds, or
-`--group` names them; all are compared with the first kind, and the answer has 95 % intervals: Welch's t-test
-of the logarithms, with Holm's correction where there are more than two kinds. `--regression` makes it a check
-for scripts: exit code 1 if the quantity grew by more than that, and, with several runs, not by chance.
+Several profiles are compared with the first. With several runs per group, `--against` separates the groups,
+or `--group` names them; all are compared with the first group, with 95 % intervals: Welch's t-test of the
+logarithms, with Holm's correction for more than two groups. `--regression` is for scripts: exit code 1 if the
+quantity grew by more than the limit and, with several runs, not by chance.
 
   mpicoloc compare solo.h5 shared.h5
   mpicoloc compare old1.h5 old2.h5 old3.h5 \
@@ -26,34 +26,35 @@ from mpicoloc.errors import UsageError, printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs before")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="profiles of the runs to compare with")
     parser.add_argument(
         "--against",
         metavar="FILE",
         nargs="+",
         action="append",
-        help="profiles of the runs after; once for each kind of runs",
+        help="profiles of another group of runs; may be repeated",
     )
     parser.add_argument(
         "--group",
         metavar=("NAME", "FILE"),
         nargs="+",
         action="append",
-        help="a name and profiles of runs, for each kind; all are compared with the first",
+        help="name and profiles of a group of runs; may be repeated; all are compared with the first group",
     )
     parser.add_argument(
         "--regression",
         metavar="NAME=LIMIT",
         action="append",
         default=[],
-        help="exit code 1 if this grew by more than LIMIT: wall_s=5%%, or an MPI function, MPI_Allreduce=0.2",
+        help="exit code 1 if this quantity grew by more than LIMIT, as wall_s=5%%; or this MPI function, as "
+        "MPI_Allreduce=0.2",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print the comparison; 1 if there is a regression that was asked for."""
+    """Print the comparison; returns 1 if a quantity exceeds its limit."""
     limits = dict(_limit(text) for text in args.regression)
     groups = _groups(args)
     from mpicoloc.profile import comparison
@@ -71,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    """Name and files of each kind of runs, that before first."""
+    """Name and files of each group of runs, the one to compare with first."""
     if args.group:
         return _named_groups(args)
     if args.against:
         if not args.files:
-            raise UsageError("no runs before --against: give those that the others are compared with, first")
+            raise UsageError("no runs before --against: put the runs to compare with before it")
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
@@ -93,18 +94,16 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group names all runs: put every profile behind a --group")
+        raise UsageError("--group names all runs: put every profile after a --group")
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:
-            raise UsageError(f"--group {name!r} has no profile: a name first, then the profiles of its runs")
+            raise UsageError(f"--group {name!r} has no profile: give a name, then the profiles of its runs")
         if printable(name) in found:
             raise UsageError(f"--group {name!r} is given twice")
         found[printable(name)] = files
     if len(found) < 2:
-        raise UsageError(
-            f"one group {name!r} only: give the one that others are compared with, then the others"
-        )
+        raise UsageError(f"only one group, {name!r}: give the group to compare with, then the others")
     return found
 
 

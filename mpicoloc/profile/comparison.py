@@ -1,4 +1,4 @@
-"""The quantities of runs that are compared, and those that grew by more than a limit."""
+"""Compare quantities of runs, and find those that grew by more than a limit."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ UNITS = {
     "n_calls": "1",
     "sent_bytes": "bytes",
 }
-"""Quantities that are compared, beside the time in each MPI function. The imbalance is the longest time that
-a rank computes over the mean one."""
+"""Quantities to compare, besides the time in each MPI function. The imbalance is the longest computation time
+of a rank divided by the mean."""
 _OF_RANKS = ("comp_s", "mpi_s")
-"""Times outside MPI and in it, of all ranks together, as those of functions are."""
+"""Times outside and in MPI, summed over all ranks like the times in functions."""
 _Value = float | Estimate | None
 
 
 def compare(
     groups: Mapping[str, Sequence[str]], limits: Mapping[str, float]
 ) -> tuple[dict[str, list[Comparison]], list[tuple[str, Comparison]]]:
-    """Compare groups of runs with the first of them.
+    """Compare groups of runs with the first group.
 
-    Raises `UsageError` if a limit is of no quantity. Raises `DataError` if a profile is none, or a quantity
-    with a limit was not measured.
+    Raises `UsageError` if a limit names an unknown quantity, `DataError` if a file is not a profile, or a
+    quantity with a limit was not measured.
     """
     files = [file for of_group in groups.values() for file in of_group]
     opened = [open_profile(file) for file in steps(files, "reading", unit="profiles")]
@@ -80,13 +80,13 @@ def compare(
 
 
 def growth(row: Comparison) -> str:
-    """The growth of a quantity, in words."""
-    return "above 0, where it was" if row.ratio is None else f"{row.ratio:.3f} times what it was"
+    """The growth of a quantity as text."""
+    return "above 0, its value before" if row.ratio is None else f"{row.ratio:.3f} times what it was"
 
 
 def _refuse_partial(file: str, limits: Mapping[str, float]) -> None:
-    """Refuse partial profiles: a job takes less time until it is killed than in all."""
-    text = f"{file} is partial: the job did not come to its end"
+    """Refuse partial profiles if there are limits: a killed job's time is too short to show a regression."""
+    text = f"{file} is partial: the job did not end normally"
     if limits:
         raise DataError(f"{text}, so it cannot show a regression; leave it out")
     messages.note(f"{text}, so its times and amounts are too small")
@@ -101,9 +101,9 @@ def _check_names(limits: Mapping[str, float], names: Sequence[str]) -> None:
         if not name.startswith("MPI_"):
             known = ", ".join(names[:9])
             raise UsageError(
-                f"--regression {name!r} is not compared{hint}; there are {known}, and MPI functions"
+                f"--regression {name!r} is not a quantity{hint}; give {known}, or an MPI function"
             )
-        # A program may have stopped to call it.
+        # Not an error: a new version of the program may not call this function any more.
         messages.note(f"no run calls {name}{hint}")
 
 
@@ -112,12 +112,12 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
         if row.name in limits and (row.before is None or row.after is None):
             which = "before" if row.before is None else "after"
             raise DataError(
-                f"--regression {row.name}: no run {which} has measured it; ask for another quantity"
+                f"--regression {row.name}: no run {which} measured this quantity; choose another one"
             )
 
 
 def _warn_of_differences(jobs: Sequence[Frames]) -> None:
-    """Runs of different programs or sizes can be compared, but rarely are on purpose."""
+    """Warn of runs of different programs or sizes, which are rarely compared on purpose."""
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:
         messages.note(f"runs of different programs: {', '.join(map(printable, programs))}")
@@ -127,7 +127,7 @@ def _warn_of_differences(jobs: Sequence[Frames]) -> None:
 
 
 def quantities(job: Frames) -> dict[str, _Value]:
-    """One run's quantities to compare: `UNITS`, and seconds in each MPI function by its name."""
+    """The quantities of one run: those of `UNITS`, and the seconds in each MPI function, by name."""
     profile = job.profile
     ranks = profile.tables["ranks"]
     comp_s = ranks["comp_ns"].astype(float) * 1e-9
@@ -148,12 +148,12 @@ def quantities(job: Frames) -> dict[str, _Value]:
 
 
 def columns(runs: Sequence[Mapping[str, _Value]], names: Sequence[str]) -> dict[str, list[_Value]]:
-    """The values of each quantity, run by run; a function that a run never called took no time in it."""
+    """The values of each quantity, run by run; 0 s for a function that a run never called."""
     return {name: [run.get(name, None if name in UNITS else 0.0) for run in runs] for name in names}
 
 
 def functions_by_time(runs: Sequence[Mapping[str, _Value]]) -> list[str]:
-    """The MPI functions of the runs, those that took most time first."""
+    """The MPI functions of the runs, in descending order of their time."""
     names = sorted({name for run in runs for name in run if name not in UNITS})
     return sorted(names, key=lambda name: -sum(_time_s(run, name) for run in runs))
 
@@ -165,7 +165,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
 
 _N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
-"""Groups in one table, which is to have no more than 80 columns."""
+"""Groups in one table, so that it fits 80 columns."""
 
 
 def as_json(
@@ -173,7 +173,7 @@ def as_json(
     found: Mapping[str, Sequence[Comparison]],
     regressions: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """The keys of ``mpicoloc compare --json``; `regressions` are names of a group and of a quantity."""
+    """The output of ``mpicoloc compare --json``; `regressions` are pairs of group and quantity names."""
     rows = [
         {
             **asdict(row),
@@ -192,7 +192,7 @@ def as_json(
 
 
 def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
-    """Print the comparisons of groups of runs with the first."""
+    """Print the comparisons of groups of runs with the first group."""
     output = console()
     names = list(found)
     for i in range(0, len(names), N_SIDE_BY_SIDE):
@@ -212,8 +212,8 @@ def show(found: Mapping[str, Sequence[Comparison]], first: str) -> None:
         output.print(f"no verdict: {'one run each' if is_single else 'too few runs'}, give at least 3")
     elif len(found) > 1:
         output.print(
-            f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is alike in "
-            "all, the chance of any other verdict is 5 %. Intervals: --json"
+            f"verdicts by Holm, {len(found)} comparisons with {escape(first)}: if a quantity is the same "
+            "in all groups, a false verdict has a chance of 5 %. Intervals: --json"
         )
 
 
@@ -235,7 +235,7 @@ def _pair(found: Mapping[str, Sequence[Comparison]], first: str, title: str) -> 
 
 
 def _side_by_side(found: Mapping[str, Sequence[Comparison]], first: str, title: str) -> Listing:
-    """The value of the first group, and the ratio of each other one to it."""
+    """The values of the first group, and the ratio of each other group to it."""
     several = list(zip(*found.values(), strict=True))
     columns = (
         Column("quantity", lambda rows: rows[0].name),

@@ -1,4 +1,4 @@
-"""The figures of one profile, in the order in which a reader wants them."""
+"""The figures of one profile, the most important first."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
 _Told = str | tuple[Any, ...] | None
-"""Description, header, rows, way to draw and size of a figure; or why there is none; None: not wanted."""
+"""Description, header, rows, plot function and size of a figure; or why it is missing; None: not wanted."""
 Maker = Callable[..., Figure | Gap | None]
 
 
 def _figure(name: str, title: str) -> Callable[[Callable[..., _Told]], Maker]:
-    """Make a `Figure` or a `Gap` of this name of what a function tells."""
+    """Decorator that makes a `Figure` or a `Gap` of this name from a function's result."""
 
     def of(tell: Callable[..., _Told]) -> Maker:
         @functools.wraps(tell)
@@ -63,7 +63,7 @@ def _figure(name: str, title: str) -> Callable[[Callable[..., _Told]], Maker]:
 
 @_figure("bubbles", "Slowdown beside bubbles")
 def sensitivity(profile: Profile) -> _Told:
-    """The slowdown beside bubbles of each level, and the job's own score; None: the job wanted no bubbles."""
+    """The slowdown beside bubbles of each level, and the job's score; None if no bubbles were requested."""
     if not bubbled_shutters.ran_any(profile.tables["shutters"]):
         why = bubbled_shutters.why_none(profile)
         return f"no bubble ran in the job's shutters: {why}" if why else None
@@ -85,23 +85,21 @@ def sensitivity(profile: Profile) -> _Told:
 def _score_words(found: Bubbled) -> str:
     score = found.score
     if score is None:
-        return f"How much it presses itself is not known: {found.score_reason}."
-    return (
-        f"It presses like a bubble of level {score.value:.1f} itself ({score.low:.1f} to {score.high:.1f})."
-    )
+        return f"Its own pressure is not known: {found.score_reason}."
+    return f"It slows others like a bubble of level {score.value:.1f} ({score.low:.1f} to {score.high:.1f})."
 
 
 MEANINGS = ("cut short by the job's end", "valid", "a co-runner moved", "a co-runner was paused too late",
             "a co-runner did not answer", "not valid on another node", "a bubble ran in it",
             "some co-runners went on")  # fmt: skip
-"""Of the verdicts, in their order."""
+"""Meanings of the verdicts, in order of their numbers."""
 MANY_DOTS = 2000
 ALONE = "the job had no co-runner under mpicoloc, so its slowdown is 1 without any shutter"
 
 
 @_figure("slowdown", "Slowdown, as shutters came in")
 def running_slowdown(profile: Profile) -> _Told:
-    """The estimate as it settles with more shutters."""
+    """The slowdown estimated from the first n shutters, for growing n."""
     found = running_slowdowns(profile, rng=np.random.default_rng(0))
     if not found:
         reason = profile.interference.reason or "for an unknown reason"
@@ -110,8 +108,8 @@ def running_slowdown(profile: Profile) -> _Told:
 
     final = found[-1]
     return (
-        f"T_co/T_solo estimated from more and more of the job's shutters, with the 95 % interval. With all "
-        f"{final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
+        f"T_co/T_solo, estimated from a growing number of the job's shutters, with the 95 % interval. With "
+        f"all {final.n} it is {final.value:.3f} ({final.low:.3f} to {final.high:.3f}), by {final.method} "
         f"(Breslow et al. 2013, Eq. 6 to 8).",
         ("n_shutters", "slowdown", "low", "high"),
         rows,
@@ -120,14 +118,14 @@ def running_slowdown(profile: Profile) -> _Told:
 
 
 def _alone(profile: Profile) -> str | None:
-    """Why there is nothing to show of a job without co-runners."""
+    """The reason for the gap if the job had no co-runner, else None."""
     found = profile.interference.slowdown
     return ALONE if found is not None and found.method == processor.ALONE else None
 
 
 @_figure("shutters", "Shutters over time")
 def shutters(profile: Profile) -> _Told:
-    """When shutters were taken, and what came of them."""
+    """Start of each shutter, with its verdict."""
     table = profile.tables["shutters"]
     if not len(table):
         none = "the job took no shutters: it had no co-runner, or no node agent, or was short"
@@ -150,8 +148,8 @@ def shutters(profile: Profile) -> _Told:
     counted = [f"{labels[word]}: {len(at):,}" for word, at in zip(present, places, strict=True)]
     n_valid = words.count("valid")
     return (
-        f"Each shutter of the job by its start since the first one, with what came of it; {n_valid:,} of "
-        f"{len(rows):,} are valid, which means that every co-runner stood still (Breslow et al. 2013).",
+        f"Each shutter of the job by its start since the first one, with its verdict; {n_valid:,} of "
+        f"{len(rows):,} are valid: every co-runner was paused (Breslow et al. 2013).",
         ("hostname", "epoch", "start_s", "duration_s", "verdict", "n_corunners"),
         rows,
         plot("dots", counted, places, raster=len(rows) > MANY_DOTS),
@@ -161,7 +159,7 @@ def shutters(profile: Profile) -> _Told:
 
 @_figure("wall-time", "Where the wall time went")
 def wall_time(profile: Profile) -> _Told:
-    """The job's time alone, shared, in shutters of its own, and paused for those of others."""
+    """The job's time alone, with co-runners, in its own shutters, and paused for those of other jobs."""
     nodes = profile.tables["nodes"]
     if not len(nodes) or profile.job.wall_s <= 0:
         return "no node agent watched the job, so its co-runners are unknown"
@@ -184,11 +182,11 @@ def wall_time(profile: Profile) -> _Told:
 
 @_figure("slowdown-by-rank", "Slowdown of each rank by itself")
 def slowdown_by_rank(profile: Profile) -> _Told:
-    """The slowdown of each rank by itself."""
+    """The slowdown of each single rank."""
     ranks = profile.tables["ranks"]
     known = np.sort(ranks[~np.isnan(ranks["slowdown"])], order="rank")
     if not len(known):
-        none = "no rank has a slowdown of its own: that needs co-runners and shutters enough"
+        none = "no rank has a slowdown of its own: that takes co-runners and enough shutters"
         return _alone(profile) or none
     names = hosts(profile)
     rows = tuple(
@@ -218,7 +216,7 @@ NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or
 
 @_figure("matrix", "Bytes sent from each to each")
 def matrix(profile: Profile) -> _Told:
-    """The bytes that each rank sent to each other."""
+    """The bytes that each rank sent to each other rank."""
     n_ranks, sent = profile.job.n_ranks, _sent(profile)
     sent = sent[_is_rank(sent["src"], n_ranks) & _is_rank(sent["dst"], n_ranks)]
     if not len(sent):
@@ -236,7 +234,7 @@ def matrix(profile: Profile) -> _Told:
     scale = " Colours are on a logarithmic scale." if n_bytes.min() < n_bytes.max() else ""
     return (
         f"Bytes that each {unit} sent to each other one by point-to-point and one-sided calls, without "
-        f"collectives; {len(rows):,} pairs have any.{scale}",
+        f"collectives; {len(rows):,} pairs exchanged messages.{scale}",
         (f"src_{unit}", f"dst_{unit}", "n_messages", "sent_bytes"),
         rows,
         plot("heat", dense, [short(label) for label in labels], unit),
@@ -245,7 +243,7 @@ def matrix(profile: Profile) -> _Told:
 
 
 def _sent(profile: Profile) -> np.ndarray:
-    """Messages from `src` to `dst`; what a rank got with MPI_Get was sent by the other one."""
+    """Messages from `src` to `dst`; the target of MPI_Get counts as their sender."""
     peers = profile.tables["peers"]
     got = peers[peers["n_got"] > 0].copy()
     for name, other in (("src", "dst"), ("dst", "src"), ("n", "n_got"), ("bytes", "got_bytes")):
@@ -258,7 +256,7 @@ def _is_rank(numbers: np.ndarray, n_ranks: int) -> np.ndarray:
 
 
 def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
-    """The party of each rank: itself, its node, or a block of ranks; their names, and what they are."""
+    """The party of each rank (itself, its node, or a block of ranks), the parties' names, and their kind."""
     n_ranks, ranks = profile.job.n_ranks, profile.tables["ranks"]
     each = np.arange(n_ranks)
     if n_ranks <= MOST:
@@ -276,7 +274,7 @@ def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
 
 @_figure("message-sizes", "Sizes of messages")
 def sizes(profile: Profile) -> _Told:
-    """The lengths of messages."""
+    """Numbers and bytes of messages by size."""
     sent = _sent(profile)
     if not len(sent):
         return NO_MESSAGES
@@ -288,7 +286,7 @@ def sizes(profile: Profile) -> _Told:
     labels = [amount(row[0]).replace(" ", "") for row in rows]
     panels = [("messages", "", [row[2] for row in rows]), ("bytes", "B", [row[3] for row in rows])]
     return (
-        "Messages sent by point-to-point and one-sided calls, and their bytes, by size: each bar is of sizes "
+        "Messages sent by point-to-point and one-sided calls, and their bytes, by size: each bar has sizes "
         "from its label to twice that.",
         ("from_bytes", "below_bytes", "n_messages", "sent_bytes"),
         rows,
@@ -299,7 +297,7 @@ def sizes(profile: Profile) -> _Told:
 
 @_figure("timeline", "Messages over time")
 def timeline(profile: Profile, file: str | None = None) -> _Told:
-    """Messages over time; `file` is where the profile was read, beside which a trace may stand."""
+    """Messages over time; `file` is the profile's file, which may have a trace beside it."""
     messages = times.of_trace(times.timed_messages, file, profile)
     if isinstance(messages, str):
         return messages
@@ -307,7 +305,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
         return "the trace has no call that sends to a known rank"
     n_ranks = profile.job.n_ranks
     span_s = float(messages.end_s.max() - messages.start_s.min())
-    # Each rank on a host of its own below one switch: everything that is sent leaves a host.
+    # Each rank is modelled as a host of its own below one switch, so that every message leaves a host.
     flat = Topology((max(n_ranks, int(messages.dst.max()) + 1),), (1,), (1.0,))
     found = windows(flat, Placement(np.arange(flat.n_hosts)), messages, max(span_s / N_WINDOWS, 1e-9))
     rates, in_transit = found.injection_bps[:, 0], found.in_transit_bytes
@@ -316,7 +314,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
     mean = float(in_transit.mean())
 
     return (
-        f"Bytes per second that ranks send each other, and bytes on their way, in {len(rows)} windows of "
+        f"Bytes per second that ranks send each other, and bytes in transit, in {len(rows)} windows of "
         f"{found.window_s:.3g} s of the trace; the line is the mean, {amount(mean)} "
         "(Jokanovic 2014, Eq. 2.1).",
         ("start_s", "sent_bps", "in_transit_bytes"),
@@ -332,7 +330,7 @@ def levels(profile: Profile) -> _Told:
     found = profile.network
     if found is None:
         return (
-            "no topology was given: set MPICOLOC_TOPOLOGY for jobs to come, or see "
+            "no topology was given: set MPICOLOC_TOPOLOGY for future jobs, or see "
             "mpicoloc network --topology ... --figures FOLDER for this one"
         )
     rows = tuple(
@@ -363,19 +361,19 @@ def levels(profile: Profile) -> _Told:
 
 
 N_CALLS = 7
-"""Functions with a colour of their own; the others are one."""
+"""Functions with a colour of their own; all others share one."""
 N_BARS = 16
 N_LOOKED_UP = 200
-"""Call sites whose function and line are looked up."""
+"""Most call sites whose function and line are looked up."""
 N_LETTERS = 36
-"""Of the name of a call site."""
+"""Longest name of a call site."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
 
 
 @_figure("calls", "Time in MPI by function")
 def calls(profile: Profile) -> _Told:
-    """Time in each function, all ranks together."""
+    """Time in each MPI function, summed over ranks."""
     sites = profile.tables["call_sites"]
     if not len(sites):
         return NO_CALLS
@@ -392,7 +390,7 @@ def calls(profile: Profile) -> _Told:
     shown = rows[:N_BARS]
 
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows)} are drawn."
-    sampled = " Times of some are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
+    sampled = " Some times are estimated by sampling." if (sites["n_timed"] < sites["n"]).any() else ""
     return (
         f"Time inside each MPI function, summed over ranks and threads.{of_all}{sampled}",
         ("call", "n_calls", "time_s", "sent_bytes", "recv_bytes"),
@@ -404,7 +402,7 @@ def calls(profile: Profile) -> _Told:
 
 @_figure("call-sites", "Time in MPI by call site")
 def call_sites(profile: Profile) -> _Told:
-    """Time at each place that calls MPI, all ranks together."""
+    """Time in MPI at each call site, summed over ranks."""
     sites = profile.tables["call_sites"]
     if not len(sites):
         return NO_CALLS
@@ -428,7 +426,7 @@ def call_sites(profile: Profile) -> _Told:
     labels = [call + name for call, name in zip(calls, names, strict=True)]
     of_all = "" if len(rows) <= N_BARS else f" The {N_BARS} longest of {len(rows):,} are drawn."
     return (
-        f"Time inside MPI by the place in the program that calls, summed over ranks.{of_all}",
+        f"Time inside MPI by calling place in the program, summed over ranks.{of_all}",
         ("place", "site", "call", "n_calls", "time_s"),
         rows,
         plot("lying", labels, [row[4] for row in shown]),
@@ -438,7 +436,7 @@ def call_sites(profile: Profile) -> _Told:
 
 @_figure("rank-timeline", "What the ranks did over time")
 def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
-    """The activity of each rank over time; `file` is where the profile was read."""
+    """The activity of each rank over time; `file` is the profile's file."""
     found = times.of_trace(times.all_calls, file, profile)
     if isinstance(found, str):
         return found
@@ -468,7 +466,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
 
 
 def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """The functions with most time, the last may be `OTHERS`; and the place there of each function."""
+    """The functions with the most time, the last may be `OTHERS`; and each function's index in that list."""
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.minimum(np.arange(len(order)), N_CALLS)
@@ -479,11 +477,11 @@ def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list
 def _shares(
     found: CallRows, kind: NDArray[np.integer], n_kinds: int, blocks: Blocks, first_s: float, window_s: float
 ) -> NDArray[np.float64]:
-    """Share of each window that each block of ranks was in each function: block x window x function."""
+    """Fraction of each window that each block of ranks spent in each function: block x window x function."""
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
-    # All blocks and functions one after the other on one axis.
+    # One axis for all pairs of block and function, one after another.
     at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
     sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
     sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)
@@ -493,7 +491,7 @@ def _shares(
 
 @_figure("calls-by-rank", "Time in MPI by function and rank")
 def calls_by_rank(profile: Profile) -> _Told:
-    """Time in the longest functions, rank by rank."""
+    """Time of each rank in the functions with the most time."""
     sites = profile.tables["call_sites"]
     if not len(sites):
         return NO_CALLS
@@ -564,19 +562,19 @@ SECTIONS: tuple[tuple[str, tuple[Maker, ...]], ...] = (
     ("Messages", (matrix, sizes, timeline)),
     ("Network", (levels,)),
 )
-"""Headings, and what makes the figures below them."""
+"""Headings, and the functions that make the figures below them."""
 OF_TRACES = (timeline, rank_timeline)
-"""Those that also need to know where the profile was read."""
+"""Functions that also need the profile's file, to find its trace."""
 MOST_RANKS = 10_000_000
 DAMAGE = (ArithmeticError, LookupError, ValueError)
-"""Errors that NumPy raises on numbers that no job has."""
+"""Errors that NumPy raises on impossible numbers in a damaged profile."""
 
 
 def figures(profile: Profile, file: str | None = None) -> list[tuple[str, list[Figure | Gap]]]:
-    """All figures of a profile, and what is missing, by sections.
+    """All figures and gaps of a profile, by sections.
 
-    Result: heading, and a `Figure` or a `Gap` for each figure that there could be. Raises `DataError` if the
-    job has no ranks, or more than `MOST_RANKS`.
+    Result: pairs of a heading and a list with a `Figure` or a `Gap` for each possible figure. Raises
+    `DataError` if the job has no ranks, or more than `MOST_RANKS`.
     """
     _check_ranks(profile)
     with stage("computing", sum(len(makers) for _, makers in SECTIONS), "figures"):

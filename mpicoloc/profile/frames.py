@@ -30,18 +30,18 @@ def frame(array: Table) -> pd.DataFrame:
 
 
 def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
-    """Texts of a column, each different one decoded once: there are few in long tables."""
+    """Texts of a column; each distinct text is decoded once, because long tables have few of them."""
     row, found = pd.factorize(cells.astype(object))
     return np.array([*map(text, found), ""], dtype=object)[row]
 
 
 class Frames:
-    """The tables of a profile; each attribute is a new frame.
+    """The tables of a profile; each access to an attribute returns a new frame.
 
     Attributes
     ----------
     profile : Profile
-        Everything that is no table: ``job``, ``mpi``, ``interference``, ``price``.
+        Everything except the tables: ``job``, ``mpi``, ``interference``, ``price``.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Frames:
         self._path = path
 
     def __repr__(self) -> str:
-        """The job in a few words, and what to ask for."""
+        """The job in a few words, and the names of the tables."""
         job, slowdown = self.profile.job, self.profile.interference.slowdown
         facts = [
             f"job {job.id}: {job.command}",
@@ -66,11 +66,11 @@ class Frames:
         where = f"{printable(os.fspath(self._path))}, " if self._path else ""
         return (
             f"<mpicoloc profile {where}{printable(', '.join(facts))}; tables: "
-            f"{', '.join(name for name in tables if name != 'is_traced')}; all else: .profile>"
+            f"{', '.join(name for name in tables if name != 'is_traced')}; everything else: .profile>"
         )
 
     def table(self, name: str) -> pd.DataFrame:
-        """Table `name` of the file, as it is.
+        """Table `name` as it is in the file.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Frames:
             If there is no such table.
         """
         if name not in COLUMNS:
-            raise DataError(f"no table {name!r} in a profile; there are {', '.join(COLUMNS)}")
+            raise DataError(f"no table {name!r} in a profile; the tables are {', '.join(COLUMNS)}")
         return frame(self.profile.tables[name])
 
     @property
@@ -117,16 +117,16 @@ class Frames:
         return sites
 
     def places(self, sites: pd.DataFrame | None = None) -> pd.DataFrame:
-        """Where calls are made: i_module, offset, function, file, line, and all in `place`, of call sites.
+        """Source places of call sites: i_module, offset, function, file, line, and `place` with all in one.
 
-        Missing, and `place` empty, where the program file is not here, is another one than ran, or has no
-        debug information; ``attrs["reasons"]`` has a line for each file that says why. ``addr2line`` of
-        binutils is asked.
+        Values are missing, and `place` is empty, if the program file is not on this machine, is not the one
+        that ran, or has no debug information; ``attrs["reasons"]`` has a line with the reason for each such
+        file. Runs ``addr2line`` of binutils.
 
         Parameters
         ----------
         sites : DataFrame, optional
-            Those to look up, with columns i_module and offset; default: all of `call_sites`.
+            Call sites to look up, with columns i_module and offset; default: all of `call_sites`.
         """
         sites = self.table("call_sites") if sites is None else sites
         found = sites[["i_module", "offset"]].drop_duplicates().reset_index(drop=True)
@@ -141,7 +141,7 @@ class Frames:
     def peers(self) -> pd.DataFrame:
         """Messages that each rank sent to and received from each peer, by size class with its bounds."""
         peers = self.table("peers")
-        # Numbers of 64 bits have no other classes, but a damaged file may.
+        # Sizes of 64 bits have only these classes, but a damaged file can have others.
         size_class = peers["size_class"].clip(0, 63).astype(float)
         peers["from_bytes"] = np.where(size_class > 0, 2 ** (size_class - 1), 0).astype(np.uint64)
         peers["below_bytes"] = np.where(size_class > 0, 2**size_class, 1).astype(np.uint64)
@@ -157,7 +157,7 @@ class Frames:
 
     @property
     def counters(self) -> pd.DataFrame:
-        """The processor's counts for each rank, a row for each event; empty where nothing could be."""
+        """Hardware event counts, a row for each rank and event; empty if no event could be counted."""
         return self.table("counters")
 
     @property
@@ -177,14 +177,14 @@ class Frames:
 
     @property
     def shutters(self) -> pd.DataFrame:
-        """One row per shutter, verdict in words."""
+        """One row per shutter, with the verdict as a word."""
         shutters = self.table("shutters")
         shutters["verdict"] = shutters["verdict"].map(dict(enumerate(VERDICTS)))
         return shutters
 
     @property
     def network(self) -> pd.DataFrame:
-        """One row per level of the network, empty where the job knew no topology; columns of NetworkLevel."""
+        """One row per level of the network, with the columns of NetworkLevel; empty without a topology."""
         found = self.profile.network
         rows = [] if found is None else [dataclasses.asdict(level) for level in found.levels]
         return pd.DataFrame(rows, columns=[field.name for field in dataclasses.fields(NetworkLevel)])
@@ -201,14 +201,14 @@ class Frames:
 
     @property
     def is_traced(self) -> bool:
-        """Whether there is a `trace`."""
+        """Whether the profile has a `trace`."""
         return bool(self._path) and os.path.isdir(reader.folder_of(self._path))
 
     @functools.cached_property
     def trace(self) -> Trace:
-        """Every call, of a job that was run with ``--trace all``; only what is asked for is read.
+        """Every call of a job that was run with ``--trace all``; calls are read from disk on demand.
 
-        For a job on several nodes all messages between them are read once, to correct the nodes' clocks.
+        For a job on several nodes, all messages between nodes are read once, to correct the nodes' clocks.
 
         Raises
         ------
@@ -219,5 +219,5 @@ class Frames:
 
 
 def open_profile(path: str | os.PathLike[str]) -> Frames:
-    """Read `path` and hand out its tables; errors as of `hdf5.read`."""
+    """Open the profile in `path`; raises the errors of `hdf5.read`."""
     return Frames(profiles.read(path), path)

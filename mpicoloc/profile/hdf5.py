@@ -1,7 +1,7 @@
-"""One profile, one HDF5 file. Columns: mpicoloc/core/profile.py.
+"""Read and write profiles as HDF5 files. For columns see mpicoloc/core/profile.py.
 
-Facts are attributes of groups, tables are compound datasets, and every number says its unit beside it, so
-that the file reads without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
+Facts are attributes of groups, tables are compound datasets, and each number has its unit beside it, so that
+the file can be read without mpicoloc: h5dump, h5py, ``pandas.DataFrame(file["call_sites"][()])``.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from mpicoloc.core.profile import (
 from mpicoloc.errors import DataError, EnvironmentFault, printable
 from mpicoloc.profile import checkpoints
 
-# Text as an attribute of HDF5, by h5py's lower half: the upper one takes six times as long.
+# Text attributes are written through h5py's low-level API: the high-level one takes six times as long.
 #
-# A profile has some 400 of them, units and meanings, and a job waits in MPI_Finalize until they are written.
+# A profile has some 400 of them, units and meanings, and the job waits in MPI_Finalize meanwhile.
 
 
 def write_text(owner: h5py.HLObject, name: str, words: str) -> None:
-    """Give `owner` an attribute that it does not have yet: text of fixed length, which every reader knows."""
+    """Add a new attribute to `owner`: text of fixed length, which every HDF5 reader supports."""
     value = np.array(words.encode() or b"\0", dtype=np.bytes_)
     attribute = h5py.h5a.create(owner.id, name.encode(), _type_of(value.itemsize), _scalar_space())
     attribute.write(value)
@@ -65,24 +65,24 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 
 
 MAX_BYTES = 1 << 32
-"""Most bytes of a file's tables, all together; a file of a few kilobytes can unfold to any size."""
+"""Most bytes in a file's tables together; a compressed file of a few kilobytes can expand to any size."""
 _MAX_RATIO = 1100
-"""Gzip's best ratio, 1032, and a little more: a larger table has parts that were never written."""
+"""Slightly above gzip's best ratio, 1032: a table that exceeds it has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
-# Higher levels save 1 to 4 % of the size for 1.4 to 9 times the time, which
-# the job spends at its end; codecs of hdf5plugin save time, but a reader without them cannot read the file.
+# Gzip level 1: higher levels save 1 to 4 % of the size, but take 1.4 to 9 times as long, while the job waits.
+# Codecs of hdf5plugin are faster, but readers without that package could not read the file.
 STORED: Mapping[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-"""Storage of tables of at least `SMALL_BYTES` in HDF5; shorter ones are one piece, as they are."""
+"""Storage of tables of at least `SMALL_BYTES` in HDF5; smaller ones are contiguous and uncompressed."""
 SMALL_BYTES = 1 << 13
 CHUNK_BYTES = 1 << 18
 
 
 class MissingFilter(ValueError):
-    """A table is compressed in a way that the HDF5 library here does not know."""
+    """A table is compressed by a filter that this HDF5 library lacks."""
 
 
 class OtherColumns(ValueError):
-    """A table has other columns than those of this version."""
+    """A table's columns are not those of this version."""
 
 
 def write_rows(file: h5py.File, name: str, array: Table) -> None:
@@ -102,10 +102,10 @@ def stored(array: Table) -> dict[str, Any]:
 
 
 def read_rows(file: h5py.File, name: str) -> Table:
-    """Table `name`.
+    """Read table `name`; `ADDED` columns may be missing.
 
-    Raises `LookupError`, `ValueError`, `TypeError` if there is none, it is no table, too large, has other
-    columns than those of this version, or a number that is none. `ADDED` columns may be missing.
+    Raises `LookupError`, `ValueError`, `TypeError` if the table is missing, is not a table, is too large, has
+    columns of another version, or has NaN or infinity where a number is required.
     """
     dataset = _dataset(file, name)
     there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
@@ -122,9 +122,9 @@ def read_rows(file: h5py.File, name: str) -> Table:
 
 
 def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
-    """See to it that a profile may have these values in a column.
+    """Check the values of a profile's column.
 
-    Raises `ValueError` if they are of another type, or one of them is no number.
+    Raises `ValueError` if they are of another type, or one is infinite, or NaN without being a gap.
     """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
         raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
@@ -134,10 +134,10 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
 
 
 def own(group: h5py.Group, name: str) -> Any:
-    """A member of a group, if the file itself has it.
+    """A member of a group that is stored in the file itself.
 
-    Raises `ValueError` if it is a link, which may lead to another file: one that only the reader may read, or
-    a pipe. Raises `LookupError` if there is none.
+    Raises `ValueError` if it is a link, which could point to another file: one that only this reader has
+    permission to read, or a pipe. Raises `LookupError` if there is no such member.
     """
     if name in group and group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
         raise ValueError(f"{printable(group.name.rstrip('/'))}/{name} is a link, which no profile has")
@@ -146,7 +146,7 @@ def own(group: h5py.Group, name: str) -> Any:
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     dataset = own(file, name)
-    # h5py makes the type anew whenever it is asked for it.
+    # Only one access: h5py builds the type again on each.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
         raise ValueError(f"{name} is not a table")
@@ -178,15 +178,15 @@ def _check_filters(dataset: h5py.Dataset, name: str) -> None:
 
 
 def n_bytes(file: h5py.File, name: str) -> int:
-    """Size of table `name` in memory, as the file has it; errors as of `read`."""
+    """Size in memory of table `name`, as stored; raises the errors of `read_rows`."""
     dataset = _dataset(file, name)
     return int(dataset.size) * int(dataset.dtype.itemsize)
 
 
 def check_total(file: h5py.File) -> None:
-    """See to it that all tables together are no more than `MAX_BYTES`.
+    """Check that all tables together have at most `MAX_BYTES`.
 
-    Raises `ValueError` if they are; also as of `read`.
+    Raises `ValueError` if they have more, and the errors of `read_rows`.
     """
     total = sum(n_bytes(file, name) for name in COLUMNS)
     if total > MAX_BYTES:
@@ -200,7 +200,7 @@ Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, MeterResult, Esti
 
 
 def write_facts(group: h5py.Group, facts: Any) -> None:
-    """An attribute per field, or a group for an estimate; None: not measured, it has neither."""
+    """Write each field as an attribute, estimates as groups; leave out None, which means not measured."""
     for field in fields(facts):
         value = getattr(facts, field.name)
         if isinstance(value, Estimate):
@@ -217,10 +217,10 @@ def write_facts(group: h5py.Group, facts: Any) -> None:
 
 
 def read_facts(group: h5py.Group, kind: type[Facts], **given: Any) -> Facts:
-    """The dataclass that `write` was given; fields in `given` are not looked for.
+    """Read the dataclass that `write_facts` wrote; fields in `given` are not read.
 
-    Raises `LookupError`, `ValueError`, `TypeError`, `OverflowError` if one that has no default is missing, or
-    is of another type.
+    Raises `LookupError`, `ValueError`, `TypeError`, `OverflowError` if a field without a default is missing,
+    or a field has another type.
     """
     values = {field.name: _attribute(group, field) for field in fields(kind) if field.name not in given}
     return kind(**{name: value for name, value in values.items() if value is not MISSING}, **given)
@@ -238,7 +238,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, by h5py's lower half: the upper one takes three times as long."""
+    """The value of an attribute, read through h5py's low-level API: the other takes three times as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"{attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
@@ -252,41 +252,41 @@ def _scalar(attribute: h5py.h5a.AttrID) -> Any:
 FORMAT = "mpicoloc profile"
 TABLES = tuple(COLUMNS)
 _GROWTH_BYTES = 1 << 20
-"""A file made in memory grows by so much at a time."""
+"""Step by which a file in memory grows."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _DAMAGE = (OSError, LookupError, ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError)
-"""Errors that h5py, NumPy and the lines below raise on a damaged file."""
+"""Errors that h5py, NumPy and this module raise on a damaged file."""
 
 Content = bytes | BinaryIO
-"""A file in memory, or one that is open."""
+"""The bytes of a file, or an open file."""
 Finish = Callable[[h5py.File], None]
-"""The last step with a file that is written."""
+"""The last step of writing a file."""
 
 
 def write(profile: Profile, path: str | os.PathLike[str], finish: Finish | None = None) -> None:
-    """Write `profile` to `path`; the file has this name only when it is whole.
+    """Write `profile` to `path`; the file gets this name only once it is complete.
 
     Parameters
     ----------
     profile : Profile
-        What to write.
+        The profile to write.
     path : path
-        Where to.
+        File to write to.
     finish : callable, optional
-        Called with the open file when all is in it, to add a signature.
+        Called with the open file once everything is in it, to add a signature.
 
     Raises
     ------
     EnvironmentFault
-        If the folder or the disk refuses; nothing of a half file is left then.
+        If the file cannot be written; no incomplete file is left behind.
     """
     _put(os.fspath(path), _encode(profile, finish), lambda handle: os.fchmod(handle, _usual_mode()))
 
 
 def replace(path: str, content: bytes) -> None:
-    """Put a file of that content in the place of `path`, with the owner and mode of what is there.
+    """Replace the file at `path` by `content`, and keep owner and mode.
 
-    Raises `EnvironmentFault` as of `write`.
+    Raises `EnvironmentFault` as `write` does.
     """
     _put(path, content, lambda handle: _dress(handle, path))
 
@@ -294,8 +294,7 @@ def replace(path: str, content: bytes) -> None:
 def _encode(profile: Profile, finish: Finish | None) -> bytes:
     """The bytes of the file.
 
-    Made in memory: when a disk refuses, the HDF5 library raises any kind of error, and crashes when the
-    process ends.
+    Built in memory: on a full disk the HDF5 library raises all kinds of errors, and crashes at exit.
     """
     with h5py.File(
         "profile", "w", driver="core", backing_store=False, block_size=_GROWTH_BYTES, track_order=True
@@ -309,9 +308,9 @@ def _encode(profile: Profile, finish: Finish | None) -> bytes:
 
 
 def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
-    """On disk first, then under its name: a crash in between leaves the old file or the new one."""
+    """Write to disk, then rename: a crash in between leaves either the old file or the new one."""
     with _replacing(path) as (handle, temporary, folder):
-        # By its handle: in a folder of somebody else the name may lead elsewhere meanwhile.
+        # By handle: in another user's folder the name may point elsewhere by this time.
         with open(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -323,7 +322,7 @@ def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
-    """A new file, its name, and the folder of `path`; the file is gone at the end unless it was renamed."""
+    """A new file, its name, and the folder of `path`; removes the file at the end unless it was renamed."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         handle, temporary = _new_file(folder)
@@ -339,13 +338,13 @@ def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """As of `tempfile.mkstemp`, whose import takes 3 ms at the end of every job."""
+    """Like `tempfile.mkstemp`, whose import would take 3 ms at the end of every job."""
     path = os.path.join(folder, f".mpicoloc-{os.urandom(8).hex()}.h5.part")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
 
 
 def _dress(handle: int, path: str) -> None:
-    """Owner and mode as of the file at `path`; for a new one, mode as any program would give it."""
+    """Set owner and mode as those of the file at `path`; without such a file, the mode by the umask."""
     try:
         old = os.lstat(path)
     except FileNotFoundError:
@@ -390,23 +389,23 @@ def read(
 ) -> Profile:
     """Read the profile in `path`, in this process.
 
-    What crashes the HDF5 library crashes it: files of others are for `profile.profiles.read`.
+    A file that crashes the HDF5 library crashes this process: read foreign files by `profile.profiles.read`.
 
     Parameters
     ----------
     path : path
-        Where it lies; for messages only when `content` is given.
+        File of the profile; only for messages if `content` is given.
     content : bytes or file, optional
-        The file in memory, or opened before.
+        The file's bytes, or the open file.
     tables : sequence of str
-        Those to read; the others are empty.
+        Tables to read; the others are empty.
 
     Raises
     ------
     DataError
-        If there is no such file, it is damaged or foreign, or of another schema version.
+        If the file is missing, damaged, foreign, or of another schema version.
     EnvironmentFault
-        If the system refuses to open it.
+        If the file cannot be opened.
     """
     path = os.fspath(path)
     with opened(path, content) as profile:
@@ -425,7 +424,7 @@ def read(
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[BinaryIO]:
-    """The file as bytes; errors as of `read`."""
+    """Open the file for reading bytes; raises the errors of `read`."""
     if os.path.isdir(path):
         if path.rstrip("/").endswith(".parts"):
             raise DataError(
@@ -435,7 +434,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
             f"{path} is a folder; give a profile, for example {os.path.join(path, 'mpicoloc-<job>.h5')}"
         )
     try:
-        # A pipe in a user's folder must not keep a site's script waiting.
+        # O_NONBLOCK: a pipe in a user's folder must not block a site's script.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except FileNotFoundError as error:
         what = checkpoints.remedy(path) or "a job writes its profile at MPI_Finalize"
@@ -450,7 +449,7 @@ def readable(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def opened(path: str, content: Content | None = None, *, is_changed: bool = False) -> Iterator[h5py.File]:
-    """The file as HDF5; whatever breaks inside the block is the file's damage."""
+    """Open the file as HDF5; errors inside the block are reported as damage of the file."""
     if not _is_hdf5(path, content):
         raise DataError(
             f"{path} is not an HDF5 file; give the profile that a job wrote, mpicoloc-<job id>.h5"
@@ -460,8 +459,8 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
             yield profile
     except MissingFilter as error:
         raise DataError(
-            f"{path}: {error}; set HDF5_PLUGIN_PATH to where it is (hdf5plugin.PLUGIN_PATH of that package), "
-            "or unpack the file there: `h5repack -f NONE OLD NEW`"
+            f"{path}: {error}; set HDF5_PLUGIN_PATH to the plugin's folder (Python: hdf5plugin.PLUGIN_PATH), "
+            "or unpack the file where the plugin is: `h5repack -f NONE OLD NEW`"
         ) from error
     except OtherColumns as error:
         raise DataError(
@@ -484,7 +483,7 @@ def _is_hdf5(path: str, content: Content | None) -> bool:
         content.seek(at)
         if content.read(len(_MAGIC)) == _MAGIC:
             return True
-        # Another program's file may begin with something else; HDF5 looks there.
+        # A file may begin with a user block; HDF5 searches for its magic at 512, 1024, 2048 ... bytes.
         at = max(512, 2 * at)
     return False
 
@@ -498,7 +497,7 @@ def _file(source: str | Content, is_changed: bool) -> h5py.File:
 
 def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
     if tables:
-        # A history reads none of them, of thousands of files.
+        # Skipped for a history, which reads thousands of files without their tables.
         check_total(file)
     return Profile(
         job=read_facts(own(file, "job"), Job),
@@ -532,7 +531,7 @@ def _read_slowdown(group: h5py.Group) -> Estimate | None:
 
 
 def read_table(path: str, name: str, content: Content | None = None) -> Table:
-    """One table of the profile in `path`; the rest as of `read`."""
+    """Read one table of the profile in `path`; parameters and errors as for `read`."""
     with opened(path, content) as file:
         return read_rows(file, name)
 

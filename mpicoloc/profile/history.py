@@ -1,4 +1,4 @@
-"""The facts of all profiles below a folder as one table, from an index that reads only files that are new."""
+"""The facts of all profiles below a folder as one table; an index saves reading unchanged files again."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from mpicoloc.show.table import Column, console, listing
 _COMMAND_LETTERS = 40
 _RUN_DELAY = (
     "run delay: part of the time that the ranks were ready to run but had no processor, where co-runners "
-    "under mpicoloc do not explain it; no slowdown has it"
+    "under mpicoloc do not explain it; not included in the slowdown"
 )
 
 
 def _when(unix_s: float) -> str:
     try:
         return datetime.fromtimestamp(unix_s).isoformat(" ", "minutes")
-    except (OverflowError, OSError, ValueError):  # of a stranger's profile
+    except (OverflowError, OSError, ValueError):  # a foreign profile can have any number
         return "?"
 
 
 def _run_delay(job: Mapping[str, Any]) -> str:
-    """The part of its time that a job lost, where no slowdown tells of it."""
+    """The fraction of its time that a job lost without a processor, if its slowdown does not include that."""
     names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s", "foreign_delay_low")
     frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
@@ -72,7 +72,7 @@ _COLUMNS = (
 
 
 def show(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rows of `profile.history.history`, a line for each that could be read."""
+    """Print the rows of `history`, one line for each profile that could be read."""
     known = [job for job in jobs if job["trouble"] is None]
     notes = [_RUN_DELAY] if any(map(_run_delay, known)) else []
     console().print(listing(_COLUMNS, known, counted(len(known), "job"), notes))
@@ -128,12 +128,12 @@ COLUMNS = {
     "slowdown_method": "interference.slowdown.method",
     "partial": "partial",
 }
-"""Columns, and where in a profile each is found."""
+"""Columns, and the attribute path of each in a profile."""
 _VERSION = f"{SCHEMA_VERSION}.6"
-"""Of the rows of the index: one of another version is made anew."""
+"""Version of the index's rows; an index of another version is rebuilt."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
-"""Errors that a damaged index raises, here and there."""
+"""Errors that a damaged index can raise."""
 _STAMP = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_uid")
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS profiles
@@ -143,17 +143,17 @@ _SCHEMA = """
 
 
 def history(folder: str | os.PathLike[str]) -> Jobs:
-    """The profiles below a folder, a row for each, in the order in which the jobs began.
+    """The profiles below a folder, a row for each, in order of the jobs' start.
 
-    What was read once is kept in an index in the user's folder for caches, so that the next call reads only
-    profiles that are new or have changed.
+    An index in the user's cache folder stores the rows, so that the next call reads only profiles that are
+    new or have changed.
 
-    Raises `DataError` if there is no such folder. Raises `EnvironmentFault` if the system refuses to list it.
+    Raises `DataError` if there is no such folder, `EnvironmentFault` if it cannot be listed.
     """
     root = _root(folder)
     rows, note = _changed_rows(root, dict(_files(root)), {})
     for row in rows:
-        # A name may have bytes that are no text.
+        # A name can have bytes that are not text.
         row["path"] = os.fsencode(row["path"]).decode("utf-8", "backslashreplace")
     frame = pd.DataFrame(rows, columns=["path", *COLUMNS, "trouble"])
     frame = frame.sort_values("start_unix_s", kind="stable", ignore_index=True)
@@ -166,7 +166,7 @@ def changes(
 ) -> tuple[list[dict[str, Any]], set[str], str | None]:
     """Changes below a folder since the last call with the same `seen`.
 
-    Raises `DataError`, `EnvironmentFault` as of `history`.
+    Raises `DataError`, `EnvironmentFault` as `history` does.
     """
     root = _root(folder)
     there = dict(_files(root))
@@ -174,7 +174,7 @@ def changes(
         return [], set(), None
     changed = {path for path, _ in there.items() ^ seen.items()}
     rows, note = _changed_rows(root, there, seen, {*names, "path", "owner"})
-    # What could not be read may be there next time.
+    # Unreadable profiles do not enter `seen`: the next call tries them again.
     read = {row["path"] for row in rows}
     seen.clear()
     seen.update((path, stamp) for path, stamp in there.items() if path in read or path not in changed)
@@ -184,9 +184,9 @@ def changes(
 def _changed_rows(
     root: str, there: Mapping[str, str], seen: Mapping[str, str], names: Collection[str] = ()
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Rows of what is `there` and not in `seen`, and what is wrong with the index.
+    """Rows of files that are `there` but not in `seen`, and a note if the index has a problem.
 
-    With `names` these columns alone, of profiles that can be read.
+    With `names`: only these columns, and only profiles that can be read.
     """
     try:
         index, note = _index(root)
@@ -196,12 +196,12 @@ def _changed_rows(
             return _read_through(_opened(":memory:"), root, there, seen, names), _not_kept(root)
         with contextlib.suppress(OSError):
             os.unlink(_index_path(root))
-        note = "the index of what was read before was damaged, and is made anew"
+        note = "the index of profiles was damaged, and is rebuilt"
         return _read_through(_index(root)[0], root, there, seen, names), note
 
 
 def files_below(folder: str | os.PathLike[str]) -> list[str]:
-    """Paths of the profiles below a folder, sorted; errors as of `history`."""
+    """Paths of the profiles below a folder, sorted; raises the errors of `history`."""
     root = _root(folder)
     return sorted(os.path.join(root, path) for path, _ in _files(root))
 
@@ -209,18 +209,18 @@ def files_below(folder: str | os.PathLike[str]) -> list[str]:
 def _root(folder: str | os.PathLike[str]) -> str:
     root = os.path.realpath(folder)
     if not os.path.isdir(root):
-        raise DataError(f"no such folder: {os.fspath(folder)}; give one that profiles lie in")
+        raise DataError(f"no such folder: {os.fspath(folder)}; give a folder with profiles")
     return root
 
 
 def records(jobs: Jobs) -> list[dict[str, Any]]:
-    """The rows of such a frame as plain values, None where something is missing."""
+    """The rows of a frame of `history` as plain values, with None for missing ones."""
     rows = jobs.astype(object).where(jobs.notna(), None).to_dict("records")
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def facts(profile: Profile) -> dict[str, Any]:
-    """One row: the values of `COLUMNS`, None where it was not measured."""
+    """One row: the values of `COLUMNS`, None for those not measured."""
     return {name: _value(profile, path) for name, path in COLUMNS.items()}
 
 
@@ -236,7 +236,7 @@ def _index_path(root: str) -> str:
 
 
 def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
-    """The index of a folder; in memory, and a note, where the user has no place for it."""
+    """The index of a folder; in memory, with a note, if the cache folder cannot be written."""
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -248,15 +248,15 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
 
 
 def _is_no_place(error: Exception) -> bool:
-    """Whether there is no room, no permission, or another holds the index; some damage has the same class."""
-    # Text that is not UTF-8 has no code.
+    """Whether the error is a lack of space or permission, or a lock, not damage, which can have its class."""
+    # An error about text that is not UTF-8 has no error code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR
 
 
 def _not_kept(root: str) -> str:
     folder = os.path.dirname(_index_path(root))
-    return f"no index can be kept in {folder}: all profiles are read each time; set XDG_CACHE_HOME"
+    return f"no index can be kept in {folder}: every call reads all profiles; set XDG_CACHE_HOME"
 
 
 def _read_through(
@@ -266,7 +266,7 @@ def _read_through(
     seen: Mapping[str, str],
     names: Collection[str],
 ) -> list[dict[str, Any]]:
-    """Rows as of `_changed_rows`, when the index has been made as the folder is."""
+    """Update the index from the folder, then return the rows as `_changed_rows` does."""
     with contextlib.closing(index):
         _update(index, root, there, seen)
         new = sorted(path for path, stamp in there.items() if seen.get(path) != stamp)
@@ -300,7 +300,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen: Mapping[str, str]) -> None:
-    """Make the index as the folder is, but for what is in `seen`."""
+    """Update the index from the folder; files in `seen` are not read."""
     known = {os.fsdecode(path): stamp for path, stamp in index.execute("SELECT path, stamp FROM profiles")}
     new = sorted(path for path, stamp in there.items() if stamp not in (known.get(path), seen.get(path)))
     with index:
@@ -312,7 +312,8 @@ def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen
         total=len(new),
         unit="profiles",
     )
-    # What was read stays when the user loses patience; one transaction for each takes longer than reading it.
+    # A transaction per batch: an interrupted call keeps what it read, and one per file would take longer than
+    # reading the file.
     while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:
         with index:
             index.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?)", rows)
@@ -322,7 +323,7 @@ def _row(root: str, stamps: Mapping[str, str], path: str, answer: Answer) -> tup
     name = os.path.relpath(path, root)
     key, stamp = os.fsencode(name), stamps[name]
     if isinstance(answer, MpicolocError):
-        # What the system refused, or did not answer, may be there next time, though the file is the same.
+        # A file that could not be opened, or timed out, is tried again next time although it has not changed.
         stamp = "" if isinstance(answer, EnvironmentFault) else stamp
         return key, stamp, None, str(answer).encode("utf-8", "backslashreplace").decode()
     return key, stamp, json.dumps(answer), None
@@ -333,7 +334,7 @@ def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
 
 
 def _files(root: str) -> Iterator[tuple[str, str]]:
-    """Profiles below a folder, by the end of their names, and what changes when one is written anew."""
+    """Profiles (*.h5) below a folder, each with a stamp that changes when the file is written again."""
 
     def refused(error: OSError) -> None:
         if error.filename == root:
@@ -344,7 +345,7 @@ def _files(root: str) -> Iterator[tuple[str, str]]:
         for name in names:
             if name.endswith(".h5") and not name.startswith("."):
                 path = os.path.join(folder, name)
-                # A link may lead nowhere, or in a circle.
+                # A link can be broken or circular.
                 with contextlib.suppress(OSError):
                     found = os.stat(path)
                     yield path[len(root) :].lstrip("/"), ".".join(map(str, _STAMP(found)))

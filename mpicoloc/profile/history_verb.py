@@ -1,6 +1,6 @@
 """List the profiles below a folder: the history of its jobs.
 
-What was read once is kept in an index in the user's folder for caches, so only new profiles take time.
+An index in the user's cache folder stores the facts of profiles, so that only new profiles are read.
 
   mpicoloc history ~/profiles
   mpicoloc history --csv ~/profiles > jobs.csv
@@ -19,12 +19,20 @@ from mpicoloc.cli.arguments import bounded
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument(
-        "folder", metavar="FOLDER", nargs="?", default=".", help="where profiles lie, in folders below it too"
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        default=".",
+        help="folder of profiles, searched with its subfolders",
     )
-    parser.add_argument("--last", metavar="N", type=arguments.count, help="only the N jobs that began last")
+    parser.add_argument(
+        "--last", metavar="N", type=arguments.count, help="list only the N jobs that began last"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print all facts of each profile as JSON")
-    how.add_argument("--csv", action="store_true", help="print them as comma-separated values")
+    how.add_argument(
+        "--csv", action="store_true", help="print all facts of each profile as comma-separated values"
+    )
 
 
 @bounded

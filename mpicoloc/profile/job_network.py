@@ -1,4 +1,4 @@
-"""Load of a job on the network where it ran, for its profile."""
+"""Load of a job on its network, for the profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAFFIC = "messages, one-sided and collectives"
 
 
 def on_network(profile: Profile) -> Profile:
-    """The profile with its `network`, if the option ``network.topology`` is set; why not becomes a note."""
+    """Add `network` to the profile if the option ``network.topology`` is set; a failure becomes a note."""
     if config.get("network.topology") is None:
         return profile
     try:

@@ -1,4 +1,4 @@
-"""Nodes and ranks: what /proc tells of them while ranks wait in MPI_Finalize, and the table of ranks."""
+"""Facts about nodes and ranks from /proc, read while ranks wait in MPI_Finalize; and the table of ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USED = (
     "migrations",
     "run_delay_s",
 )
-"""Columns of the table of ranks that grow while a process runs."""
+"""Cumulative columns of the table of ranks: they grow while a process runs."""
 
 
 def node() -> dict[str, str | float]:
@@ -38,7 +38,7 @@ def node() -> dict[str, str | float]:
 
 
 def user(uid: int) -> str:
-    """Name of a user; the number where this node knows no name."""
+    """Name of a user; the number if this node has no name for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -46,7 +46,7 @@ def user(uid: int) -> str:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name in the text of /proc/cpuinfo; its numbers where it has none (Arm); or empty."""
+    """The processor's name from the text of /proc/cpuinfo; without a name (Arm) its numbers; or empty."""
     found = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*?)\s*$", cpuinfo, re.M))
     if name := found.get("model name") or found.get("cpu"):
         return " ".join(name.split())
@@ -55,10 +55,10 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def usage(pid: int) -> dict[str, float]:
-    """A process's usage since it began, all its threads: columns of the table of ranks; NaN: not known.
+    """Usage of all threads of a process since its start: columns of the table of ranks; NaN: not known.
 
-    Switches, migrations and run delay are those of threads that still live. Kernels that do not count the run
-    delay print zeros.
+    Switches, migrations and run delay count only threads that are still alive. Kernels that do not count the
+    run delay print zeros.
     """
     process, fields = _PROC / str(pid), stat_fields(pid)
     columns = dict.fromkeys(USED, np.nan)
@@ -77,23 +77,23 @@ def usage(pid: int) -> dict[str, float]:
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
         if any(found):
             columns[column] = sum(float(match[1]) for match in found if match)
-    columns["run_delay_s"] *= 1e-9  # told in ns
+    columns["run_delay_s"] *= 1e-9  # the file has ns
     return columns
 
 
 def stat_fields(pid: int | str) -> list[str]:
-    """The fields of /proc/PID/stat behind the name; none of a process that is gone."""
+    """The fields of /proc/PID/stat after the name; empty if the process is gone."""
     return _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 
 def peak_rss_bytes(pid: int) -> float:
-    """Most memory that a process had at once; NaN: not told."""
+    """Peak resident memory of a process; NaN: not known."""
     peak = re.search(r"^VmHWM:\s*(\d+) kB", _text(_PROC / str(pid) / "status"), re.M)
     return float(peak[1]) * 1024 if peak else np.nan
 
 
 def told(used: np.void) -> dict[str, float]:
-    """The same columns from what a rank told of itself (`mc_usage`)."""
+    """The same columns from the record that a rank wrote about itself (`mc_usage`)."""
     if not used["is_known"]:
         return dict.fromkeys(USED, np.nan)
     columns = {name: float(used[name]) for name in USED if not name.endswith("_s")}
@@ -121,17 +121,17 @@ _STATES = {
 
 
 def _end_ns(segment: np.void, node: np.void | None) -> int:
-    """End of a rank: MPI_Finalize, else its last sign of life."""
+    """End of a rank: MPI_Finalize, else the last time at which it was known to be alive."""
     if segment["t_finalize"]:
         return int(segment["t_finalize"])
     signs = [int(segment["t_last"]), int(segment["t_init"]), contract.latest_call_ns(segment)]
     if node is not None:
-        signs.append(int(node["t_last"]))  # a rank that computes makes no calls: the agent saw it later
+        signs.append(int(node["t_last"]))  # a computing rank makes no calls, but the agent saw it later
     return max(signs)
 
 
 def is_running(segment: np.void) -> bool:
-    """Whether the process of a segment's rank lives, and is not another one of the same number."""
+    """Whether the process of a segment's rank is alive; the start time excludes another one with its PID."""
     return stat_fields(segment["pid"])[19:20] == [str(segment["pid_start_ticks"])]
 
 
@@ -141,7 +141,7 @@ def _state(segment: np.void) -> str:
 
 
 def ranks(segments: Sequence[np.void], node: np.void | None) -> Table:
-    """The table `ranks` of one node; `node` is None where no agent watched the job."""
+    """The table `ranks` of one node; `node` is None if no agent watched the job."""
     t_first = min(int(segment["t_init"]) for segment in segments)
     columns: dict[str, list[Any]] = {
         "rank": [int(s["world_rank"]) for s in segments],
@@ -166,14 +166,14 @@ def ranks(segments: Sequence[np.void], node: np.void | None) -> Table:
 def _used(segment: np.void) -> dict[str, float]:
     """A rank's usage between MPI_Init and MPI_Finalize, or so far.
 
-    How long it waits in these two, asleep for the most part, is a matter of launcher and keeper.
+    The waits inside these two calls are left out: they depend on launcher and keeper.
     """
     pid = int(segment["pid"]) if is_running(segment) else 0
     before = told(segment["used_at_init"])
     has_ended = bool(segment["used_at_finalize"]["is_known"])
     now = told(segment["used_at_finalize"]) if has_ended else usage(pid)
     used = {name: now[name] - before[name] for name in USED}
-    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # others tell it in whole ticks
-    # Threads that have ended are not among those that others see: less than before says nothing.
+    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc has whole ticks, so it can be slightly less
+    # /proc leaves out ended threads: a sum that is less than before is unknown, not negative.
     used = {name: value if value >= 0 else np.nan for name, value in used.items()}
     return used | {"peak_rss_bytes": peak_rss_bytes(pid)}

@@ -1,4 +1,4 @@
-"""The profile of a job from its tables."""
+"""Make the profile of a job from its tables."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def complete(
     Parameters
     ----------
     job : Job
-        Its `wall_s` is T_co.
+        The job; its `wall_s` is T_co.
     tables : mapping of str to Table
-        Tables of a profile; those left out count as empty.
+        Tables of a profile; missing ones count as empty.
     rng : numpy.random.Generator or callable
-        For the bootstrap; or what makes it, called only for a job that had co-runners.
+        Generator for the bootstrap, or a function that makes one, called only for a job with co-runners.
     rate_su : float
         L, SU per core and hour.
     pricing : str
         Name of the price function F.
     partial : bool
-        The job did not end as it should.
+        Whether the job did not end normally.
     notes : tuple of str
-        What the reader of the profile should know.
+        Notes for the reader of the profile.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def complete(
 
 
 def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
-    """The slowdowns by bubbles in shutters, with their cost, and the job's curve."""
+    """Add the slowdowns by bubbles in shutters and their cost; returns the job's curve as well."""
     from mpicoloc.bubble import shutters as bubbled_shutters
 
     bubbled = bubbled_shutters.from_job(tables)
@@ -101,7 +101,7 @@ def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[I
 
 
 def mpi_summary(ranks: Table) -> MpiSummary:
-    """Totals over ranks; all None when no rank left a record."""
+    """Totals over ranks; all None if no rank left a record."""
     if not len(ranks):
         return MpiSummary()
     total_s = float(rank_time_s(ranks).sum())
@@ -114,9 +114,9 @@ def mpi_summary(ranks: Table) -> MpiSummary:
 
 
 def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
-    """Profile of a job.
+    """Make the profile of a job from the parts of its nodes.
 
-    Result: partial also when ranks are missing or did not come to MPI_Finalize; its notes say which.
+    Result: also partial if ranks are missing or did not reach MPI_Finalize; the notes name these ranks.
     """
     tables = {name: _joined(name, parts) for name in COLUMNS}
     tables["shutters"] = _for_all_or_none(tables["shutters"])
@@ -143,13 +143,13 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
     try:
         return made(pricing=pricing, notes=tuple(notes))
     except UsageError as error:
-        # A centre's function that fails, or is missing on this node, must not cost the profile either.
+        # If the site's price function fails or is missing on this node, the profile must still be written.
         default = str(config.BY_KEY["price.pricing"].default)
         return made(pricing=default, notes=(*notes, f"{error}; {default} taken"))
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
-    """The parts' tables below each other, with row numbers of nodes, modules and places as in the whole."""
+    """Concatenate a table of all parts, and renumber the rows of nodes, modules and places that it names."""
     pieces = []
     n_nodes = n_modules = n_places = 0
     for part in parts:
@@ -169,7 +169,7 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
 
 
 def _for_all_or_none(shutters: Table) -> Table:
-    """At the end of a job the last word on a shutter may have come to some of its nodes only."""
+    """Let a shutter count on all nodes or none: at the end of a job, a verdict may reach only some nodes."""
     common, result = shutters["common"], shutters.copy()
     for counts in (VERDICTS.index("valid"), VERDICTS.index("bubbled")):
         doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != counts)])
@@ -182,10 +182,10 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     lost = sorted(rank for part in parts for rank in part.facts["not_finalized"])
     if lost:
         shown = ", ".join(map(str, lost[:16])) + (" ..." if len(lost) > 16 else "")
-        notes.append(f"ranks that did not come to MPI_Finalize: {shown}")
+        notes.append(f"ranks that did not reach MPI_Finalize: {shown}")
     n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
-        hint = f": {len(parts)} of {n_nodes} nodes sent theirs" if n_nodes > 1 else ""
+        hint = f": {len(parts)} of {n_nodes} nodes sent their parts" if n_nodes > 1 else ""
         notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
         first, last = (datetime.fromtimestamp(times[i], UTC) for i in (0, -1))
@@ -196,7 +196,10 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
 
 
 def _rng(job: Job) -> np.random.Generator:
-    """The same job gives the same interval whenever it is computed; without co-runners it is not imported."""
+    """A generator seeded by the job's id, so that a job's interval is reproducible.
+
+    NumPy's random numbers are imported here, because a job without co-runners does not need them.
+    """
     import hashlib
 
     from numpy.random import default_rng
@@ -205,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, else its default: at the end of a job a bad option must not cost the profile."""
+    """The option's value, or the default if that is invalid: the profile must be written all the same."""
     try:
         return config.get(key)
     except UsageError as error:

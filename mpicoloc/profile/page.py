@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a profile: no script, no network, light and dark, for eyes and for ears."""
+"""A profile as a self-contained HTML page, without scripts, in light and dark, usable with screen readers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mpicoloc.show.figures import Cell, Figure, Gap
 from mpicoloc.show.templates import template
 
 N_ROWS = 200
-"""Rows of a figure's data on the page."""
+"""Most rows of a figure's data on the page."""
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _LINKS = re.compile(r"(url\(#|^#)")
 VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
@@ -38,10 +38,7 @@ def page(
     sections: Sequence[tuple[str, Sequence[Figure | Gap]]],
     signature: Signature | None = None,
 ) -> str:
-    """The page.
-
-    Result: HTML. Whatever the profile says is text in it, never markup.
-    """
+    """The page as HTML. All texts of the profile are escaped, so that none becomes markup."""
     with stage("drawing", sum(isinstance(one, Figure) for _, parts in sections for one in parts), "figures"):
         drawn = [_section(name, parts) for name, parts in sections]
     return template("page.html").render(
@@ -64,7 +61,7 @@ def page(
 
 
 def _cards(profile: Profile) -> list[tuple[str, str, str]]:
-    """The numbers that matter most: name, number, and what is to be known of it."""
+    """The most important numbers: name, number, and an explanation."""
     slowdown, price, mpi = profile.interference.slowdown, profile.price, profile.mpi
     known = slowdown is not None and slowdown.method != processor.ALONE
     interval = "" if slowdown is None else ends(slowdown.low, slowdown.high)
@@ -89,14 +86,14 @@ def _cards(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str]]:
-    """The rows of the terminal, each with a name."""
+    """The rows of the terminal output, each with a name."""
     rows = [*facts(profile, signature, N_HOSTS), *result(profile)]
     named = itertools.accumulate(rows, lambda before, row: (row[0] or before[0], row[1]))
     return [(name[:1].upper() + name[1:], printable(words)) for name, words in named]
 
 
 def _section(name: str, parts: Sequence[Figure | Gap]) -> dict[str, Any]:
-    """Figures below one heading, as the template needs them; and what is missing there, by reasons."""
+    """The figures below one heading, as the template needs them, and the missing figures by reason."""
     missing: dict[str, list[str]] = {}
     for one in parts:
         if isinstance(one, Gap):
@@ -130,7 +127,7 @@ def _cell(cell: Cell) -> str:
 
 
 def inlined(figure: Figure) -> Markup:
-    """The figure as an SVG element: with its name and words, in the page's colours, its ids its own."""
+    """The figure as an inline SVG element: with title and description, the page's colours, and unique ids."""
     root = ET.fromstring(drawing.svg(figure, titled=False))
     for tag in ("metadata", "title"):
         for child in root.findall(f"{{{_SVG}}}{tag}"):
@@ -155,7 +152,7 @@ def inlined(figure: Figure) -> Markup:
 
 
 def _in_page(figure: str, name: str, value: str) -> str:
-    """An attribute with ids of this figure, and with variables of the page's style for colours."""
+    """An attribute's value with the figure's name in ids, and CSS variables of the page for colours."""
     if name == "id":
         return f"{figure}-{value}"
     if name == "style":

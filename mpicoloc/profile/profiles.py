@@ -1,4 +1,4 @@
-"""Profiles of anybody, read when and as far as they are asked for, in processes that may crash."""
+"""Read profiles of any origin, in child processes that may crash, and large tables only on demand."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Answer = dict[str, Any] | MpicolocError
 Work = Callable[[str, BinaryIO], dict[str, Any]]
 _MAX_ANSWER_BYTES = 1 << 24
 _MAX_FILES = 100
-"""Files of one process."""
+"""Most files for one process."""
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
-    """The answers of `work` for each of the files, as they come; the caller's own work does not delay them.
+    """Yield the answers of `work` for all files as they arrive; the children run on while the caller works.
 
-    The files of a process that crashes, or is late, get one each.
+    If a process crashes or is late, each of its files is tried again in a process of its own.
     """
     n_processes = len(os.sched_getaffinity(0))
     n_files = max(1, min(_MAX_FILES, len(paths) // (8 * n_processes)))
@@ -50,7 +50,7 @@ def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer
 
 
 def _start(batch: Sequence[str], work: Work) -> Child:
-    """Its files are opened in the process itself, before it gives up its rights: a disk may not answer."""
+    """Start a child for a batch. The child opens the files, as a disk may hang, before it gives up rights."""
     stack = contextlib.ExitStack()
     opened: list[BinaryIO | MpicolocError] = []
 
@@ -77,7 +77,7 @@ def _start(batch: Sequence[str], work: Work) -> Child:
 
 
 def _answers(child: Child, batch: Sequence[str]) -> list[tuple[str, Answer]]:
-    """One for each of its files; none if it was not through with them, and nobody knows which one it was."""
+    """An answer for each file of a batch; empty if the child failed and the faulty file is not known."""
     try:
         lines = child.answer(bytes).splitlines()
         if len(lines) != len(batch):
@@ -110,19 +110,19 @@ AT_ONCE_BYTES = 1 << 20
 """Tables up to this size are read with the facts."""
 _BATCH_BYTES, _MAX_BATCH = 64 << 20, 100
 _ANSWER_BYTES = 8 << 20
-"""Most that the facts of a batch are, as JSON: a hundred times what they are."""
+"""Most bytes of a batch's facts as JSON: a hundred times the usual size."""
 _SIZE_BYTES = 8
 
 
 def read(path: str | os.PathLike[str]) -> Profile:
-    """Read the profile in `path`: its facts and small tables now, each large one when it is first used.
+    """Read the profile in `path`: its facts and small tables at once, each large table at its first use.
 
-    Raises `DataError` if there is no such file, it is damaged or foreign, or of another schema version. Of a
-    table that is damaged, or of a file that is another one by then: when the table is used. Raises
-    `EnvironmentFault` if the system refuses to open it.
+    Raises `DataError` if the file is missing, damaged, foreign or of another schema version; at a table's
+    first use, also if the table is damaged or the file has changed. Raises `EnvironmentFault` if the file
+    cannot be opened.
     """
     named = os.fspath(path)
-    # The process may have gone elsewhere when a table is asked for.
+    # Absolute, because the working directory may change before a table is read.
     file = os.path.abspath(named)
     first = _stamp(file)
     with stage(f"reading {named}"), hdf5.readable(named) as raw:
@@ -184,7 +184,7 @@ def _facts_of(batch: Sequence[tuple[str, bytes]], uid: int, memory_bytes: int | 
 
 
 def _at_once(path: str, raw: BinaryIO) -> Pieces:
-    """In a process of its own: the facts, and the tables that cost less than another process would."""
+    """In a child process: the facts, and the tables that are too small to be worth another child."""
     with hdf5.opened(path, raw) as file:
         small = [name for name in hdf5.TABLES if hdf5.n_bytes(file, name) <= AT_ONCE_BYTES]
     return bundle.pack_profile(hdf5.read(path, raw, small), {"tables": small})

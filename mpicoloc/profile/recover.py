@@ -1,4 +1,4 @@
-"""A partial profile from what the nodes of a job wrote while it ran."""
+"""Make a partial profile from the checkpoints that the nodes of a job wrote."""
 
 from __future__ import annotations
 
@@ -22,39 +22,38 @@ from mpicoloc.profile.merge import merge
 from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
 _NEEDED = (hashlib, numpy.random, count, ipc)
-"""Modules that `merge` imports when it needs them, where no module can be read any more."""
+"""Modules that `merge` imports late; imported here, because the child process cannot read files any more."""
 _SAME_START_S = 60.0
-"""All nodes of a run begin within this time, by clocks that differ."""
+"""Largest difference between the starts of a run's nodes, including that of their clocks."""
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """A part, and where it was found."""
+    """A part and its file."""
 
     path: str
     part: NodePart
 
     @property
     def run(self) -> tuple[str, int]:
-        """The facts that are the same on all nodes."""
+        """Job id and number of ranks, which are the same on all nodes of a run."""
         return self.part.facts["job_id"], self.part.facts["world_size"]
 
     @property
     def start_s(self) -> float:
-        """When its first rank began, s since 1970."""
+        """Start of the part's first rank, s since 1970."""
         return float(self.part.facts["start_unix_s"])
 
     @property
     def ranks(self) -> set[int]:
-        """Ranks of its node."""
+        """Ranks of the part's node."""
         return set(self.part.tables["ranks"]["rank"].tolist())
 
 
 def recover(places: Sequence[str]) -> tuple[Profile, list[str]]:
-    """The partial profile of a job whose nodes left these parts, read in a process of its own.
+    """Make the partial profile of a job from these parts, in a separate process.
 
-    Raises `DataError` if there are no parts, or one is damaged. Raises `EnvironmentFault` if the system
-    refuses to read them.
+    Raises `DataError` if there are no parts or one is damaged, `EnvironmentFault` if they cannot be opened.
     """
     found = {path: checkpoints.content(path) for place in places for path in checkpoints.files(place)}
 
@@ -77,10 +76,9 @@ def _recovered(content: Mapping[str, bytes]) -> Pieces:
 
 
 def read_part(path: str, packed: bytes | None = None) -> NodePart:
-    """The part in a file, whoever wrote it; parameters as of `checkpoints.read`.
+    """Read and check a part, which may be of another user; parameters as for `checkpoints.read`.
 
-    Raises `DataError` if there is no such file, or it is damaged. Raises `EnvironmentFault` if the system
-    refuses to read it.
+    Raises `DataError` if the file is missing or damaged, `EnvironmentFault` if it cannot be opened.
     """
     try:
         part = unpack_part(checkpoints.read(path, packed))
@@ -97,7 +95,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
 
 
 def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
-    """Those of the run of `first`, that of rank 0 first, and why the others are none of it."""
+    """The files of the same run as `first`, in order of ranks; and why each other file is left out."""
     kept: list[PartFile] = []
     left_out = []
     for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
@@ -113,9 +111,9 @@ def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFil
 
 
 def check_replaces(path: str, old: Profile, new: Profile) -> None:
-    """Check that a recovered profile may replace the one at `path`.
+    """Check that a recovered profile may replace the old one at `path`.
 
-    Raises `Refused` if that one is whole, of another job, or has more calls.
+    Raises `Refused` if the old profile is complete, of another job, or has more calls.
     """
     reason = ""
     if not old.partial:
@@ -129,10 +127,10 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
 
 
 # A job that has no coordinators, or has lost them, joins the parts of its nodes through files. Each
-# keeper's writer saves the last part of its node. The writer on rank 0's node waits briefly for those of the
-# others, then writes the profile; of a node that has died it uses the last checkpoint.
+# keeper's writer saves the last part of its node. The writer on rank 0's node waits briefly for the last
+# parts of the other nodes, then writes the profile; for a node that has died it uses the last checkpoint.
 WITHIN_S = 3.0
-"""Time limit for the last parts of other nodes; it is short, as rank 0 may be waiting too."""
+"""Time limit for the last parts of other nodes; short, because rank 0 may be waiting too."""
 _POLL_S = 0.1
 
 
@@ -141,7 +139,7 @@ def gather(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[NodePart]:
-    """The parts of which this node makes the profile, its own first; none if another node makes it."""
+    """The parts from which this node writes the profile; empty if another node writes it."""
     try:
         path = checkpoints.save(own, 0.0)
     except OSError:
@@ -157,7 +155,7 @@ def gather(
 
 
 def is_whole(found: list[NodePart]) -> bool:
-    """Whether the last part of every node is there."""
+    """Whether the final parts of all nodes are there."""
     n_nodes = found[0].facts["n_nodes"] if found else 0
     return len(found) == n_nodes and not any(part.facts["until_unix_s"] for part in found)
 
@@ -165,10 +163,10 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Other users may write into the folder, or may have made it.
+        # Only own regular files: other users may be able to write into the folder.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 files.append(PartFile(path, read_part(path)))
-    # This node's part is of the latest run, whatever the clocks of other nodes say.
+    # This node's part decides which run it is: it is of the latest, whatever the other nodes' clocks say.
     return [file.part for file in of_one_run(files, files[0])[0]]

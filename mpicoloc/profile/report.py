@@ -1,7 +1,7 @@
-"""Make a page of a profile, or its figures as files.
+"""Write a profile as an HTML page, or its figures as files.
 
-The page is one HTML file without a script, and needs no network: it can be mailed, and opened from a disk.
-Without --out and --figures it is written beside you, with the profile's name.
+The page is a single HTML file without scripts or external links: mail it, or open it from disk. Without --out
+and --figures it goes to the working directory, under the profile's name.
 
   mpicoloc report mpicoloc-1234.h5 --out page.html
   mpicoloc report mpicoloc-1234.h5 --figures pictures --format svg,csv
@@ -24,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
     add("others", nargs="*", help=argparse.SUPPRESS)
-    add("--out", metavar="PAGE", help="the page to write (default: the profile's name, with .html)")
-    arguments.add_figures(parser, "every figure")
+    add("--out", metavar="PAGE", help="file for the page (default: the profile's name, with .html)")
+    arguments.add_figures(parser, "the page")
 
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Write what was asked for, and print the name of the page."""
+    """Write the page or the figures, and print the page's name."""
     if args.others:
         raise UsageError(
             f"a page shows one profile, got {1 + len(args.others)}: make one page each, or see them side by "

@@ -1,15 +1,15 @@
-"""Work on a file of somebody else in its own process: what crashes the HDF5 library crashes only that one.
+"""Read foreign files in child processes: a file that crashes the HDF5 library then crashes only the child.
 
-Its answer comes back as bytes, which the caller reads as data and never as code. Root's process gives up all
-rights first, so that a file that takes it over has won nothing; what it reads was opened before. Anybody
-else's is one of the same user: this protects from damage, and is no wall against what takes the process over.
+The child's answer comes back as bytes, which the caller reads as data, never as code. If the caller is root,
+the child first gives up all rights, so that a file which exploits a bug gains none; its files are opened
+before. For other callers the child keeps the user's rights: this protects against damage, not exploits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import encodings.ascii  # noqa: F401 (imported now: the child that needs it may not be allowed to read the file)
+import encodings.ascii  # noqa: F401 (imported here: the child needs it, but may have no right to read its file)
 import faulthandler
 import fcntl
 import json
@@ -26,31 +26,31 @@ from mpicoloc.errors import MALFORMED, DataError, EnvironmentFault, MpicolocErro
 T = TypeVar("T")
 Pieces = Iterable[bytes | memoryview]
 CPU_S = (30, 300)
-"""Longest processor time for reading a file, s, to which each of its MiB adds one; and the longest of all."""
+"""Limits on processor time for a file, s: a base, to which each MiB of the file adds 1 s, and the maximum."""
 MEMORY_BYTES = min(12 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-"""Most memory that it may take, three times the most that a profile has: the file's, a copy, the answer."""
+"""Memory limit of a child, three times the largest profile: the file, a copy, and the answer."""
 WAIT_S = 900.0
-"""Longest wait for an answer, s: three times the processor time that it may take, as it could sleep."""
+"""Longest wait for an answer, s: three times the maximum processor time, because the child may also sleep."""
 END_S = 5.0
-"""Longest wait for the end of a process that was killed, s: one that sleeps in the kernel, as in a call to a
-server that is gone, ends only when that answers."""
+"""Longest wait for a killed process to end, s: a process in an uninterruptible kernel call, such as to a dead
+file server, does not end before the call returns."""
 NOBODY = 65534
-"""User and group who may do nothing."""
+"""User and group without any rights."""
 
 _LEFT: list[int] = []
 _GOOD, _BAD, _END = b"+", b"-", b"."
 _PIPE_BYTES = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PRCTL = ((38, 1), (4, 0), (1, 9))
-"""PR_SET_NO_NEW_PRIVS; PR_SET_DUMPABLE: no other process of that user can look into this one;
-PR_SET_PDEATHSIG: it is killed when the thread that waits for its answer is."""
+"""PR_SET_NO_NEW_PRIVS; PR_SET_DUMPABLE: other processes of that user cannot trace this one;
+PR_SET_PDEATHSIG: the kernel kills this process when the thread that waits for its answer dies."""
 _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, EnvironmentFault)}
 
 
 class Child:
-    """A process at work on a file, and what it has answered so far.
+    """A child process that works on a file, and its answer so far.
 
-    `files` are those that it needs, open; of a generator they are opened in the process, with all rights.
+    `files` are the open files that it needs; a generator opens them in the child, before it gives up rights.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Child:
     ) -> None:
         self.path = path
         self.waited_s = 0.0
-        """Time for which we have waited for its answer."""
+        """Time spent waiting for the child's answer."""
         self._most_bytes = most_bytes + len(_GOOD + _END)
         self._answer = bytearray()
         self._has_ended = False
         self._reader, writer = os.pipe()
-        with contextlib.suppress(OSError):  # a user may have too many of them
+        with contextlib.suppress(OSError):  # the user's limit on pipe buffers may be reached
             fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._pid = os.fork()
         if self._pid == 0:
@@ -82,16 +82,16 @@ class Child:
 
     @property
     def is_late(self) -> bool:
-        """It has not answered in `WAIT_S`."""
+        """Whether the child has not answered within `WAIT_S`."""
         return not self._has_ended and self.waited_s >= WAIT_S
 
     def end(self) -> None:
-        """Whatever it does by now: its answer says whether it came to the end."""
+        """Kill the child, whatever its state: the answer's last byte shows whether it is complete."""
         os.close(self._reader)
         end(self._pid)
 
     def answer(self, read: Callable[[memoryview], T]) -> T:
-        """Its answer, as `read` reads it; errors as of `run_in_child`."""
+        """The child's answer, parsed by `read`; raises the errors of `run_in_child`."""
         if self.is_late or not self._answer.endswith(_END):
             raise damage(self.path)
         content = memoryview(self._answer)[1:-1]
@@ -106,7 +106,7 @@ class Child:
 
     @staticmethod
     def first(children: Sequence[Child]) -> list[Child]:
-        """Those that have answered, or are late, after a wait for anything that one of them says."""
+        """Wait until a child sends something; returns the children that have answered or are late."""
         poll, began_s = select.poll(), time.monotonic()
         for child in children:
             poll.register(child._reader, select.POLLIN)
@@ -128,10 +128,10 @@ class Child:
 
 
 def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
-    """The answer of `work`, as `read` reads it; raises the error of `work` if that is one of ours.
+    """Run `work` in a child and parse its answer by `read`; raises a `MpicolocError` that `work` raises.
 
-    `limits` as of `Child`. Raises `DataError` if the process did not live to the end of it, or its answer is
-    none. Raises `EnvironmentFault` if it cannot give up its rights.
+    `limits` are parameters of `Child`. Raises `DataError` if the child dies early or its answer is invalid,
+    `EnvironmentFault` if it cannot give up its rights.
     """
     child = Child(path, work, **limits)
     try:
@@ -143,7 +143,7 @@ def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryvi
 
 
 def end(child: int) -> None:
-    """Kill a process and wait for its end; one that does not end in `END_S` is left, and waited for later."""
+    """Kill a process and wait for its end; if that takes longer than `END_S`, a later call reaps it."""
     os.kill(child, signal.SIGKILL)
     _LEFT[:] = [pid for pid in _LEFT if not _has_ended(pid)]
     deadline_s, nap_s = time.monotonic() + END_S, 1e-4
@@ -158,19 +158,19 @@ def end(child: int) -> None:
 def _has_ended(child: int) -> bool:
     try:
         return os.waitpid(child, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # somebody else has waited for it
+    except ChildProcessError:  # already reaped elsewhere
         return True
 
 
 def damage(path: str) -> DataError:
-    """The error of a file that a process did not survive."""
+    """The error for a file that crashed its reader."""
     return DataError(
         f"{path} is damaged: its reader crashes or does not end; copy it again, or run the job again"
     )
 
 
 def error(path: str, answer: bytes | bytearray) -> MpicolocError:
-    """The error that `error_as_json` made bytes of."""
+    """The error that `error_as_json` encoded."""
     try:
         kind, words = json.loads(answer)
         return _ERRORS[kind](str(words))
@@ -185,7 +185,7 @@ def _work(
     rights: tuple[int, Iterable[BinaryIO]] | None,
     memory_bytes: int,
 ) -> NoReturn:
-    """In the child: answer through the pipe, and leave without the parent's goodbyes."""
+    """In the child: answer through the pipe, and exit without running the parent's exit handlers."""
     try:
         try:
             confine(memory_bytes)
@@ -199,7 +199,7 @@ def _work(
             answer = [
                 _BAD,
                 error_as_json(
-                    DataError(f"{path} takes more than {most} of memory, so it is not read: leave it out")
+                    DataError(f"{path} takes more than {most} of memory and is not read: leave it out")
                 ),
             ]
         except MpicolocError as fault:
@@ -213,8 +213,9 @@ def _work(
 
 
 def renounce(uid: int, kept: Collection[int]) -> None:
-    """Become that user for good, with nothing open but `kept`, after `confine`; errors as of
-    `run_in_child`.
+    """Become this user for good, and close all files but `kept`; call `confine` first.
+
+    Raises the errors of `run_in_child`.
     """
     uid = uid or NOBODY
     try:
@@ -223,7 +224,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
         for std in {0, 1}.difference(kept):
-            os.dup2(2, std)  # /dev/null by now
+            os.dup2(2, std)  # `confine` has set 2 to /dev/null
         if os.geteuid() == 0 and _is_user_here(uid):
             for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
                 resource.setrlimit(kind, (0, 0))
@@ -236,12 +237,15 @@ def renounce(uid: int, kept: Collection[int]) -> None:
     except OSError as fault:
         raise EnvironmentFault(
             f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
-            "call this as another user than root, or with CAP_SETUID and CAP_SETGID"
+            "run this as a user other than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 
 
 def _is_user_here(uid: int) -> bool:
-    """In a container that has no user but root, root is the user who made it, with no other's rights."""
+    """Whether this user namespace has the user.
+
+    In a container whose only user is root, root has only the rights of the user who started it.
+    """
     with open("/proc/self/uid_map") as file:
         ranges = [tuple(map(int, line.split())) for line in file]
     return any(first <= uid < first + n for first, _, n in ranges)
@@ -253,7 +257,7 @@ def error_as_json(fault: MpicolocError) -> bytes:
 
 
 def address_space_bytes() -> int:
-    """This process's address space now, as ``RLIMIT_AS`` counts."""
+    """The current size of this process's address space, as counted by ``RLIMIT_AS``."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
@@ -265,7 +269,7 @@ def _size_bytes(path: str) -> int:
 
 
 def confine(memory_bytes: int | None = None) -> None:
-    """Limit this process, whose crash nobody else shall write about between the lines of ours."""
+    """Limit this process's memory, and silence it: a crash must not print between the parent's lines."""
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     wanted = {
@@ -279,7 +283,7 @@ def confine(memory_bytes: int | None = None) -> None:
 
 
 def grant_time(n_bytes: int) -> None:
-    """Limit processor time from now on to what so much may take: damage can make HDF5 turn in circles."""
+    """Limit further processor time by the amount to read: damage can send HDF5 into an endless loop."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + (n_bytes >> 20), CPU_S[1])
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]

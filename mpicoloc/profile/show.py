@@ -1,7 +1,7 @@
 """Show a profile: interference, price, and where the MPI time went.
 
-Long tables show their first 8 rows, with --top N as many as you like, with --all all of them. Of what was not
-measured the reason is told.
+Long tables show their first 8 rows, the first N with --top N, or all rows with --all. For each quantity that
+was not measured, the output gives the reason.
 
   mpicoloc show mpicoloc-1234.h5
   mpicoloc show --top 20 mpicoloc-1234.h5
@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rows.add_argument("--all", action="store_true", help="show all rows")
     parser.add_argument(
-        "--json", action="store_true", help="print the key numbers as JSON; of several profiles, a list"
+        "--json", action="store_true", help="print the key numbers as JSON; for several profiles, a list"
     )
 
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print all that can be read; the exit code is that of the first profile that cannot."""
+    """Print all readable profiles; the exit code is that of the first unreadable one."""
     code, summaries, is_one = 0, [], len(args.files) == 1
     for file in args.files:
         try:

@@ -1,9 +1,10 @@
-"""Signatures of profiles: an HMAC-SHA256 over the content, by a key that only the site has.
+"""Signatures of profiles: an HMAC-SHA256 over the content, with a key that only the site has.
 
-In the group ``/signature``: what made it, when, and which key. All of the file but the code is covered. The
-code is made of the content's SHA-256, so no process that opens a file needs the key: `snapshot` reads the
-file in a process of its own, and `verify` needs the key and no file. Take them in this order, or give the key
-as a `KeyFile`: then it is only ever in a process that does nothing else. So it is when `sign` signs.
+The group ``/signature`` has the algorithm, the time, the key's ID and the code. The code covers all of the
+file but itself. It is computed from the content's SHA-256, so that a process which opens a file does not need
+the key: `snapshot` reads the file in a separate process, and `verify` needs the key but no file. Call them in
+this order, or pass the key as a `KeyFile`: then only a process that does nothing else ever holds the key.
+`sign` does the same.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from mpicoloc.profile.sandbox import run_in_child
 
 # The content of an HDF5 file as one stream of bytes, whatever its layout on disk.
 #
-# Groups, datasets and attributes in the order of their names; numbers little-endian, texts with their
-# lengths.
-# Chunks, compression, the order of writing and free space do not show, so ``h5repack`` changes nothing. Every
-# piece is preceded by its length, and every value by its type and shape, which say how many pieces it has, so
-# that two different contents never give the same stream.
+# Groups, datasets and attributes are sorted by name; numbers are little-endian, texts have their lengths.
+# Chunks, compression, order of writing and free space do not enter the stream, so ``h5repack`` does not
+# change it. A length precedes each piece, and type and shape, which fix the number of pieces, precede each
+# value: two different contents never give the same stream.
 
 
 Feed = Callable[[bytes], None]
@@ -44,11 +44,11 @@ VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_CONTENT_BYTES = 1 << 32
-"""A small file can unfold to any size; whoever reads those of others stops here."""
+"""A small compressed file can expand to any size: a reader of foreign files stops here."""
 
 
 class _Walk:
-    """The way through one file: where its pieces go, and how much it was."""
+    """A walk through one file: the function that takes the pieces, and the amounts so far."""
 
     def __init__(self, to: Feed, left_out: Left) -> None:
         self.to = to
@@ -68,7 +68,7 @@ class _Walk:
 
     def cell(self, cell: Any) -> None:
         content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
-        # Many cells may share one text of the file.
+        # Counted per cell: many cells can share one text of the file.
         self.count_bytes(len(content))
         self.piece(content)
 
@@ -87,13 +87,13 @@ class _Walk:
 
 
 def feed(file: h5py.File, to: Feed, left_out: Left) -> None:
-    """Hand the content to `to`, piece by piece.
+    """Pass the content to `to`, piece by piece.
 
     Raises
     ------
     DataError
-        If there is something in it whose content lies elsewhere or has no fixed form: links to other files,
-        references, named types; or more than any profile has.
+        If the file has objects whose content is elsewhere or has no fixed form (links to other files,
+        references, named types), or more content than any profile.
     """
     walk = _Walk(to, left_out)
     walk.piece(VERSION)
@@ -158,7 +158,7 @@ def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if not dataset.shape:
         _cells(walk, np.asarray(dataset[()], dtype=kind))
         return
-    # Nothing says how long the texts of a row are before they are read.
+    # Row by row for texts of variable length: their size is known only once they are read.
     n_rows = 1 if kind.hasobject else _ROWS
     for start in range(0, dataset.shape[0], n_rows):
         _cells(walk, dataset[start : start + n_rows])
@@ -180,18 +180,18 @@ def packed(kind: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def form(kind: np.dtype[Any], where: str) -> str:
-    """A type in words: ``u8``, ``S12``, ``text`` or ``(name:i4,...)``.
+    """A type as text: ``u8``, ``S12``, ``text`` or ``(4:name:i4,...)``.
 
     Raises
     ------
     DataError
-        If profiles have no such type.
+        If no profile has this type.
     """
     if kind.names is not None and kind.hasobject:
-        # Its bytes would be addresses, which differ between processes.
-        raise DataError(f"{printable(where)} has a column of texts without a length, which no profile has")
+        # The bytes of such a column would be addresses, which differ between processes.
+        raise DataError(f"{printable(where)} has a column of texts of variable length, which no profile has")
     if kind.names is not None:
-        # Lengths before the names, which may have any character in them.
+        # Names can have any character, so their lengths precede them.
         return "(" + ",".join(f"{len(name)}:{name}:{form(kind[name], where)}" for name in kind.names) + ")"
     if kind.kind in "iufbS":
         return f"{kind.kind}{kind.itemsize}"
@@ -204,21 +204,21 @@ GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
 _DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
-"""Shortest key, as its file has it."""
+"""Least length of a key, as stored in its file."""
 MAX_BYTES = 1 << 31
-"""Largest profile that is signed or charged: it is read into memory."""
+"""Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20
-"""The largest growth of a file by a signature."""
+"""Most bytes that a signature adds to a file."""
 _SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
-"""The end of the year 9999: what calendars can show."""
+"""End of the year 9999, the last that `datetime` can represent."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A profile's statement of its signature, fit to be shown; nothing of it is checked.
+    """The signature's facts as the profile states them: printable, but not verified.
 
-    `key_id` names the key without telling anything about it.
+    `key_id` identifies the key without revealing anything about it.
     """
 
     algorithm: str
@@ -229,7 +229,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a signature holds; `reason` says why not, in one line."""
+    """Whether a signature is valid; `reason` is one line on why it is not."""
 
     is_good: bool
     reason: str
@@ -238,7 +238,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The site's key, which stays in its file: a process of its own reads it and makes each code."""
+    """The site's key, left in its file: a separate process reads the file to compute each code."""
 
     path: str
 
@@ -248,9 +248,10 @@ Key = bytes | KeyFile
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A profile as it was when it was read, once: what is checked is what is used.
+    """A profile read only once, so that the content that is verified is also the content that is used.
 
-    `digest` is the SHA-256 of the content without its signature, `sealed` that of all that it covers.
+    `digest` is the SHA-256 of the content without the signature; `sealed` that of everything that the
+    signature's code covers.
     """
 
     path: str
@@ -262,14 +263,14 @@ class Snapshot:
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
-    """The key in a file, without white space at its end.
+    """Read the key in a file, without trailing white space.
 
     Raises
     ------
     UsageError
-        If there is no such file, or it holds no key.
+        If there is no such file, or it does not hold a key.
     EnvironmentFault
-        If others than its owner may read or change it.
+        If users other than the owner can read or change the file.
     """
     path = os.fspath(path)
     try:
@@ -287,7 +288,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
         os.close(handle)
     if len(key) < KEY_BYTES:
         raise UsageError(
-            f"key file {path} has {len(key)} bytes, needed are {KEY_BYTES}: "
+            f"key file {path} has {len(key)} bytes, but {KEY_BYTES} are needed: "
             "head -c 32 /dev/urandom | base64 makes a key"
         )
     return key
@@ -306,7 +307,7 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
 
 
 def key_id(key: Key) -> str:
-    """Name of a key; of a `KeyFile`, errors are those of `read_key`."""
+    """ID of a key; for a `KeyFile`, raises the errors of `read_key`."""
     return mac(key, b"mpicoloc key id")[:16]
 
 
@@ -315,7 +316,7 @@ def _code(sealed: str, key: Key) -> str:
 
 
 def mac(key: Key, words: bytes) -> str:
-    """The code of some bytes; of a `KeyFile`, errors are those of `read_key`."""
+    """HMAC of some bytes; for a `KeyFile`, raises the errors of `read_key`."""
     if isinstance(key, bytes):
         return hmac.new(key, words, hashlib.sha256).hexdigest()
     named = key.path
@@ -328,17 +329,17 @@ def mac(key: Key, words: bytes) -> str:
 
 
 def snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """Read a profile once, for all that is to be done with it.
+    """Read a profile once, for all later checks and uses.
 
     Parameters
     ----------
     path : path
-        Where it lies.
+        File of the profile.
 
     Raises
     ------
     DataError, EnvironmentFault
-        As of `hdf5.read`; also for what is no regular file or too large.
+        As `hdf5.read`; also if the file is not a regular one or too large.
     """
     path = os.fspath(path)
     content, _ = _bytes(path)
@@ -347,7 +348,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
     with hdf5.opened(path, content) as file:
-        # First, as it refuses what no machine could read.
+        # The digests come first: computing them refuses content that is too large to read.
         digest, sealed = (sha256(file, left_out) for left_out in (_is_signature, _is_code))
         found = _facts(file)
     more = {"digest": digest, "sealed": sealed, "signature": None if found is None else asdict(found)}
@@ -364,7 +365,7 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
 
 
 def _bytes(path: str) -> tuple[bytes, int]:
-    """The content of the file, and its owner."""
+    """The file's content and its owner."""
     with hdf5.readable(path) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_BYTES:
@@ -381,7 +382,7 @@ def _is_code(path: str, name: str | None) -> bool:
 
 
 def facts(path: str | os.PathLike[str]) -> Signature | None:
-    """The signature's facts in the profile in `path`; None: unsigned."""
+    """The signature's facts in the profile in `path`; None if it is unsigned."""
     named = os.fspath(path)
 
     def work() -> list[bytes]:
@@ -408,23 +409,23 @@ def _facts(file: h5py.File) -> Signature | None:
 
 
 def add(file: h5py.File, key: Key, signed_unix_s: float) -> None:
-    """Sign an open profile, in place of a signature that it has.
+    """Sign an open profile; an existing signature is replaced.
 
     Parameters
     ----------
     file : h5py.File
-        The profile, complete.
+        The complete profile.
     key : bytes or KeyFile
-        As of `read_key`.
+        The key, as `read_key` returns it, or its file.
     signed_unix_s : float
-        When, s.
+        Time of signing, s since 1970.
     """
     _begin(file, key_id(key), signed_unix_s)
     _end(file, _code(sha256(file, _is_code), key))
 
 
 def _begin(file: h5py.File, named: str, signed_unix_s: float) -> None:
-    """Write a signature without its code, which is made of all that is then in the file."""
+    """Write a signature without its code, which is computed from all that is then in the file."""
     if GROUP in file:
         del file[GROUP]
     group = file.create_group(GROUP)
@@ -438,9 +439,9 @@ def _end(file: h5py.File, code: str) -> None:
 
 
 def sign(path: str | os.PathLike[str], key: Key, signed_unix_s: float, out: str | None = None) -> None:
-    """Sign the profile in `path`; the signed file takes its place, or is `out`.
+    """Sign the profile in `path`; the signed file replaces it, or goes to `out`.
 
-    Errors as of `signed`; also an `EnvironmentFault` if the result cannot be written.
+    Raises the errors of `signed`, and `EnvironmentFault` if the result cannot be written.
     """
     path = os.fspath(path)
     content, owner = _bytes(path)
@@ -457,29 +458,29 @@ def signed(
     check: Callable[[str, str], None] = lambda job, user: None,
     memory_bytes: int | None = None,
 ) -> bytes:
-    """The profile with a signature.
+    """The bytes of the profile with a signature.
 
     Parameters
     ----------
     path : str
-        Where it lies, for messages.
+        File of the profile, for messages.
     content : bytes
-        The file.
+        The file's bytes.
     key : bytes or KeyFile
-        As of `read_key`.
+        The key, as `read_key` returns it, or its file.
     signed_unix_s : float
-        When, s.
+        Time of signing, s since 1970.
     uid : int
-        Whose file it is; root's process opens it with that user's rights (`run_in_child`).
+        The file's owner; under root, the file is parsed with that user's rights (`run_in_child`).
     check : callable
-        Raises an error if the profile of this job's number and user shall not be signed.
+        Called with the job's id and user; raises an error if this profile must not be signed.
     memory_bytes : int, optional
-        As of `run_in_child`.
+        As for `run_in_child`.
 
     Raises
     ------
     DataError
-        If it is no whole profile.
+        If the file is not a complete profile.
     """
     named = key_id(key)
     sealed, job, user = run_in_child(
@@ -504,10 +505,10 @@ def signed(
 
 
 def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list[bytes]:
-    """In a process of its own: the digest to be signed, of a profile that others will be able to read."""
+    """Compute the digest to sign, in a child process; check that readers can unpack the profile."""
     with hdf5.opened(path, content, is_changed=True) as file:
         _begin(file, named, signed_unix_s)
-        # First, as it refuses what no machine could read.
+        # The digest comes first: computing it refuses content that is too large to read.
         sealed = sha256(file, _is_code)
     profile, _ = bundle.unpack_profile(
         memoryview(b"".join(bundle.pack_profile(hdf5.read(path, content), {})))
@@ -531,14 +532,14 @@ def _coded(path: str, content: bytes, named: str, signed_unix_s: float, code: st
 
 
 def verify(taken: Snapshot, key: Key) -> Verdict:
-    """Whether the profile is as the holder of `key` signed it."""
+    """Check that the profile is unchanged since it was signed with `key`."""
     found = taken.signature
     if found is None:
         return Verdict(False, "unsigned", None)
     if found.algorithm != ALGORITHM:
         return Verdict(False, f"signed by {found.algorithm!r}, which is not {ALGORITHM}", found)
     code = _code(taken.sealed, key)
-    # In constant time, so that no caller can find the code byte by byte.
+    # Compared in constant time: otherwise a caller could find the code byte by byte.
     if hmac.compare_digest(code.encode(), found.code.encode("utf-8", "replace")):
         return Verdict(True, "", found)
     if found.key_id != key_id(key):

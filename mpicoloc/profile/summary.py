@@ -1,4 +1,4 @@
-"""The keys of ``mpicoloc show --json``: a fixed projection of a profile that other programs read."""
+"""The output of ``mpicoloc show --json``: fixed keys with values of a profile, for other programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpicoloc.profile import profiles
 
 
 def summary(profile: Profile) -> dict[str, Any]:
-    """Plain values with the keys that DESIGN.md fixes; what was not measured is None, never 0."""
+    """Plain values under the keys fixed in DESIGN.md; None, never 0, for anything not measured."""
     job, mpi, found, price = profile.job, profile.mpi, profile.interference, profile.price
     return {
         "schema_version": profile.schema_version,
@@ -42,7 +42,7 @@ def summary(profile: Profile) -> dict[str, Any]:
         },
         "price": {name: getattr(price, name, None)
                   for name in ("rate_su", "runtime_su", "fair_su", "discount_frac", "pricing")},
-        # All of it None where no topology was known.
+        # All values are None if no topology was known.
         "network": {name: plain(getattr(profile.network, name, None))
                     for name in ("topology", "levels", "demand_class", "duration_s")},
         "bubbles": bubbles_json(profile),
@@ -51,7 +51,7 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
-    """The results of bubbles in the job's shutters, or why there are none; None where none was wanted."""
+    """The results of bubbles in the job's shutters, or the reason for none; None if none were requested."""
     if not shutters.ran_any(profile.tables["shutters"]):
         reason = shutters.why_none(profile)
         return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
@@ -66,12 +66,12 @@ def bubbles_json(profile: Profile) -> dict[str, Any] | None:
 
 
 def _ends_json(value: Estimate | None) -> dict[str, float | None]:
-    """The number and its interval, each None if it is not known."""
+    """An estimate's value and interval; each is None if not known."""
     return {name: getattr(value, name, None) for name in ("value", "low", "high")}
 
 
 def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
-    """The number with its interval, or the reason why there is none."""
+    """An estimate with its interval, or the reason why there is none."""
     if value is None:
         return {"reason": reason}
     return {name: number for name, number in plain(value).items() if name != "method"}
@@ -79,7 +79,7 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CoRunner:
-    """Another job, the longest time that it shared a node with this one, and the slowdown by it alone."""
+    """A co-runner, the longest time that it shared a node with this job, and the slowdown by it alone."""
 
     id: str
     overlap_s: float
@@ -87,7 +87,7 @@ class CoRunner:
 
 
 def co_runners(profile: Profile) -> list[CoRunner]:
-    """Other jobs, those first that shared a node with this one for longest."""
+    """Co-runners, in descending order of the time that they shared a node with this job."""
     longest: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
@@ -98,7 +98,7 @@ def co_runners(profile: Profile) -> list[CoRunner]:
 
 
 def result_words(file: str) -> str:
-    """Slowdown and price in a few words; or why the profile cannot be read."""
+    """Slowdown and price in a few words, or the reason why the profile cannot be read."""
     try:
         profile = profiles.read(file)
     except MpicolocError as error:

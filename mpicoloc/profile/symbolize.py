@@ -1,4 +1,4 @@
-"""Functions, files and lines of call sites, by ``addr2line`` of binutils, from the program files."""
+"""Look up function, file and line of call sites in the program files, with ``addr2line`` of binutils."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpicoloc.errors import MpicolocError
 from mpicoloc.pmpi import elf
 
 _SYMBOL_TABLES = (2, 11)
-"""SHT_SYMTAB, which `strip` removes, and SHT_DYNSYM, the names that other files may call: one each."""
+"""SHT_SYMTAB, which `strip` removes, and SHT_DYNSYM, the exported symbols; a file has at most one of each."""
 _FUNCTIONS = (2, 10)
 """STT_FUNC and STT_GNU_IFUNC."""
 
@@ -29,10 +29,10 @@ _FUNCTIONS = (2, 10)
 def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
     """Whether each address lies in a function that the file's symbols name.
 
-    A stripped library keeps the symbols that it exports. Tools such as ``addr2line`` give any other address
-    the name of the function before it, however far that is; so the symbol's size is compared.
+    A stripped library keeps only its exported symbols. Tools such as ``addr2line`` name any other address
+    after the nearest symbol before it, however far away; hence this check against the symbol's size.
 
-    Result: all False where the file has no symbols that can be read.
+    Result: all False if the file's symbols cannot be read.
     """
     try:
         with elf.open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
@@ -47,7 +47,7 @@ def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
 
 
 def _functions(image: mmap.mmap) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Begin and size of the functions, by address; of several at one address the longest."""
+    """Start and size of the functions, sorted by address; for several at one address, the longest."""
     order = "<" if image[5] == 1 else ">"
     symbol = np.dtype(
         [("name", f"{order}u4"), ("info", "u1"), ("other", "u1"), ("section", f"{order}u2"),
@@ -56,7 +56,7 @@ def _functions(image: mmap.mmap) -> tuple[NDArray[np.uint64], NDArray[np.uint64]
     tables = [np.frombuffer(image[start : start + n_bytes // symbol.itemsize * symbol.itemsize], symbol)
               for start, n_bytes in itertools.islice(_tables(image, order), len(_SYMBOL_TABLES))]  # fmt: skip
     symbols = np.concatenate([np.zeros(0, symbol), *tables])
-    # Section 0: the function is in another file.
+    # Section 0 means undefined: the function is in another file.
     symbols = symbols[np.isin(symbols["info"] & 15, _FUNCTIONS) & (symbols["section"] != 0)]
     begin, of = np.unique(symbols["begin"].astype(np.uint64), return_inverse=True)
     size = np.zeros(len(begin), np.uint64)
@@ -65,7 +65,7 @@ def _functions(image: mmap.mmap) -> tuple[NDArray[np.uint64], NDArray[np.uint64]
 
 
 def _tables(image: mmap.mmap, order: str) -> Iterator[tuple[int, int]]:
-    """Place in the file and length of each table of symbols."""
+    """Offset and length of each symbol table in the file."""
     if image[:4] != b"\x7fELF" or image[4] != 2:
         return
     start = int(np.frombuffer(image[40:48], f"{order}u8")[0])
@@ -81,24 +81,24 @@ def _tables(image: mmap.mmap, order: str) -> Iterator[tuple[int, int]]:
 
 
 TIME_S = 30
-"""Longest time for the sites of one file; those of a program with gigabytes of debug information take it."""
+"""Time limit for the sites of one file; gigabytes of debug information take that long."""
 
 
 class Place(NamedTuple):
-    """Where a call is made; None: not known."""
+    """The place of a call in the source; None: not known."""
 
     function: str | None = None
     file: str | None = None
     line: int | None = None
 
     def __str__(self) -> str:
-        """``function file:line``, without what is not known; empty where nothing is."""
+        """``function file:line`` without unknown parts; empty if all are unknown."""
         where = f"{os.path.basename(self.file)}:{self.line}" if self.file else ""
         return " ".join(filter(None, (self.function, where)))
 
 
 def offset_in(paths: Sequence[str], i_module: int, offset: int) -> str:
-    """A call site in words where nothing more is known: ``app+0x1234``."""
+    """A call site by module and offset, ``app+0x1234``, for sites without a known function."""
     module = os.path.basename(paths[i_module]) if 0 <= i_module < len(paths) else "?"
     return f"{module}+{offset:#x}"
 
@@ -114,7 +114,7 @@ def resolve(
         rows = [row for row, site in enumerate(sites) if site[0] == i_module]
         reason = _trouble(path, build_id)
         if reason is None:
-            # A return address is that of the next instruction, which may be of another line.
+            # Minus 1: a return address is that of the next instruction, which may belong to another line.
             places, reason = _look_up(path, [sites[row][1] - 1 for row in rows])
             for row, place in zip(rows, places, strict=True):
                 found[row] = place
@@ -124,16 +124,14 @@ def resolve(
 
 
 def _trouble(path: str, build_id: str) -> str | None:
-    """Why the file at `path` is not to be asked: the profile may be of another one, or from a stranger."""
+    """Why the file at `path` must not be used: it may differ from the one that ran, or be unreadable."""
     try:
         found = elf.build_id(path)
     except (OSError, ValueError, MpicolocError) as error:  # ValueError: a name with a NUL
         return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
     if not build_id:
         return f"{path} has no build ID (link with -Wl,--build-id), so it may have changed since the job ran"
-    return (
-        None if found.startswith(build_id) else f"{path} is not the file that the job ran: it was built again"
-    )
+    return None if found.startswith(build_id) else f"{path} is not the file that the job ran: it was rebuilt"
 
 
 @functools.cache
@@ -165,7 +163,7 @@ def _look_up(path: str, addresses: Sequence[int]) -> tuple[list[Place], str | No
 
 
 def _without_guesses(path: str, addresses: Sequence[int], found: Sequence[Place]) -> list[Place]:
-    """Without functions that are only the nearest. A line is from debug information, which knows better."""
+    """Remove functions that are only the nearest symbol; places with a line come from debug information."""
     guesses = [row for row, place in enumerate(found) if place.function and place.line is None]
     known = list(found)
     named = are_named(path, [addresses[row] for row in guesses])
@@ -184,9 +182,9 @@ def _place(function: str, where: str) -> Place:
 def site_words(profile: Profile, sites: Table, n_looked_up: int | None = None) -> list[tuple[str, str]]:
     """Name and offset of each call site.
 
-    Sites in one function that call the same of MPI are told apart by their offsets, if not by their lines.
+    If two sites that call the same MPI function have the same name, their offsets are appended.
 
-    Result: function, file and line, as far as they are known, or empty; and ``app+0x1234``.
+    Result: the known ones of function, file and line, or empty; and ``app+0x1234``.
     """
     modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
     keys = [(int(row["i_module"]), int(row["offset"])) for row in sites]

@@ -31,12 +31,12 @@ from mpicoloc.show.table import Column, listing
 from mpicoloc.trace import sums
 
 N_HOSTS = 8
-"""Hosts that are named where there are more."""
+"""Most hosts to list by name."""
 _VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
 
 
 def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) -> list[tuple[str, str]]:
-    """Names and words of the job; `n_hosts` None: all of them."""
+    """Rows of name and text about the job, with at most `n_hosts` hosts; None: all."""
     job, mpi = profile.job, profile.mpi
     words = ["not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"]
     if mpi.n_calls is not None:
@@ -58,7 +58,7 @@ def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) ->
 
 
 def heading_line(profile: Profile) -> str:
-    """When the job began, for whom and where, as far as it is known."""
+    """Start, user and hosts of the job, as far as known."""
     job = profile.job
     known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
     names = _hosts(profile, 3)
@@ -66,12 +66,12 @@ def heading_line(profile: Profile) -> str:
 
 
 def began(job: Job) -> str:
-    """When the job began, in the time zone of the reader."""
+    """Start of the job, in the reader's time zone."""
     if job.start_unix_s <= 0:
         return "not known"
     try:
         return datetime.fromtimestamp(job.start_unix_s).astimezone().isoformat(" ", "seconds")
-    except (OverflowError, OSError, ValueError):  # of a stranger's profile
+    except (OverflowError, OSError, ValueError):  # a foreign profile can have any number
         return "?"
 
 
@@ -82,32 +82,32 @@ def _hosts(profile: Profile, n_hosts: int | None) -> str:
 
 
 def library(name: str) -> str:
-    """An MPI library by name and version, of which MPICH makes a table, and Open MPI tells its packager."""
+    """An MPI library's name and version: MPICH's text is a whole table, Open MPI's names its packager."""
     match = _VERSION.fullmatch(name.strip())
     return " ".join((f"{match[1]} {match[2]}{match[3]}" if match else name).split())
 
 
 def signed(signature: Signature) -> str:
-    """A profile's statement of its signature; only the holder of the key can check it."""
+    """The signature as the profile states it; only the holder of the key can verify it."""
     when = datetime.fromtimestamp(signature.signed_unix_s, UTC).isoformat(" ", "seconds")
     return f"signed with key {printable(signature.key_id)}, {when} (to check: mpicoloc verify)"
 
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
-"""Rows of a table that may be long; the last line says how many were left out, and how to see them."""
+"""Rows to show of a long table; its last line gives the number of rows left out, and the flag to see them."""
 _LARGEST_CLASS = 64
 
 
 def show(
     profile: Profile, console: Console, signature: Signature | None = None, n_top: int | None = N_TOP
 ) -> None:
-    """Print the profile; long tables have `n_top` rows, None: all."""
+    """Print the profile, with at most `n_top` rows of long tables; None: all."""
     console.print(render(profile, signature, n_top))
 
 
 def render(profile: Profile, signature: Signature | None = None, n_top: int | None = N_TOP) -> Group:
-    """The profile as one renderable."""
+    """The profile as one object that rich can print."""
     job = f"job {_word(profile.job.id)}{' (partial)' if profile.partial else ''}"
     parts: list[RenderableType] = [
         _grid(job, facts(profile, signature, n_top)),
@@ -133,15 +133,15 @@ def render(profile: Profile, signature: Signature | None = None, n_top: int | No
 
 
 def notes(profile: Profile) -> Iterable[str]:
-    """Notes that a reader must know before using the numbers."""
+    """Caveats that a reader must know before using the numbers."""
     found = profile.interference
     if profile.partial:
-        yield "partial: the job did not end by MPI_Finalize on every rank; totals are of what was recorded"
+        yield "partial: not every rank reached MPI_Finalize; totals cover only what was recorded"
     yield from profile.notes
     if (note := processor.delay_note(profile)) is not None:
         yield note
     if found.coverage_frac is not None and found.coverage_frac < 0.8 and found.slowdown is not None:
-        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest counts as slowed alike"
+        yield f"only {found.coverage_frac:.0%} of the time was measured; the rest is assumed to be as slow"
     has_meter = found.meter != "none" if found.slowdown is None else found.slowdown.method != processor.ALONE
     if found.meter_reason and has_meter:
         yield f"meter {found.meter}: {found.meter_reason}"
@@ -150,7 +150,7 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"{counted(lost, 'record')} went to overflow rows because a table was full"
     unknown = _total(profile, "n_collective_overflow")
     if unknown:
-        yield f"{unknown:,} collectives, between two groups or beyond the tables, are in no traffic"
+        yield f"{unknown:,} collectives, between two groups or beyond the tables, are not in the traffic"
     dropped = _total(profile, "n_events_dropped")
     if dropped:
         offered = _total(profile, "n_events")
@@ -165,7 +165,7 @@ def _total(profile: Profile, column: str) -> int:
 
 
 def _word(word: str) -> str:
-    """A word of the profile, which neither the terminal nor the markup may obey."""
+    """A text of the profile, escaped so that neither the terminal nor rich's markup interprets it."""
     return escape(printable(word))
 
 
@@ -198,19 +198,19 @@ def _network(profile: Profile) -> RichTable | None:
 
 
 def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
-    """The ranks that suffered least and most by themselves, where they differ."""
+    """The smallest and largest slowdowns of single ranks, if they differ."""
     known = ranks[~np.isnan(ranks["slowdown"])]
     if len(known) < 2:
         return
     ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
     shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
     is_outside = job is not None and not ends[0]["slowdown"] <= job.value <= ends[1]["slowdown"]
-    why = "; the job's is of all its time: also alone, paused, and in long waits" if is_outside else ""
+    why = "; the job's covers all of its time: also alone, paused, and in long waits" if is_outside else ""
     yield "by rank", f"{shown}, of their time with co-runners{why}"
 
 
 def result(profile: Profile) -> Iterable[tuple[str, str]]:
-    """Names and words of interference and price; a row without a name goes on with the one before."""
+    """Rows of name and text on interference and price; a row without a name continues the one before."""
     found, price = profile.interference, profile.price
     why_none = f"not measured: {found.reason or 'reason unknown'}"
     yield "slowdown", why_none if found.slowdown is None else estimate(found.slowdown)
@@ -218,7 +218,7 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
         yield "other meter", estimate(other)
     yield from _of_ranks(profile.tables["ranks"], found.slowdown)
     if found.n_taken:
-        several = "; each meter uses those in which it saw enough" if found.alternatives else ""
+        several = "; each meter uses those with enough data" if found.alternatives else ""
         yield "shutters", f"{found.n_taken} taken, {found.n_used} valid, meter {found.meter}{several}"
     bubbles = [*_bubbles(profile)]
     yield from bubbles
@@ -243,7 +243,7 @@ def result(profile: Profile) -> Iterable[tuple[str, str]]:
 
 
 def _bubbles(profile: Profile) -> Iterable[tuple[str, str]]:
-    """Slowdown by bubbles in the job's shutters, a line for each level, and its score."""
+    """Slowdown beside bubbles in the job's shutters, a row for each level; and the job's score."""
     if not shutters.ran_any(profile.tables["shutters"]):
         if reason := shutters.why_none(profile):
             yield "bubbles", f"none: {reason}"
@@ -281,7 +281,7 @@ def estimate(value: Estimate) -> str:
 
 
 def _ranks(profile: Profile, n_top: int | None) -> RichTable | None:
-    """Time of each rank inside MPI and in all, and that of all ranks."""
+    """Time in MPI and total time, for each rank and for all ranks together."""
     ranks = profile.tables["ranks"]
     if not len(ranks):
         return None
@@ -342,7 +342,7 @@ def _calls(profile: Profile, n_top: int | None) -> RichTable | None:
         Column("bytes", _moved, left_out=3),
     )
     is_sampled = (calls["n_timed"] < calls["n"]).any()
-    notes = ["~ every call is counted, and some are timed at random"] if is_sampled else []
+    notes = ["~ all calls are counted, but only a random sample is timed"] if is_sampled else []
     return _top(columns, calls, n_top, "MPI time by function", notes)
 
 
@@ -374,7 +374,7 @@ def _sizes(profile: Profile) -> RichTable | None:
 
 
 def _size(size_class: int) -> str:
-    """The sizes of a class in words."""
+    """The sizes of a class as text."""
     last_class = min(int(size_class), _LARGEST_CLASS)
     if last_class <= 0:
         return "empty"
@@ -383,7 +383,7 @@ def _size(size_class: int) -> str:
 
 
 def _counted(profile: Profile) -> RichTable | None:
-    """The processor's counts for the ranks over the whole run."""
+    """Hardware event counts of all ranks over the whole run."""
     events = sums.by_event(profile.tables["counters"])
     instructions = sum(float(row["value"]) for row in events if row["event"] == b"instructions")
     rate = Column("per 1,000 instructions", lambda row: 1000 * float(row["value"]) / instructions, ",.4g")
@@ -395,7 +395,7 @@ def _counted(profile: Profile) -> RichTable | None:
     )
     cpu_s = float(events["cpu_s"].max(initial=0.0))
     is_late = float(events["enabled_s"].min(initial=np.inf)) < LEAST_THREADS_FRAC * cpu_s
-    notes = ["threads that were there before MPI_Init are not counted"] if is_late else []
+    notes = ["threads that existed before MPI_Init are not counted"] if is_late else []
     return _top(columns, events, None, "events over the whole run", notes)
 
 
@@ -411,7 +411,7 @@ def _co_runners(profile: Profile, n_top: int | None) -> RichTable | None:
 def _top(
     columns: Sequence[Column], rows: Any, n_top: int | None, title: str, notes: Sequence[str] = ()
 ) -> RichTable | None:
-    """The first rows as a table, and how many others there are; None where there are none."""
+    """The first rows as a table, with the number of other rows; None if there are no rows."""
     if not len(rows):
         return None
     return listing(columns, rows[:n_top], title, [*notes, *_more(len(rows), n_top)])

@@ -1,9 +1,9 @@
-r"""Replay jobs on a fat-tree packet by packet, and tell how much longer they take because of each other.
+r"""Replay jobs on a fat-tree packet by packet, and show how much they slow each other down.
 
 Each job comes from its own profile with a trace of every call (`mpicoloc run --trace all`), or from a
-pattern. It is simulated with all of its hosts on one switch (T_base), on the network alone (T_alone), and
-there with the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start again until
-all have run once; the first run counts.
+pattern. It is simulated with all of its hosts on one switch (T_base), alone on the network (T_alone), and
+on the network with the other jobs (T_sharing), as in Jokanovic 2014, chapters 2 and 5. Shorter jobs start
+again until all have run once; each job's first run counts.
 
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,4)' --placement F8
   mpicoloc replay --pattern incast --hosts 16 --bytes 64KiB \
@@ -11,8 +11,8 @@ all have run once; the first run counts.
   mpicoloc replay one.h5 two.h5 --topology 'XGFT(2;16,8;1,8)' --out sweep \
       --sweep slimming 8 4 2 --sweep placement F8 RF
 
-With --propagation: how much longer one job takes if bubbles run on some of its nodes (Han et al. 2016,
-section 3.2), from the trace and the program's curve on one node.
+With --propagation: one job's slowdown with bubbles on some of its nodes (Han et al. 2016, section 3.2),
+from the trace and the program's curve on one node.
 
   mpicoloc replay one.h5 --topology 'XGFT(2;16,8;1,4)' --curves curves.csv \
       --propagation matrices.csv
@@ -85,27 +85,27 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=arguments.whole(most=_MAX_RANKS),
         metavar="N",
-        help="hosts that take part in the pattern",
+        help="number of hosts in the pattern",
     )
     add(
         "--bytes",
         type=arguments.size(1, _MAX_MESSAGE_BYTES),
         metavar="BYTES",
-        help="of each message of the pattern",
+        help="size of each message of the pattern",
     )
     add(
         "--times",
         type=arguments.whole(most=_MAX_TIMES),
         metavar="N",
-        help="how often the pattern is repeated (1; uniform: messages of a host, 100)",
+        help="repetitions of the pattern (1); uniform: messages of each host (100)",
     )
     add(
         "--placement",
         metavar="F8|RF|run|FILE",
         action="append",
-        help="k hosts on each first-level switch; at random; where the job ran, by its nodes' names; a file "
-        "with the host of each rank. Once, or once for each job (run if the topology has names, else F with "
-        "all hosts of a switch)",
+        help="F8: 8 hosts on each first-level switch; RF: random hosts; run: where the job ran, by its "
+        "nodes' names; or a file with the host of each rank. Once, or once for each job (default: run if the "
+        "topology has names, else F with all hosts of a switch)",
     )
     add_ranks_per_host(parser)
     _add_tuning(parser)
@@ -118,50 +118,51 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
         "--cpu-speed",
         type=arguments.positive,
         metavar="X",
-        help="computation is X times as fast as recorded (1)",
+        help="let computation run X times as fast as recorded (1)",
     )
     add(
         "--from-s",
         type=arguments.seconds,
         metavar="S",
-        help="replay a part of a profile or OTF2 archive: calls that begin S after the first one, or later",
+        help="replay part of a profile or OTF2 archive: only calls that begin at least S after the first one",
     )
     add(
         "--until-s",
         type=arguments.positive,
         metavar="S",
-        help="end of that part, s after the first call: what begins then or later is left out",
+        help="end of that part, after the first call: later calls are left out",
     )
     add(
         "--wall-time",
         action="store_true",
-        help="computation of a profile as long as recorded, also where ranks waited for a processor: for "
+        help="let computation take the recorded wall time, also where ranks waited for a processor: for "
         "programs that sleep or wait for files",
     )
     add(
         "--flops",
         type=arguments.positive,
         metavar="F",
-        help="flops a second of the processors of a SimGrid trace (1e9)",
+        help="speed of the processors of a SimGrid trace, flop/s (1e9)",
     )
     add(
         "--algorithm",
         metavar="NAME=A",
         action="append",
         default=[],
-        help="algorithm of a collective, as allreduce=doubling or bcast=openmpi-6 (the recorded library's)",
+        help="algorithm of a collective, as allreduce=doubling or bcast=openmpi-6 (default: the recorded MPI "
+        "library's)",
     )
     add(
         "--stretch",
         metavar="J:X",
         action="append",
-        help="computation on the first J hosts takes X times as long; once, or once for each job (0:1)",
+        help="let computation on the first J hosts take X times as long; once, or once for each job (0:1)",
     )
     add(
         "--allow-unmatched",
         action="store_true",
         help="leave out messages of a profile or OTF2 archive that lack their send or receive, and "
-        "persistent collectives and those of neighbours that the profile does not tell",
+        "persistent or neighbourhood collectives whose messages the profile lacks",
     )
 
 
@@ -175,78 +176,91 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
         type=arguments.whole(0),
         metavar="N",
         default=0,
-        help="of random routes, placements and patterns (0)",
+        help="seed of random routes, placements and patterns (0)",
     )
 
 
 def _add_routes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_topology(parser)
-    add("--slimming", type=arguments.count, metavar="S", help="links up from each switch, not the topology's")
+    add(
+        "--slimming",
+        type=arguments.count,
+        metavar="S",
+        help="uplinks of each switch, in place of the topology's",
+    )
     add_links(parser)
     add(
         "--routing",
         metavar="NAME",
         default="d-mod-k",
-        help="d-mod-k, s-mod-k, random (each packet), random-flow (each pair of hosts) or adaptive (d-mod-k)",
+        help="d-mod-k (default), s-mod-k, random (per packet), random-flow (per pair of hosts) or adaptive",
     )
     add(
         "--tables",
         metavar="FILE",
-        help="not --routing: forwarding tables of opensm, as dump_fts prints, of a topology by ibnetdiscover",
+        help="opensm's forwarding tables, as dump_fts prints them, in place of --routing; for a topology "
+        "from ibnetdiscover",
     )
-    add("--failed", metavar="LEVEL:LINK,..", help="links that carry nothing, by their numbers on each level")
+    add("--failed", metavar="LEVEL:LINK,..", help="failed links, by their numbers on each level")
 
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     mtu = arguments.size(1, _MAX_MTU_BYTES)
-    add("--mtu", type=mtu, metavar="BYTES", default=2048, help="bytes of a packet (2048)")
+    add("--mtu", type=mtu, metavar="BYTES", default=2048, help="largest packet, bytes (2048)")
     add(
         "--eager",
         type=arguments.size(most=_MAX_EAGER_BYTES),
         metavar="BYTES",
         default=16384,
-        help="longer messages wait for their receive (16384)",
+        help="messages longer than this wait for their receive (16384)",
     )
     add(
         "--mpi-latency-s",
         type=_latency_s,
         metavar="S",
         default=1e-6,
-        help="from a send to the adapter (1e-6)",
+        help="latency from a send to the network adapter (1e-6)",
     )
     add(
         "--cable-latency-s",
         type=arguments.several(_latency_s),
         metavar="S",
         default=(25e-9,),
-        help="of each link, or of each level with commas, hosts' links first (25e-9)",
+        help="latency of each link, or of each level, separated by commas, hosts' links first (25e-9)",
     )
-    add("--switch-latency-s", type=_latency_s, metavar="S", default=100e-9, help="of each switch (100e-9)")
+    add(
+        "--switch-latency-s",
+        type=_latency_s,
+        metavar="S",
+        default=100e-9,
+        help="latency of each switch (100e-9)",
+    )
     add(
         "--input-speedup",
         type=_speedup,
         metavar="X",
         default=math.inf,
-        help="input ports of switches are X times as fast as links (inf)",
+        help="speed of the switches' input ports, in multiples of a link's (inf)",
     )
     add(
         "--flit",
         type=mtu,
         metavar="BYTES",
         default=256,
-        help="of a packet that a switch waits for before it sends it on; --mtu: store and forward (256)",
+        help="bytes of a packet that a switch must have before it forwards the packet; --mtu: store and "
+        "forward (256)",
     )
     add(
         "--buffer",
         type=arguments.size(most=_MAX_BUFFER_BYTES),
         metavar="BYTES",
         default=65536,
-        help="of each port, at each end, all lanes (65536)",
+        help="buffer of each port, at each end of a link, all lanes together (65536)",
     )
-    add("--voq", action="store_true", help="packets wait for their own output only, not in one queue a lane")
-    add("--local-rate", metavar="RATE", default="40Gbit/s", help="between ranks of one host (40Gbit/s)")
+    add("--voq", action="store_true", help="virtual output queues: one per output, in place of one per lane")
+    add("--local-rate", metavar="RATE", default="40Gbit/s", help="rate between ranks of one host (40Gbit/s)")
 
 
 def _add_lanes(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +269,7 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
         "--lanes",
         type=arguments.whole(most=16),
         metavar="N",
-        help="virtual lanes of each link (one for each lane that is named, else 1)",
+        help="virtual lanes of each link (default: as many as the other flags name, else 1)",
     )
     add(
         "--weights",
@@ -264,14 +278,20 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
         default=(),
         help="packets that each lane may send in its turn (1 each)",
     )
-    add("--weight-unit", metavar="UNIT", default="packets", help="packets, or 64: weights count 64 bytes")
+    add(
+        "--weight-unit",
+        metavar="UNIT",
+        default="packets",
+        help="what weights count: packets, or 64 for units of 64 bytes",
+    )
     add("--lane", type=_LANES, metavar="L,L,..", default=(), help="lane of each job (0)")
-    add("--high", type=_LANES, metavar="L,L,..", default=(), help="lanes of high priority")
+    add("--high", type=_LANES, metavar="L,L,..", default=(), help="high-priority lanes")
     add(
         "--high-limit",
         type=arguments.whole(0, 255),
         metavar="N",
-        help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
+        help="units of 4096 bytes that high-priority lanes may send before a packet of the others (255: no "
+        "limit)",
     )
 
 
@@ -428,26 +448,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--window-s",
         type=arguments.positive,
         metavar="S",
-        help="length of windows of links (256 at most, so chosen)",
+        help="window length for link loads (default: so that there are at most 256 windows)",
     )
     arguments.add_figures(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument(
         "--against",
         metavar="FILE",
-        help="output of --json under another policy, for E(P): how much less is lost",
+        help="output of --json under another policy, for E(P): how much less time is lost",
     )
     parser.add_argument(
         "--host-gflops",
         type=arguments.positive,
         metavar="P",
-        help="speed of a host, to tell what hosts could compute in the time that jobs lose to each other",
+        help="speed of a host; prints how much the hosts could compute in the time that jobs lose to each "
+        "other",
     )
     sweep.add_arguments(
         parser,
         "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
-        "combination. jobs one.h5,two.h5 names profiles, none leaves the flag out. Rows are noted in --out, "
-        "and what is noted is not run again. On all cores, or by the ranks of mpirun",
+        "combination. jobs one.h5,two.h5 names profiles; the value none leaves the flag out. Rows are saved "
+        "in --out, and saved combinations are not run again. Uses all cores, or the ranks of mpirun",
     )
     propagation_verb.add_replay_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -1,1 +1,1 @@
-"""Terminal output, figures and pages that all subjects draw with."""
+"""Tables, figures and pages: the output code that all packages share."""

@@ -1,6 +1,6 @@
-"""The look of all figures, and their kinds: bars, boxes, lines over time and over ranks, and pairs of ranks.
+"""Style of all figures, and a function for each kind: bars, boxes, lines over time or ranks, pairs of ranks.
 
-Nothing of it touches a screen, the network or matplotlib's global state.
+No function here uses a display, the network or matplotlib's global state.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mpicoloc.show.figures import Bars, Figure
 
 INK, FAINT, PAPER = "#1b1b1d", "#c9c9cc", "#ffffff"
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c44", "#7f7f86")
-"""Okabe and Ito's colours, which people see apart who do not see all colours; yellow and black made mild."""
+"""Okabe and Ito's colours for colour-blind readers, with softer replacements for yellow and black."""
 ON_ANY_PAPER = (
     "#1f88c7", "#ebaa18", "#11b083", "#d382b0", "#6bbeee", "#e16a17", "#9e9e52", "#8d8d95"
 )  # fmt: skip
-"""Likewise for pictures made of dots, whose colours cannot change with the page: seen on light and dark."""
+"""The same for raster images, whose colours cannot change with the page: visible on light and dark."""
 HATCHES = ("", "////", "....", "xxxx")
-"""For the series after the last colour."""
+"""Hatches that distinguish series once all colours are used."""
 
 STYLE: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
@@ -63,10 +63,10 @@ STYLE: dict[Any, Any] = {
 
 
 def svg(figure: Figure, *, titled: bool = True) -> str:
-    """The figure as SVG, the same for the same data; without its title where a page has that."""
+    """The figure as SVG, reproducible for the same data; `titled=False` for pages that have the title."""
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None, "Title": figure.title}
     text = _saved(figure, "svg", titled, metadata=metadata, transparent=not titled).decode()
-    # Verdana, which other machines have, has letters of the same widths.
+    # Verdana has the same letter widths, and is present on machines without DejaVu Sans.
     return text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
 
 
@@ -78,7 +78,7 @@ def png(figure: Figure) -> bytes:
 def _saved(figure: Figure, format_: str, titled: bool, **how: Any) -> bytes:
     out = io.BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), warnings.catch_warnings():
-        # No warning of letters that the font lacks, nor of a damaged profile's numbers that do not fit.
+        # Silence warnings of letters that the font lacks, and of a damaged profile's huge numbers.
         warnings.filterwarnings("ignore", "Glyph |constrained_layout not applied")
         picture = Picture(figsize=figure.size, layout="constrained", facecolor=PAPER)
         figure.draw(picture)
@@ -95,26 +95,26 @@ def colour(i: int) -> dict[str, Any]:
 
 
 def legend(picture: Picture, axes: Axes, n_columns: int) -> None:
-    """A legend of what these axes show, below all plots."""
+    """Add a legend for these axes below all plots."""
     picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=n_columns)
 
 
 def legend_below(picture: Picture, handles: Sequence[Artist], words: Sequence[str]) -> None:
-    """A legend below the plots, in as many columns as the longest word leaves room for."""
-    letter_in, handle_in = 0.62 * 9 / 72, 0.6  # 9 points high; the mark before a word and the gaps around it
+    """Add a legend below the plots, in as many columns as fit the longest label."""
+    letter_in, handle_in = 0.62 * 9 / 72, 0.6  # inches: a letter of 9 points; a label's marker with its gaps
     longest_in = letter_in * max((len(word) for word in words), default=0) + handle_in
     n_columns = max(1, min(len(words), int(picture.get_figwidth() / longest_in)))
     picture.legend(handles, words, loc="outside lower center", ncols=n_columns)
 
 
 def ink_on(background: Any) -> str:
-    """The colour of text that is read on a colour, red, green and blue from 0 to 1."""
+    """Light or dark text colour for a background, given as red, green and blue from 0 to 1."""
     light = float(np.dot((0.2126, 0.7152, 0.0722), np.asarray(background)[:3] ** 2.2))
     return INK if light > 0.18 else PAPER
 
 
 def value_axis(axes: Axes, unit: str) -> None:
-    """Numbers with their unit: bytes by 1024, seconds, percent, or counts with prefixes of thousands."""
+    """Format the y axis by unit: bytes in powers of 1024, seconds, percent, or counts with SI prefixes."""
     if not unit:
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
@@ -128,7 +128,7 @@ def value_axis(axes: Axes, unit: str) -> None:
 
 
 class _ByteLocator(MaxNLocator):
-    """Marks at round numbers of the unit that suits the axis, which by 1024 are no round numbers of bytes."""
+    """Ticks at round numbers of the axis's unit, such as MiB, which are not round numbers of bytes."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         n_bytes, _ = byte_unit(max(abs(vmin), abs(vmax)))
@@ -136,9 +136,9 @@ class _ByteLocator(MaxNLocator):
 
 
 def byte_axis(axis: Axis, word: Callable[[float], str]) -> None:
-    """Marks for bytes, or bytes per second: `word` writes one."""
+    """Set ticks for bytes, or bytes per second; `word` formats one."""
     low, high = axis.get_view_interval()
-    # A logarithmic axis that does not reach far has few powers of 2, or none.
+    # A logarithmic axis over a small range has few or no powers of 2, so it gets linear ticks.
     is_far = axis.get_scale() == "log" and high > 8 * low
     axis.set_major_locator(LogLocator(2, numticks=6) if is_far else _ByteLocator(5))
     axis.set_major_formatter(FuncFormatter(lambda value, _: word(value).replace(" ", "\N{NO-BREAK SPACE}")))
@@ -146,7 +146,7 @@ def byte_axis(axis: Axis, word: Callable[[float], str]) -> None:
 
 
 def log_axis(axes: Axes, which: str, low: float, high: float) -> None:
-    """A logarithmic axis with a few marks, however far it reaches."""
+    """Make an axis logarithmic, with few ticks whatever its range."""
     wide = np.log10(high / low) > 2.5
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     axis = getattr(axes, f"{which}axis")
@@ -155,7 +155,7 @@ def log_axis(axes: Axes, which: str, low: float, high: float) -> None:
 
 
 def turn_if_crowded(axes: Axes, words: Sequence[str], room: int = 60) -> None:
-    """Labels that would touch each other stand upright."""
+    """Rotate the labels by 45 degrees if they would overlap."""
     if sum(len(word) + 1 for word in words) > room:
         axes.tick_params(axis="x", rotation=45)
         for label in axes.get_xticklabels():
@@ -172,7 +172,7 @@ def panels_of_bars(
     log: bool = False,
     limits: Mapping[str, float] | None = None,
 ) -> None:
-    """One panel for each part, below each other, with one axis of values, one legend, and lines at limits."""
+    """Bars in one panel per part, stacked vertically, with common y axis and legend, and lines at limits."""
     limits = limits or {}
     picture.supylabel(label, fontsize=9)
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True, sharey=True))
@@ -204,7 +204,7 @@ def _bars(panel: Axes, part: Bars) -> None:
         heights = [row[i] or 0.0 for row in part.values]
         panel.bar(x, heights, width * 0.92, label=name, edgecolor=PAPER, linewidth=0, **colour(i))
         for at, row in zip(x, part.values, strict=True):
-            if not row[i]:  # a bar of no height would be read as forgotten
+            if not row[i]:  # label a bar without height, which would look like a missing one
                 word = "?" if row[i] is None else "0"
                 panel.annotate(word, (at, low), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
@@ -216,7 +216,7 @@ def ranked(
     limits: Sequence[float],
     classes: Sequence[str],
 ) -> None:
-    """Lying bars, the largest on top, with the classes that limits divide them into."""
+    """Horizontal bars, the largest on top, and the classes between the limits."""
     axes = picture.subplots()
     y = np.arange(len(labels))
     known = [value for value in values if value]
@@ -241,7 +241,7 @@ def ranked(
 def boxes(
     picture: Picture, labels: Sequence[str], panels: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
 ) -> None:
-    """For each label two boxes, up and down, of five quantiles; a panel for each part."""
+    """Two boxes of five quantiles, up and down, for each label; one panel per part."""
     picture.supylabel("bytes on a link", fontsize=9)
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
     names = ("whislo", "q1", "med", "q3", "whishi")
@@ -268,7 +268,7 @@ def boxes(
 
 
 def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> None:
-    """Lying bars of times, the first on top, each with its number."""
+    """Horizontal bars of times, the first on top, each labelled with its time."""
     axes = picture.subplots()
     y = np.arange(len(labels))
     axes.barh(y, times_s, 0.7, **colour(0))
@@ -285,7 +285,7 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
 def histogram(
     picture: Picture, labels: Sequence[str], panels: Sequence[tuple[str, str, Sequence[float]]]
 ) -> None:
-    """A bar for each label, in a panel for each title, unit and values."""
+    """A bar for each label; one panel for each tuple of title, unit and values."""
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
     for panel, (title, unit, numbers) in zip(axes, panels, strict=True):
         values = np.asarray(numbers, float)
@@ -303,7 +303,7 @@ def stacked(
     times_s: Sequence[Sequence[float]],
     marked: int,
 ) -> None:
-    """A bar of times for each label, of one part for each series; parts below 0 hang down. One is marked."""
+    """Stacked bars of times: a bar per label, a part per series, negative parts downwards; one is marked."""
     axes = picture.subplots()
     values = np.asarray(times_s, float)
     x = np.arange(len(labels))
@@ -328,15 +328,15 @@ def stacked(
 
 DASHES = (0, (4, 3))
 LEAST_SEEN = 0.005
-"""Part of a figure's height below which no colour is seen, so it needs no words."""
+"""Fraction of a figure's height below which a part is invisible, so that the legend leaves it out."""
 MANY_POINTS = 32
-"""Ranks from which on intervals are a band and no bars."""
+"""Most ranks whose intervals are drawn as bars; more become a band."""
 MIN_RATIO = 2.0
-"""Least ratio between the ends of a scale of colours, so that what is almost equal looks so."""
+"""Least ratio between the ends of a colour scale, so that almost equal values look alike."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
-    """Rates of each level and bytes in transit, in windows one after the other."""
+    """Rates of each level, and bytes in transit, in consecutive windows."""
     above, below = picture.subplots(2, 1, sharex=True)
     x = _corners(np.arange(len(in_transit) + 1) * window_s)
     for level, rate_bps in enumerate(rates.T):
@@ -359,7 +359,7 @@ def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean
 
 
 def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]], label: str) -> None:
-    """A number with its interval, from more and more observations, and a line at the last one."""
+    """An estimate and its interval over the number of observations, with a line at the last estimate."""
     n, value, low, high = (np.array(column) for column in zip(*rows, strict=True))
     axes = picture.subplots()
     axes.fill_between(n, low, high, color=SERIES[4], alpha=0.45, linewidth=0, label="95 % interval")
@@ -378,7 +378,7 @@ def settling(picture: Picture, rows: Sequence[tuple[float, float, float, float]]
 def with_intervals(
     picture: Picture, rows: Sequence[tuple[float, float, float, float]], across: str, up: str
 ) -> None:
-    """Numbers with their intervals over what they depend on; `across` and `up` are written at the axes."""
+    """Values with intervals over an independent variable; `across` and `up` are the axes' labels."""
     at, value, low, high = (np.array(column) for column in zip(*rows, strict=True))
     axes = picture.subplots()
     axes.errorbar(
@@ -389,7 +389,7 @@ def with_intervals(
 
 
 def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[float]], raster: bool) -> None:
-    """Instants in a row for each label; `raster` where they are too many to be drawn one by one."""
+    """Marks at instants, in a row for each label; `raster` if there are too many for vector graphics."""
     axes = picture.subplots()
     for i, at in enumerate(places):
         axes.plot(
@@ -402,7 +402,7 @@ def dots(picture: Picture, labels: Sequence[str], places: Sequence[Sequence[floa
 def stacked_by_rank(
     picture: Picture, first: Any, parts: Sequence[tuple[str, Any]], mean: float | None = None
 ) -> None:
-    """Times of each rank, or block of ranks from `first` on, above each other; a line at a mean."""
+    """Stacked times of each rank, or block of ranks that begins at `first`, with a line at `mean`."""
     axes = picture.subplots()
     edges = _edges(first)
     below = np.zeros(len(first))
@@ -422,7 +422,7 @@ def stacked_by_rank(
 
 
 def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: Any, label: str) -> None:
-    """A number of each rank, or block of ranks, with its interval: a bar, or a band where ranks are many."""
+    """A value with interval for each rank or block of ranks: as bars, or as a band for many ranks."""
     axes = picture.subplots()
     edges = _edges(first)
     middles = (edges[:-1] + edges[1:]) / 2
@@ -442,7 +442,7 @@ def interval_by_rank(picture: Picture, first: Any, value: Any, low: Any, high: A
 
 
 def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], window_s: float) -> None:
-    """A row for each rank, or block of ranks, in the colours of functions; `shares` are of `mpi_figures`."""
+    """A row for each rank or block of ranks, coloured by function; `shares` is block x window x function."""
     axes = picture.subplots()
     edges = _edges(first)
     colours = np.array([to_rgb(word) for word in ON_ANY_PAPER])
@@ -461,13 +461,13 @@ def lanes(picture: Picture, first: Any, shares: Any, names: Sequence[str], windo
 
 
 def _row_axis(axes: Axes, labels: Sequence[str]) -> None:
-    """A row for each label, the first on top."""
+    """Make the y axis a row for each label, the first on top."""
     axes.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
     axes.grid(False, axis="y")
 
 
 def _word_axis(axes: Axes, labels: Sequence[str], least: int = 3) -> None:
-    """A column for each label; fewer than `least` take no more room than so many."""
+    """Make the x axis a column for each label; columns are never wider than with `least` labels."""
     room = max(0, least - len(labels)) / 2
     xlim = (-0.6 - room, len(labels) - 0.4 + room)
     axes.set(xticks=range(len(labels)), xticklabels=labels, xlim=xlim)
@@ -480,7 +480,7 @@ def _edges(first: Any) -> Any:
 
 
 def _corners(edges: Any) -> Any:
-    """Where a staircase of values, each twice, has its corners; matplotlib's own takes much longer."""
+    """The x coordinates of a staircase of values, each repeated; matplotlib's own steps are much slower."""
     return np.repeat(edges, 2)[1:-1]
 
 
@@ -490,12 +490,12 @@ def _rank_axis(axes: Axes, edges: Any) -> None:
 
 
 def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> None:
-    """Bytes from each party (row) to each (column), on a logarithmic scale; pairs without any stay empty."""
-    picture.set_layout_engine("compressed")  # the other one cuts labels off beside a square
+    """Bytes from each party (row) to each (column), on a logarithmic scale; cells without bytes are empty."""
+    picture.set_layout_engine("compressed")  # "constrained" cuts off the labels of a square plot
     axes = picture.subplots()
     shown = np.ma.masked_less_equal(values, 0)
     least, most = float(shown.min()), float(shown.max())
-    # The darkest part of the map cannot be told from a dark page.
+    # The darkest colours are left out: they cannot be distinguished from a dark page.
     colours = ListedColormap(colormaps["viridis"](np.linspace(0.15, 0.97, 200)))
     if least == most:
         colours = ListedColormap(ON_ANY_PAPER[:1])

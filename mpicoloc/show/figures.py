@@ -1,7 +1,7 @@
-"""A figure is its data, words for those who do not see it, and a way to draw it.
+"""Figures: each has its data, a description for readers who cannot see it, and a function that draws it.
 
-Three readers use it: picture files, CSV files, and the page of `mpicoloc report`. What a profile does not
-have becomes a `Gap` that says why, never a figure of zeros. Pictures have room for so many ranks and words.
+Image files, CSV files and the page of `mpicoloc report` are made from them. A quantity that a profile lacks
+becomes a `Gap` with the reason, never a figure of zeros. Long names and many ranks are shortened to fit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "csv")
 WIDTH = 5.0
-"""Inches: letters of 9 points are just large enough where a telephone shows all of it."""
+"""Width in inches: letters of 9 points are just readable if a telephone shows the whole figure."""
 Cell = str | int | float | None
 Row = tuple[Cell, ...]
 
@@ -38,15 +38,15 @@ class Figure:
     Parameters
     ----------
     name : str
-        Of its files, without a suffix.
+        Name of the figure's files, without a suffix.
     title, description : str
-        What it is of, and what it shows, in words.
+        Subject of the figure, and its content in words.
     header : tuple of str
         Names of the columns, with their units as suffixes.
     rows : tuple of tuple
-        What is drawn, nothing else; None: not known.
+        Exactly the data that are drawn; None: not known.
     draw : callable
-        Draws it into an empty figure of matplotlib's.
+        Draws the figure into an empty matplotlib figure.
     size : tuple of float
         Width and height, inches.
     """
@@ -62,7 +62,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Gap:
-    """A figure that cannot be made, with the reason and the remedy."""
+    """A missing figure, with the reason and the remedy."""
 
     name: str
     title: str
@@ -80,7 +80,7 @@ class Bars:
 
 
 def plot(kind: str, *data: Any, **how: Any) -> Callable[[Picture], None]:
-    """A way to draw: function `kind` of `show.drawing`, which imports matplotlib when it is called."""
+    """A function that draws by `show.drawing`'s function `kind`; matplotlib is imported when it runs."""
 
     def draw(picture: Picture) -> None:
         from mpicoloc.show import drawing
@@ -100,7 +100,7 @@ def csv_text(figure: Figure) -> str:
 
 
 def formats_of(text: str | None) -> tuple[str, ...]:
-    """The formats that a flag names, all of them if it was not given.
+    """The formats in a flag's value; all formats if it was not given.
 
     Raises `UsageError` if one is unknown.
     """
@@ -112,9 +112,9 @@ def formats_of(text: str | None) -> tuple[str, ...]:
 
 
 def save(figures: Iterable[Figure], folder: str, formats: Sequence[str]) -> list[str]:
-    """Write each figure in each format to a folder, which is made if there is none.
+    """Write each figure in each format to a folder, which is created if missing.
 
-    Result: the files written. Raises `EnvironmentFault` if the folder or the disk refuses.
+    Result: the names of the files. Raises `EnvironmentFault` if they cannot be written.
     """
     written = []
     try:
@@ -141,64 +141,64 @@ def _content(figure: Figure, format_: str) -> bytes:
 
 
 MOST = 512
-"""Ranks, or nodes, that are shown one by one."""
+"""Most ranks or nodes to show one by one."""
 LONGEST = 24
-"""Letters of a name beside an axis."""
+"""Most letters of a name beside an axis."""
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of `size` ranks: `of[i]` is the block of row i, `first` the first rank of each."""
+    """Blocks of `size` ranks: `of[i]` is the block of row i, `first` has the first rank of each block."""
 
     of: Array
     first: Array
     size: int
 
     def means(self, values: ArrayLike) -> Array:
-        """Mean of the rows of each block."""
+        """Mean over the rows of each block."""
         n = np.bincount(self.of, minlength=len(self.first))
         sums = np.bincount(self.of, np.asarray(values, float), len(self.first))
         return np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
 
     def least(self, values: ArrayLike) -> Array:
-        """Least of the rows of each block; NaN where there is none."""
+        """Least value of each block's rows; NaN for a block without values."""
         out = np.full(len(self.first), np.inf)
         np.fmin.at(out, self.of, np.asarray(values, float))
         return np.where(np.isfinite(out), out, np.nan)
 
     def most(self, values: ArrayLike) -> Array:
-        """Largest of them."""
+        """Largest value of each block's rows; NaN for a block without values."""
         return -self.least(-np.asarray(values, float))
 
     def words(self, what: str) -> str:
-        """A description's words on blocks, if they are more than a rank each."""
+        """The remark on blocks for a description; empty if each block is one rank."""
         return "" if self.size == 1 else f"; {what} of blocks of {self.size} ranks"
 
 
 def of_ranks(ranks: Array, n_ranks: int | None = None) -> Blocks:
-    """Blocks for rows that are of these ranks, of a job of `n_ranks`: `MOST` blocks at most."""
+    """Divide a job of `n_ranks` into at most `MOST` blocks; `ranks` has the rank of each row."""
     n = int(ranks.max(initial=-1)) + 1 if n_ranks is None else n_ranks
     size = max(1, -(-n // MOST))
     return Blocks(ranks.astype(np.int64) // size, np.arange(0, max(n, 1), size), size)
 
 
 def hosts(profile: Profile) -> dict[int, str]:
-    """Names of the nodes by their row; two of one name are told apart."""
+    """Names of the nodes by row; nodes with the same name get a number."""
     names = [printable(text(row["hostname"])) for row in profile.tables["nodes"]]
     return {i: name if names.count(name) == 1 else f"{name} #{i}" for i, name in enumerate(names)}
 
 
 def short(word: str, longest: int = LONGEST) -> str:
-    """A word of a profile with as many letters as a picture has room for."""
+    """A text of a profile, cut to the letters that fit a figure."""
     word = printable(word)
     return word if len(word) <= longest else word[: longest - 1] + ELLIPSIS
 
 
 def short_place(word: str, longest: int = LONGEST) -> str:
-    """A call site likewise: without the types of its function's arguments, and cut at the left.
+    """A call site cut to the letters that fit: without its function's argument types, and cut at the left.
 
-    Names of C++ begin with namespaces and classes, which many call sites have in common.
+    C++ names begin with namespaces and classes, which many call sites have in common.
     """
     word = _without_arguments(printable(word))
     return word if len(word) <= longest else ELLIPSIS + word[len(word) - longest + 1 :]

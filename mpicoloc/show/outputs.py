@@ -1,4 +1,4 @@
-"""Where exports and pages are written: whole, or not at all."""
+"""Output files and folders, which are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, TextIO
 from mpicoloc.errors import EnvironmentFault, UsageError
 
 _GZIP_LEVEL = 4
-"""Nearly as small as 9, in a fourth of the time."""
+"""Level 4 gives nearly the size of level 9 in a quarter of the time."""
 
 
 def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bool = False) -> None:
-    """See to it, before anything is computed, that `out`, given by `flag`, can be written and is no input.
+    """Check, before any computation, that `out`, given by `flag`, can be written and is not an input.
 
-    Raises `UsageError` if it is or cannot.
+    Raises `UsageError` otherwise.
     """
     if out in ("", "-"):
         raise UsageError(f"{flag} {out!r} is not the name of a file: give one, or /dev/stdout")
@@ -38,12 +38,12 @@ def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bo
 
 @contextlib.contextmanager
 def text_file(path: str, flag: str = "--out") -> Iterator[TextIO]:
-    """A file that appears under its name when it is whole, for others may read it meanwhile.
+    """A file that gets its name only once it is complete, so that no reader sees half of it.
 
-    Links are followed, and what is no regular file, like /dev/stdout, is written into. What ends with .gz
-    is compressed.
+    Links are followed. Special files, such as /dev/stdout, are written directly. Names that end with .gz are
+    compressed.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if the file cannot be written.
     """
     path = os.path.realpath(path)
     is_special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
@@ -64,7 +64,7 @@ def text_file(path: str, flag: str = "--out") -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _refusals(path: str, flag: str) -> Iterator[None]:
-    """Turn a refusal of the folder or the disk into an error with the remedy."""
+    """Turn a failed write into an error with the remedy."""
     try:
         yield
     except BrokenPipeError:
@@ -77,9 +77,9 @@ def _refusals(path: str, flag: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder(path: str) -> Iterator[str]:
-    """A folder that appears under its name when all is in it; until then it has the name that is yielded.
+    """A folder that gets its name only once it is complete; yields its temporary name.
 
-    Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `UsageError` if a file of that name exists, `EnvironmentFault` if the folder cannot be written.
     """
     check(path, (), is_folder=True)
     path = os.path.abspath(path)

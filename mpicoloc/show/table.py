@@ -1,6 +1,6 @@
-"""Tables: their columns, described once for rows that are dicts, dataclasses or rows of a profile's tables.
+"""Tables for the terminal: columns described once, for rows that are dicts, dataclasses or NumPy records.
 
-They stay readable on narrow terminals: lesser columns go first, and no number is cut.
+On narrow terminals the less important columns are left out first, and numbers are never cut.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from mpicoloc.core.units import ends
 from mpicoloc.errors import printable
 
 NARROW_LETTERS, HEADER_LETTERS = 16, 12
-"""Widths at which names of things fold, and headers wrap, where there is little room."""
+"""Widths at which names fold and headers wrap on a narrow terminal."""
 
 
 class Listing(Table):
     """A table with a column of names and columns of numbers.
 
-    Where it is too wide, its headers wrap, then lesser columns are left out and named below it, and what is
-    too wide even then is shown record after record.
+    If it is too wide, its headers wrap; then less important columns are left out and named below the table;
+    if it is still too wide, it is shown as one record per row.
 
     Parameters
     ----------
     title : str
-        Markup.
+        Title, as markup.
     columns : sequence of str
         Headers.
     names : sequence of str, optional
-        Those that stand to the left and may fold; default the first one.
+        Headers of the left-aligned columns, which can fold; default: the first one.
     lesser : sequence of str
-        Those that can be left out, the least first.
+        Headers of the columns that can be left out, the least important first.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Listing(Table):
             )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Rich asks for the lines of it."""
+        """Yield the lines; rich calls this method."""
         if _fits(self, console, options):
             yield from super().__rich_console__(console, options)
             return
@@ -83,7 +83,7 @@ class Listing(Table):
         yield from self._records(console, options)
 
     def _with(self, columns: Sequence[RichColumn]) -> Table:
-        """The same with these columns, their headers wrapped."""
+        """The same table with only these columns, and wrapped headers."""
         narrow = copy.copy(self)
         narrow.padding = (0, 1, 0, 0)
         narrow.columns = [
@@ -91,7 +91,7 @@ class Listing(Table):
         ]
         gone = [str(column.header) for column in self.columns if column not in columns]
         if gone:
-            line = f"no room here for: {'; '.join(gone)}"
+            line = f"columns left out: {'; '.join(gone)}"
             narrow.caption = f"{self.caption}\n{line}" if self.caption else line
         return narrow
 
@@ -118,7 +118,7 @@ def _wrapped(header: str) -> Text:
 
 
 def _fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Whether only names must fold, and those not below `NARROW_LETTERS`."""
+    """Whether the table fits if names fold at `NARROW_LETTERS`."""
     tried = copy.copy(table)
     tried.title = tried.caption = None
     tried.columns = [
@@ -129,32 +129,32 @@ def _fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
 
 
 def _plain(table: Table) -> Table:
-    """A table of Rich's own class."""
+    """The table as an instance of rich's own class."""
     plain = copy.copy(table)
     plain.__class__ = Table
     return plain
 
 
 WIDTH = 120
-"""Columns in a pipe or a batch log, where there is no terminal to measure."""
+"""Columns of output to a pipe or a batch log, which have no width of their own."""
 
 
 class _Output(Console):
-    """Standard output, whose reader may go away: that is no failure of the command."""
+    """Standard output; a reader that closes the pipe is not an error."""
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `cli.main`; rich would exit with code 1, which is an answer of some verbs."""
+        """Raise the error for `cli.main`; rich would exit with code 1, which is a result of some verbs."""
         raise BrokenPipeError
 
 
 class _Trimmed:
-    """A pipe or a file without the blanks with which rich fills its lines."""
+    """A pipe or file from which the blanks are removed with which rich pads its lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write whole lines."""
+        """Write text without blanks at the ends of lines."""
         return self._stream.write(re.sub(r" +\n", "\n", text))
 
     def __getattr__(self, name: str) -> Any:
@@ -162,14 +162,14 @@ class _Trimmed:
 
 
 def console() -> Console:
-    """Standard output."""
+    """A console for standard output."""
     if sys.stdout.isatty():
         return _Output(highlight=False)
     return _Output(width=WIDTH, highlight=False, file=cast("IO[str]", _Trimmed(sys.stdout)))
 
 
 def write(text: str) -> None:
-    """Lines for a program, as they are; on a terminal without what of a foreign file it would obey."""
+    """Write machine-readable text; on a terminal without control characters, which foreign files can have."""
     if sys.stdout.isatty():
         text = "\n".join(map(printable, text.split("\n")))
     sys.stdout.write(text)
@@ -177,20 +177,20 @@ def write(text: str) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a terminal's table.
+    """One column of a table for the terminal.
 
     Parameters
     ----------
     header : str
-        Words above it.
+        Header of the column.
     value : str or callable
-        Key or attribute of a row that holds the value, or a function of the row; default the header.
+        Key or attribute of a row with the value, or a function of the row; default: the header.
     form : str or callable
-        A format specification, which an `Estimate` applies to its value, or a function that makes text.
+        Format specification (for an `Estimate`, of its value), or a function that returns the text.
     is_name : bool
-        It stands to the left and may fold. Where no column does, the first one is a name.
+        Whether the column is left-aligned and can fold. If no column is a name, the first one becomes one.
     left_out : int
-        On a narrow terminal columns above 0 can be left out, 1 first.
+        0: the column stays; otherwise it can be left out on a narrow terminal, 1 first.
     missing : str
         Text for None and NaN.
     """
@@ -210,7 +210,7 @@ class Column:
         return row[key] if isinstance(row, Mapping | np.void) else getattr(row, key)
 
     def text(self, row: Any) -> str:
-        """The cell of a row, without characters that a terminal would obey."""
+        """The cell's text in a row, without control characters."""
         value = self.of(row)
         if isinstance(value, bytes):
             value = text(value)
@@ -222,17 +222,17 @@ class Column:
 
 
 def word_columns(header: Iterable[str]) -> list[Column]:
-    """Columns for rows that are texts in the order of the header."""
+    """Columns for rows that are sequences of texts, in order of the header."""
     return [Column(name, operator.itemgetter(i)) for i, name in enumerate(header)]
 
 
 def interval(found: Estimate, form: str = ".3f") -> str:
-    """The ends of an estimate's interval; ``-`` if it has none, or only by rounding."""
+    """The ends of an estimate's interval; ``-`` if there is no interval, or only from rounding."""
     return ends(found.low, found.high, form) or "-"
 
 
 def interval_notes(slowdowns: Iterable[Estimate]) -> list[str]:
-    """A note if a predicted slowdown has no interval."""
+    """A note that explains ``-``, if a predicted slowdown has no interval."""
     has_all = all(ends(found.low, found.high) for found in slowdowns)
     return [] if has_all else ["-: alone, or no low and high ends in the file"]
 
@@ -246,7 +246,7 @@ def with_interval(found: Estimate, form: str) -> str:
 def listing(
     columns: Sequence[Column], rows: Iterable[Any], title: str | None = None, notes: Iterable[str] = ()
 ) -> Listing:
-    """The rows as a table for a terminal; `title` is markup, `notes` are lines below it, as they are."""
+    """The rows as a table for a terminal; `title` is markup, `notes` are lines of plain text below it."""
     from rich.markup import escape
 
     lesser = sorted((column for column in columns if column.left_out), key=lambda column: column.left_out)
@@ -265,7 +265,7 @@ def listing(
 def write_parquet(
     rows: Sequence[Mapping[str, Any]] | Mapping[str, Any], path: str | os.PathLike[str]
 ) -> None:
-    """Rows, or columns by name, as a Parquet file; what a row lacks is null."""
+    """Write rows, or columns by name, as a Parquet file; values that a row lacks become null."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

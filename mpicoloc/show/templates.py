@@ -1,4 +1,4 @@
-"""Templates of pages: HTML files of this folder, which may include each other."""
+"""Templates of pages: HTML files in this folder, which can include each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jinja2
 
 @cache
 def template(name: str) -> jinja2.Template:
-    """The template in a file; a name that a page does not give is an error, and texts are escaped."""
+    """The template in a file. Texts are escaped, and a variable that a page does not set is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(
             lambda file: files("mpicoloc.show").joinpath(file).read_text(encoding="utf-8")

@@ -1,11 +1,12 @@
-"""A Slurm cluster on this machine, to try out what Slurm and mpicoloc do together.
+"""Run a small Slurm cluster on this machine, to try mpicoloc with Slurm.
 
   sudo mpicoloc slurm up --nodes 4
   eval "$(mpicoloc slurm env)"
   srun -n 4 --mpicoloc ./app
   sudo mpicoloc slurm down
 
-Root makes and ends it; any user runs jobs in it. It ends with its first process, however that ends.
+Root starts and ends the cluster; any user can run jobs in it. It ends when its first process ends, for any
+reason.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb and of what may follow it."""
     actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
+        dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
-    up = _lab_action(actions, "up", _up, "make a Slurm cluster; needs root")
+    up = _lab_action(actions, "up", _up, "start a Slurm cluster; needs root")
     up.add_argument(
         "--nodes",
         metavar="N",
@@ -48,27 +49,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=arguments.count,
         default="4",
-        help="processors that each claims to have (default 4)",
+        help="processors that Slurm assumes on each node (default 4)",
     )
     up.add_argument(
         "--memory-mib",
         metavar="N",
         type=arguments.count,
-        help="memory that each claims to have, of which jobs get as much as they ask for (default: any)",
+        help="memory that Slurm assumes on each node and allocates to jobs (default: not managed)",
     )
     up.add_argument(
         "--plugstack",
         metavar="WORDS",
-        help="options of the plugin in plugstack.conf, as 'default=on out=/tmp/%%j.%%s.h5'",
+        help="the plugin's options in plugstack.conf, as 'default=on out=/tmp/%%j.%%s.h5'",
     )
     up.add_argument(
         "--guard",
         action="store_true",
-        help="only root puts jobs into partition shared, as where pairs are made",
+        help="let only root put jobs into partition shared, as on a site that runs `mpicoloc pair --watch`",
     )
-    _lab_action(actions, "env", _env, "print what the shell needs to reach it")
-    _lab_action(actions, "down", _down, "end it and all that runs in it; needs root")
-    build = _action(actions, "build", _build, "build the plugin, and print what plugstack.conf needs")
+    _lab_action(actions, "env", _env, "print shell commands that select the cluster")
+    _lab_action(actions, "down", _down, "end the cluster and everything that runs in it; needs root")
+    build = _action(actions, "build", _build, "build the plugin, and print its line for plugstack.conf")
     build.add_argument("--include", metavar="DIR", help="folder with slurm/spank.h (default /usr/include)")
     _add_closing(actions)
 
@@ -82,53 +83,53 @@ def _add_closing(actions: Any) -> None:
         "--out",
         metavar="PATTERN",
         required=True,
-        help="where the job's profiles are: %%j is the job, %%s the step, without which nothing is signed "
-        "(exit code 2), %%u the user's number",
+        help="where the job's profiles are: %%j is the job, %%s the step (required), %%u the user's number",
     )
-    close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed ones")
-    close.add_argument(
-        "--step", metavar="STEP", help="the one that ends now, of which Slurm's record is kept"
-    )
+    close.add_argument("--spool", metavar="DIR", required=True, help="folder for the signed profiles")
+    close.add_argument("--step", metavar="STEP", help="the step that ends, whose Slurm record is stored too")
     close.add_argument(
         "--ended",
         metavar="UNIX_S",
         type=arguments.positive,
-        help="when it ended, in seconds since 1970 (default: now)",
+        help="end of the step, in seconds since 1970 (default: now)",
     )
     add_key_file(close)
     settle = _action(
         actions,
         "settle",
         _settle,
-        "make the records of steps and jobs whose node died or that slurmctld missed",
+        "write missing records of steps and jobs, whose node died or which slurmctld missed",
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(
         "--job",
         metavar="JOB",
         type=arguments.whole(0),
-        help="a job that Slurm no longer has, with these facts from sacct:",
+        help="a job that Slurm has forgotten; the next three flags give its facts from sacct",
     )
     settle.add_argument(
         "--submitted",
         metavar="UNIX_S",
         type=arguments.whole(0),
-        help="its SubmitTime, in seconds since 1970",
+        help="the job's SubmitTime, in seconds since 1970",
     )
     settle.add_argument(
-        "--ended", metavar="UNIX_S", type=arguments.positive, help="its end, for steps whose end is unknown"
+        "--ended",
+        metavar="UNIX_S",
+        type=arguments.positive,
+        help="the job's end, for steps whose end is unknown",
     )
-    settle.add_argument("--account", metavar="NAME", help="its account, if it had one")
+    settle.add_argument("--account", metavar="NAME", help="the job's account, if it had one")
     add_key_file(settle)
-    clean = _action(actions, "clean", _clean, "remove a job's files in memory; the plugin calls it")
+    clean = _action(actions, "clean", _clean, "remove a job's shared-memory files; the plugin calls it")
     for parser in (close, clean):
-        parser.add_argument("job", metavar="JOB", type=arguments.whole(0), help="Slurm's number of it")
-        parser.add_argument("--uid", type=arguments.whole(0), required=True, help="number of its user")
+        parser.add_argument("job", metavar="JOB", type=arguments.whole(0), help="Slurm's job id")
+        parser.add_argument("--uid", type=arguments.whole(0), required=True, help="the job's user id")
 
 
 def _lab_action(actions: Any, name: str, function: Any, words: str) -> argparse.ArgumentParser:
     parser = _action(actions, name, function, words)
-    parser.add_argument("--name", metavar="NAME", default="lab", help="the cluster (default lab)")
+    parser.add_argument("--name", metavar="NAME", default="lab", help="name of the cluster (default lab)")
     return parser
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_index_of_a_folder_is_made_anew_and_told_once(folder, seed, ca
         found.close()
     assert main(["history", "--csv", "."]) == 0
     again = capsys.readouterr()
-    assert again.err in ("", "mpicoloc: the index of what was read before was damaged, and is made anew\n")
+    assert again.err in ("", "mpicoloc: the index of profiles was damaged, and is rebuilt\n")
     if again.err:
         assert again.out == first.out
     assert main(["history", "--csv", "."]) == 0

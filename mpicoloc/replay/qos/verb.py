@@ -1,8 +1,8 @@
 r"""Choose a lane of InfiniBand for each job that shares a network, and the weights of the lanes.
 
-Jobs have lanes of their own while there are enough; else jobs that meet little share one. Lanes that
-communicate little may send more in their turn. As in Jokanovic 2014, chapter 5. The result is a table,
-configuration of opensm, and the variables that each job sets to use its lane.
+Each job gets a lane of its own while there are enough; otherwise jobs that contend little with each other
+share one. Lanes with little traffic may send more packets in their turn (Jokanovic 2014, chapter 5). The
+result is a table, an opensm configuration, and the variables that each job must set to use its lane.
 
   mpicoloc qos one.h5 two.h5 --topology fabric.ibnetdiscover --lanes 4
   mpicoloc qos one.h5 two.h5 --topology 'XGFT(2;16,16;1,4)' \
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=4,
         help="data lanes of the fabric's ports: 1, 2, 4, 8 or 15 (4)",
     )
-    add("--mtu", type=arguments.count, metavar="BYTES", default=4096, help="bytes of a full packet (4096)")
+    add("--mtu", type=arguments.count, metavar="BYTES", default=4096, help="largest packet (4096)")
     add(
         "--rows",
         type=arguments.count,
@@ -60,20 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rows of the ports' arbitration tables (8)",
     )
     several = arguments.several(arguments.whole(0, 10**6))
-    add("--assign", type=several, metavar="L1,L2,..", help="the lane of each job, not the one that is chosen")
+    add("--assign", type=several, metavar="L1,L2,..", help="the lane of each job, in place of the chosen one")
     add(
         "--weights",
         type=several,
         metavar="W0,W1,..",
-        help="packets that each lane may send in its turn, not those chosen",
+        help="packets that each lane may send in its turn, in place of the chosen numbers",
     )
-    add("--high", type=several, metavar="L1,L2,..", help="lanes of high priority")
+    add("--high", type=several, metavar="L1,L2,..", help="high-priority lanes")
     add(
         "--high-limit",
         type=arguments.whole(0),
         metavar="N",
         default=255,
-        help="units of 4096 bytes that they may send before a packet of the others (255: no limit)",
+        help="units of 4096 bytes that high-priority lanes may send before a packet of the others (255: no "
+        "limit)",
     )
     add(
         "--keep-lane-0",
@@ -81,8 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave lane 0 to programs that set no service level, such as storage",
     )
     _add_search(parser)
-    add("--opensm", metavar="FOLDER", help="write configuration of opensm there")
-    add("--slurm", metavar="FOLDER", help="write each job's variables there, for levels= of Slurm's plugin")
+    add("--opensm", metavar="FOLDER", help="write the opensm configuration to this folder")
+    add(
+        "--slurm",
+        metavar="FOLDER",
+        help="write each job's variables to this folder, for levels= of the Slurm plugin",
+    )
     add("--json", action="store_true", help="print the result as JSON")
     arguments.add_figures(parser, "the search")
 
@@ -93,13 +98,13 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     add(
         "--search",
         action="store_true",
-        help="replay the jobs, profiles with --trace all, under many lanes and weights, and take the best",
+        help="replay the jobs with many lanes and weights, and take the best (profiles with --trace all)",
     )
     add(
         "--goal",
         metavar="WHAT",
         default="time",
-        help="what is made least: the time that all jobs lose together, or the mean slowdown (time)",
+        help="what to minimise: time, lost by all jobs together, or slowdown, their mean (time)",
     )
     add("--max-weight", type=arguments.count, metavar="N", default=8, help="largest weight to try (8)")
     add(
@@ -107,16 +112,16 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         type=arguments.size(),
         metavar="BYTES",
         default=65536,
-        help="of a simulated port, all lanes together (65536)",
+        help="buffer of a simulated port, all lanes together (65536)",
     )
     add(
         "--cpu-speed",
         type=arguments.positive,
         metavar="X",
         default=1.0,
-        help="computation is X times as fast as recorded (1)",
+        help="let computation run X times as fast as recorded (1)",
     )
-    add("--allow-unmatched", action="store_true", help="leave out messages that nobody received")
+    add("--allow-unmatched", action="store_true", help="leave out messages that no rank received")
 
 
 @bounded

@@ -1,6 +1,6 @@
-"""Write a profile in the format of another program.
+"""Convert a profile to the format of another tool.
 
-Formats of traces need a profile of a job that was run with --trace; the others do not.
+Trace formats need the profile of a job that was run with --trace; the others do not.
 
   mpicoloc export job.h5 --format perfetto --out job.json
 """
@@ -57,11 +57,11 @@ FORMATS: Mapping[str, Format] = {
             is_trace=True,
             is_folder=True,
         ),
-        Format("json", "one file of all facts and tables", "json_file"),
+        Format("json", "one file with all facts and tables", "json_file"),
         Format("parquet", "folder with a file for each table", "parquet", "pyarrow", 11, is_folder=True),
         Format("prometheus", "text file of the facts, for a node exporter", "prometheus"),
         Format(CLUSTERCOCKPIT, "key numbers in the line protocol of ClusterCockpit", CLUSTERCOCKPIT),
-        Format("xdmod", "line of JSON, a job summary for Open XDMoD", "xdmod"),
+        Format("xdmod", "job summary for Open XDMoD, one line of JSON", "xdmod"),
     )
 }
 FORMAT_HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
@@ -136,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="profile that a job wrote, mpicoloc-<job id>.h5")
     parser.add_argument("--format", metavar="FORMAT", help=FORMAT_HELP)
     parser.add_argument("--out", metavar="PATH", required=True, help="file or folder to write")
-    parser.add_argument("--cluster", metavar="NAME", help=f"the cluster's name, for {CLUSTERCOCKPIT}")
+    parser.add_argument("--cluster", metavar="NAME", help=f"name of the cluster, for {CLUSTERCOCKPIT}")
 
 
 @bounded

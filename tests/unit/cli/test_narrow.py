@@ -125,7 +125,7 @@ def test_jobs_of_a_node_in_any_width(columns, capsys):
     Console(width=columns).print(live.table([a_job(), a_job(id="9", uid=4242424)], {}))
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns
-    assert "1.234" in text and ("no room here for: " in text) == (columns < 200)
+    assert "1.234" in text and ("columns left out: " in text) == (columns < 200)
     assert ("0,2,4" in text) == (columns == 200)
 
 
@@ -135,7 +135,7 @@ def test_what_is_too_wide_becomes_records(capsys):
     table.add_row("b", "", "3")
     Console(width=30).print(table)
     lines = capsys.readouterr().out.splitlines()
-    assert "jobs" in lines[0] and "no room here for: first, SU" not in lines
+    assert "jobs" in lines[0] and "columns left out: first, SU" not in lines
     assert "".join("".join(lines).split()).count("2") == 28 and max(map(len, lines)) <= 30
     assert any("[second]" in line for line in lines) and lines[-1].split() == ["[second]", "3"]
 

@@ -161,8 +161,8 @@ def test_show_prints_what_was_counted_and_by_how_much_it_was_scaled(tmp_path, ca
     text = shown(counters(VALUES), tmp_path, capsys)
     line = next(line for line in text.splitlines() if "cache-misses" in line)
     assert line.split() == ["cache-misses", "60,000,000", "5", "50%"]
-    assert "threads that were there" not in text
-    assert "threads that were there before MPI_Init" in shown(counters(VALUES, threads=0.5), tmp_path, capsys)
+    assert "threads that existed" not in text
+    assert "threads that existed before MPI_Init" in shown(counters(VALUES, threads=0.5), tmp_path, capsys)
     never = shown(counters({"page-faults": np.nan}, running=0.0), tmp_path, capsys)
     line = next(line for line in never.splitlines() if "page-faults" in line)
     assert line.split() == ["page-faults", "-", "0%"]

@@ -42,7 +42,7 @@ def test_a_node_that_is_missing_is_told(out):
     save(part(0, out=out), START_S + 60)
     assert main(["recover", str(out)]) == 0
     notes = hdf5.read(out).notes
-    assert "2 of 4 ranks are in this profile: 1 of 2 nodes sent theirs" in notes
+    assert "2 of 4 ranks are in this profile: 1 of 2 nodes sent their parts" in notes
     assert any(note.startswith("from the last checkpoints of 1 of 2 nodes") for note in notes)
 
 

@@ -294,7 +294,7 @@ def test_variables_without_effect_are_noted_in_the_profile(monkeypatch, tmp_path
     assemble.write([collect(KEY)])
     notes = hdf5.read(tmp_path / "p.h5").notes
     assert any("did you mean MPICOLOC_TRACE?" in note for note in notes)
-    assert "MPICOLOC_TRACE must be a whole number or all, got 'al'; the default counts" in notes
+    assert "MPICOLOC_TRACE must be a whole number or all, got 'al'; the default is used" in notes
     assert sum("MPICOLOC_RATE_SU must be" in note for note in notes) == 1
 
 

@@ -228,7 +228,7 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     profile = sample.profile()
     hdf5.write(replace(profile, interference=replace(profile.interference, slowdown=None)), "none.h5")
     assert main(["compare", "old0.h5", "none.h5", "--regression", "slowdown=5%"]) == 3
-    assert "no run after has measured it" in capsys.readouterr().err
+    assert "no run after measured this quantity" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     [
         (["old0.h5"], "got 1 without --against"),
         (["--against", "new0.h5"], "no runs before --against"),
-        (["old0.h5", "--group", "a", "new0.h5"], "put every profile behind a --group"),
+        (["old0.h5", "--group", "a", "new0.h5"], "put every profile after a --group"),
         (["--group", "a", "old0.h5"], "one group 'a' only"),
         (["--group", "a", "--group", "b", "old0.h5"], "'a' has no profile"),
         (["--group", "a", "old0.h5", "--group", "a", "old0.h5"], "'a' is given twice"),
-        (["old0.h5", "new0.h5", "--regression", "speed=5%"], "'speed' is not compared; there are wall_s"),
+        (["old0.h5", "new0.h5", "--regression", "speed=5%"], "'speed' is not a quantity; give wall_s"),
         (["old0.h5", "new0.h5", "--regression", "wall_s"], "not NAME=LIMIT"),
         (["old0.h5", "new0.h5", "--regression", "wall_s=-5%"], "not NAME=LIMIT"),
     ],

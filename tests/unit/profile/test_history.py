@@ -122,7 +122,7 @@ def test_an_index_that_is_no_use_is_made_anew_or_done_without(folder, cache, har
         monkeypatch.setenv("XDG_CACHE_HOME", str(index))
     again = mpicoloc.history(folder)
     assert again.equals(first)
-    note = {"damaged": "made anew", "file": "no index can be kept in"}.get(harm, "None")
+    note = {"damaged": "is rebuilt", "file": "no index can be kept in"}.get(harm, "None")
     assert note in str(again.attrs["note"])
 
 

@@ -217,7 +217,7 @@ def test_why_the_job_s_slowdown_is_not_among_those_of_its_ranks(show):
     profile = sample.profile()
     ranks = profile.tables["ranks"].copy()
     job = profile.interference.slowdown.value
-    why = "the job's is of all its time"
+    why = "the job's covers all of its time"
     for ends, is_told in (((job - 0.1, job - 0.05), True), ((job - 0.1, job + 0.1), False)):
         ranks["slowdown"] = ends
         text = show(replace(profile, tables={**profile.tables, "ranks": ranks.copy()}))

@@ -121,7 +121,7 @@ def test_only_the_file_that_the_job_ran_is_asked(tmp_path, monkeypatch):
     before = elf.build_id(path)
     build(tmp_path, ["-g", "-O2"])
     _, reasons = resolve([(str(path), before)], [(0, first)])
-    assert reasons == [f"{path} is not the file that the job ran: it was built again"]
+    assert reasons == [f"{path} is not the file that the job ran: it was rebuilt"]
     assert "no build ID" in resolve([(str(path), "")], [(0, first)])[1][0]
     os.mkfifo(tmp_path / "pipe")
     assert "it is not a regular file" in resolve([(str(tmp_path / "pipe"), before)], [(0, first)])[1][0]
