@@ -170,7 +170,7 @@ AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
 """File that `mpicoloc run` makes; whoever explains a missing profile removes it (guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
-"""Set in a rank that was restarted because of its MPI library (job/mpi_pool.py)."""
+"""Set in a rank that was restarted because of its MPI library (job/pool.py)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE", "MPICOLOC_SITE_SHM_DIR"})
 """Marks of the Slurm plugin (csrc/spank/environment.c): it has set the option named without SITE."""
 

@@ -235,7 +235,7 @@ WRONG = [
     (["charge", "lab", "p.h5", "--wall-s", "x"], 2, "--wall-s"),
     (["charge", "lab", "p.h5", "--key-file", "missing.key"], 2, "missing.key"),
     (["charge", "nobody", "p.h5"], 2, "no account"),
-    (["refund", "1"], 1, "no charge"),
+    (["refund", "1"], 1, "not a charge"),
     (["refund", "x"], 2, "TRANSACTION"),
     (["refund", "99"], 2, "no transaction 99"),
     (["statement", "nobody"], 2, "no account"),
