@@ -31,7 +31,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of what may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
     )
@@ -198,7 +198,7 @@ def _key(args: argparse.Namespace) -> Any:
     from mpicoloc.profile import signature
 
     key = key_of(args)
-    signature.key_id(key)  # what is wrong with it is said once
+    signature.key_id(key)  # report a bad key once, before the files are read
     return key
 
 

@@ -14,7 +14,7 @@ from mpicoloc.slurm import records
 
 NOTHING = {"n_waiting": 0, "charges": []}
 REFUSED = {"other key": "signed with another key", "damaged": "not an HDF5 file",
-           "other job": "profile of job 8, not of job 7", "other run": "is of another run",
+           "other job": "profile of job 8, not of job 7", "other run": "is from another run",
            "no slowdown": "a slowdown must be above 0"}  # fmt: skip
 SAYS = {
     "other job": {"job_id": "8"},
