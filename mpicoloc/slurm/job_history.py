@@ -147,7 +147,7 @@ class ProfileHistory:
         return self._features_of_paths[paths]
 
     def measured_pairs(self, kinds: Collection[Kind]) -> dict[tuple[Kind, Kind], list[Estimate]]:
-        """Measured slowdowns of these kinds of jobs beside each other, from the most recent jobs of each kind."""
+        """Measured slowdowns of these kinds of jobs beside each other, from each kind's latest jobs."""
         jobs = {
             kind: list(itertools.islice(self._jobs_of(kind, is_measured=True), N_MEASURED_JOBS))
             for kind in kinds
