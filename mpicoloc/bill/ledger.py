@@ -262,7 +262,7 @@ def _create(connection: sa.Connection) -> None:
 
 
 _NAME = re.compile(r"[^\W_][\w .=@+\\-]{0,63}(?<! )")
-"""Letters of any language, and all characters that directory services use in user names (``DOMAIN\\user``)."""
+"""Letters of any language, and all characters that directories use in user names (``DOMAIN\\user``)."""
 
 
 @dataclass(frozen=True)
@@ -686,7 +686,7 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
 
 
 def _free(connection: sa.Connection, number: int, release: bool) -> int:
-    """Let a charge's job, and its profile if released, be charged again. Returns the number of freed claims."""
+    """Let a charge's job, and its profile if released, be charged again. Returns how many claims it freed."""
     of_charge = claims.c.transaction_id == number
     n_freed = connection.execute(claims.delete().where(of_charge, claims.c.claim.like("job:%"))).rowcount
     if release:

@@ -5,8 +5,8 @@
   mpicoloc lab counters
   sudo mpicoloc lab down
 
-Root makes and ends a lab; any user runs jobs in it. It ends with its first process, however that ends, and
-then nothing of it is left.
+Root makes and ends a lab; any user can run jobs in it. When its first process ends for any reason, the lab
+ends and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of what may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each has a --help of its own"
     )
@@ -89,7 +89,7 @@ def _add_run(actions: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     from mpicoloc.lab import actions as lab_actions
 
     args.run_flags = verbosity.flags()  # for `mpicoloc run` on a host

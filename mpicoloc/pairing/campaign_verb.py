@@ -1,7 +1,7 @@
-"""Run programs alone and in pairs, and tell how much each slows down beside each other one.
+"""Run programs alone and in pairs, and report how much each slows down beside each other.
 
-What the slowdown models learn from. FILE is TOML: a table for each program, with the command, and the ranks
-that `mpicoloc run` is to give it; without n_ranks the command starts the job itself, with mpicoloc in it.
+Slowdown models learn from campaigns. FILE is TOML, with a table for each program: its command, and the number
+of ranks that `mpicoloc run` starts. Without n_ranks the command starts the job itself, with mpicoloc in it.
 
   rounds = 3
   places = [[0], [1]]             # processors of the first and the second job
@@ -13,8 +13,8 @@ that `mpicoloc run` is to give it; without n_ranks the command starts the job it
   n_ranks = 1
   folder = "lj"                   # copied into each run's working directory
 
-Of two programs the one that ends first is started again until the other has ended too. A campaign that was
-interrupted goes on where it stopped.
+In a pair, the program that ends first is started again until the other has ended too. An interrupted campaign
+continues where it stopped.
 
   mpicoloc campaign programs.toml --out campaign
 """
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make what is missing and print all slowdowns; 1 if an experiment failed."""
+    """Run the missing experiments and print all slowdowns; returns 1 if an experiment failed."""
     import numpy as np
 
     from mpicoloc import config

@@ -1,9 +1,9 @@
-"""Plan which of the jobs that wait share a node.
+"""Plan which waiting jobs share a node.
 
-JOBS is CSV or JSON. What jobs suffer beside each other comes from measured pairs, by the names of jobs or of
-their programs (as `mpicoloc campaign --json` writes them), from curves and scores of programs (as
-`mpicoloc bubble` writes them), and from a model by the jobs' profiles. Jobs of which nothing is known run
-alone. With --watch the jobs are those that wait in Slurm.
+JOBS is CSV or JSON. The slowdowns of pairs come from measured pairs, by the names of jobs or of their
+programs (written by `mpicoloc campaign --json`), from curves and scores of programs (written by
+`mpicoloc bubble`), or from a model and the jobs' profiles. Jobs of unknown slowdown run alone. With --watch
+the jobs come from Slurm's queue.
 
   mpicoloc pair jobs.csv --slowdowns slowdowns.csv
   mpicoloc pair jobs.csv --curves curves.csv
@@ -11,8 +11,8 @@ alone. With --watch the jobs are those that wait in Slurm.
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
   mpicoloc pair --release
 
-Columns of JOBS: id, runtime_s or profile, and as far as they are known program, n_cores, memory_bytes and
-intensity (for the policy di). Of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
+Columns of JOBS: id, runtime_s or profile, and optionally program, n_cores, memory_bytes and intensity (for
+the policy di). Columns of slowdowns: target, co_runner, slowdown (T_co / T_solo), low and high.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    """Flags for how a plan is made."""
+    """Flags for the rules of a plan."""
     parser.add_argument(
         "--policy", default="blossom", help="blossom (default), greedy, di, fifo-shared or fifo"
     )
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_watching(parser: argparse.ArgumentParser) -> None:
-    """Flags of the service of a Slurm cluster."""
+    """Flags of the pairing service."""
     group = parser.add_argument_group("watching Slurm")
     group.add_argument(
         "--watch", action="store_true", help="look at Slurm's queue again and again, and place pairs"
@@ -152,7 +152,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(args: argparse.Namespace, rules: Rules) -> int:
-    """Look until it is ended; with --once, 0 or an error that `main` reports."""
+    """Run the service until the process ends, or one round with --once."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     from mpicoloc.pairing.terminal import show_action
@@ -170,7 +170,7 @@ def _watch(args: argparse.Namespace, rules: Rules) -> int:
 
 
 def _release(args: argparse.Namespace) -> int:
-    """Give back the waiting jobs that the service has sent to nodes."""
+    """Release the waiting jobs that the service has assigned to nodes."""
     from mpicoloc.network.topology.hostlist import expand
     from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import service as service_loop

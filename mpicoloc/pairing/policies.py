@@ -293,9 +293,7 @@ class Rules:
         if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
-            raise UsageError(
-                f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 use the policy fifo"
-            )
+            raise UsageError(f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 use the policy fifo")
         if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
             raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
         if self.prior_slowdown is not None and not 1 <= self.prior_slowdown < np.inf:

@@ -1,8 +1,8 @@
-"""Predict how much jobs slow each other down, from profiles of each alone, or of what it was before.
+"""Predict how much jobs slow each other down, from a profile of each job.
 
-Each profile stands for one job; with --curves, name programs in place of profiles. Without --together each
-job is predicted beside each other one; with --json `mpicoloc pair` reads the answer, as its jobs and as its
-slowdowns.
+Each profile stands for one job; with --curves, name programs instead of profiles. Without --together, the
+slowdown of each job beside each other job is predicted. With --json, the output is input for `mpicoloc pair`,
+both as jobs and as slowdowns.
 
   mpicoloc predict --model m.npz a.h5 b.h5
   mpicoloc predict --model m.npz --together a.h5 b.h5 c.h5
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
-    """One job of each profile, or of each program where the model is made of curves."""
+    """One job for each profile, or for each program if the model is made of curves."""
     if args.curves is None:
         from mpicoloc.pairing import queue_files
 
@@ -78,7 +78,7 @@ def _card(args: argparse.Namespace, model: StoredModel) -> None:
     from mpicoloc.pairing import terminal
 
     if args.curves is not None:
-        raise UsageError("curves have no card; it is that of a model: give --model FILE")
+        raise UsageError("curves have no card; only a model has one: give --model FILE")
     try:
         terminal.print_model(model, is_json=args.json)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

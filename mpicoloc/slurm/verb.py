@@ -1,11 +1,12 @@
-"""A Slurm cluster on this machine, to try out what Slurm and mpicoloc do together.
+"""A Slurm cluster on this machine, to try mpicoloc with Slurm.
 
   sudo mpicoloc slurm up --nodes 4
   eval "$(mpicoloc slurm env)"
   srun -n 4 --mpicoloc ./app
   sudo mpicoloc slurm down
 
-Root makes and ends it; any user runs jobs in it. It ends with its first process, however that ends.
+Root makes and ends the cluster; any user can run jobs in it. It ends when its first process ends for any
+reason.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _action(actions: Any, name: str, function: Any, words: str) -> argparse.Argu
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     return int(args.act(args))
 
 
