@@ -121,7 +121,7 @@ class Database:
                 found = self._version()
             except (ValueError, TypeError):  # do not show the value: it may be a password
                 raise UsageError(
-                    f"ledger {self.shown}: its driver refuses a value after '?': see the URLs that it takes"
+                    f"ledger {self.shown}: its driver refuses a value after '?': see the driver's URLs"
                 ) from None
             if create and found is None:
                 self.write(_create)
@@ -132,7 +132,7 @@ class Database:
         if not self.shown or self.shown == ":memory:":
             raise UsageError("a ledger in memory would be lost at once: name a file")
         if not create and not os.path.exists(self.shown):
-            raise DataError(f"no ledger {self.shown}; `mpicoloc ledger open NAME` begins one")
+            raise DataError(f"no ledger {self.shown}; `mpicoloc ledger open NAME` creates one")
         folder = os.path.dirname(os.path.abspath(self.shown))
         if create and not os.path.isdir(folder):
             raise EnvironmentFault(f"the ledger's folder {folder} does not exist: create it")
@@ -159,11 +159,11 @@ class Database:
 
     def _check_version(self, found: str | None) -> None:
         if found is None:
-            raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` begins one")
+            raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` creates one")
         if found != VERSION:
             raise DataError(
                 f"ledger {self.shown} has version {found}, this mpicoloc reads {VERSION}: "
-                "use the mpicoloc that made it"
+                "use the mpicoloc that created it"
             )
 
     @contextlib.contextmanager
@@ -174,7 +174,7 @@ class Database:
         except exc.SQLAlchemyError as error:
             reason = (str(getattr(error, "orig", None) or error).splitlines() or ["no reason given"])[0]
             if "is locked" in reason:
-                reason = f"others have kept it busy for too long ({reason}); try again"
+                reason = f"other calls locked it for too long ({reason}); try again"
             if self.is_sqlite and type(error) is exc.DatabaseError:
                 raise DataError(f"ledger {self.shown} is damaged or no ledger: {reason}") from error
             raise EnvironmentFault(f"ledger {self.shown}: {reason}") from error
@@ -499,7 +499,7 @@ class Ledger:
             to refund or to release.
         """
         if release and amount_usu is not None:
-            raise UsageError("a charge is released as a whole: leave out the amount, which is what is left")
+            raise UsageError("a charge can only be released in full: leave out the amount")
         claim = _claim("refund", str(transaction), reference)
 
         def work(connection: sa.Connection) -> Posting:
@@ -681,7 +681,7 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
     left_usu = int(now.amount_usu - now.refunded_usu)
     n_freed = 0 if left_usu else _free(connection, charge.id, release)
     if changed.rowcount != 1 or not (given or n_freed):
-        raise Refused(f"transaction {charge.id}: {su_text(left_usu)} SU of it are left to refund")
+        raise Refused(f"transaction {charge.id}: only {su_text(left_usu)} SU of it are left to refund")
     return given
 
 

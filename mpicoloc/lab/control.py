@@ -114,7 +114,7 @@ def ask(name: str, what: str) -> dict[str, Any]:
 
 def _absent(name: str) -> str:
     others = [other for other in agent.names() if _NAME.fullmatch(other)]
-    known = f"there is {', '.join(others)}" if others else "nor any other"
+    known = f"there is {', '.join(others)}" if others else "nor is any other"
     return f"no lab {name!r} is up ({known}): make one with `mpicoloc lab up`"
 
 
@@ -220,7 +220,7 @@ def read_counters(path: str) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, RecursionError):
-        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
+        raise DataError("not an output of `mpicoloc lab counters --json`: take a new one") from None
 
 
 def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:

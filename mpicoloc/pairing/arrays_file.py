@@ -99,7 +99,7 @@ def _arrays(file: BinaryIO) -> dict[str, Array]:
         infos = archive.infolist()
         n_bytes = sum(info.file_size for info in infos)
         if len(infos) > _MAX_ARRAYS or n_bytes > MAX_BYTES:
-            raise ValueError(f"{len(infos)} arrays of {n_bytes:,} bytes are more than any has")
+            raise ValueError(f"{len(infos)} arrays of {n_bytes:,} bytes are more than allowed")
         return {info.filename.removesuffix(".npy"): _array(archive.read(info)) for info in infos}
 
 
@@ -113,7 +113,7 @@ def _array(content: bytes) -> Array:
     for length in shape:
         n *= length
     if is_fortran or kind.kind not in "biufS" or n * kind.itemsize != len(content) - file.tell():
-        raise ValueError(f"an array of type {kind} and shape {shape} that is not there")
+        raise ValueError(f"an array of type {kind} and shape {shape} does not match its size")
     return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 

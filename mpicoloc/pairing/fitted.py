@@ -320,13 +320,13 @@ class Trees:
         inner = np.flatnonzero(self.feature != LEAF)
         # A threshold may be infinite: such a node separates missing values from the others.
         if self.base.shape or np.isnan(self.threshold).any():
-            return "a number that is none"
+            return "a number that is invalid"
         if not (np.isfinite(self.value).all() and np.isfinite(self.base)):
-            return "a number that is none"
+            return "a number that is invalid"
         if not len(self.roots) or self.roots.ndim != 1 or self.roots.min() < 0 or self.roots.max() >= n:
             return "a tree without nodes"
         if len(inner) and not (self.feature[inner].min() >= 0 and self.feature[inner].max() < n_inputs):
-            return "a node on a feature that is not there"
+            return "a node on a feature that does not exist"
         children = np.concatenate([self.left[inner], self.right[inner]])
         parents = np.concatenate([inner, inner])
         starts = np.concatenate([children, self.roots])
@@ -336,7 +336,7 @@ class Trees:
             or len(np.unique(starts)) != n
             or not ((parents < children) & (children < n)).all()
         ):
-            return "nodes that are no trees"
+            return "nodes that are not trees"
         return ""
 
 
@@ -401,7 +401,7 @@ class Similar:
         """Why arrays from a file are no such model; empty: they are."""
         scalars = (self.gamma, self.of_target, self.of_other, self.joint)
         found = _vectors_trouble(self, scalars, n_inputs)
-        return found or ("" if self.gamma >= 0 else "a number that is none")
+        return found or ("" if self.gamma >= 0 else "a number that is invalid")
 
 
 @dataclass(frozen=True)
@@ -436,7 +436,7 @@ class Kernel:
     def trouble(self, n_inputs: int) -> str:
         """Why arrays from a file are no such model; empty: they are."""
         found = _vectors_trouble(self, (self.gamma, self.coef0, self.degree), n_inputs)
-        return found or ("" if 0 <= self.degree <= 9 else "a number that is none")
+        return found or ("" if 0 <= self.degree <= 9 else "a number that is invalid")
 
 
 def squares(one: Floats, other: Floats) -> Floats:
@@ -498,13 +498,13 @@ class Layers:
             return "its shape"
         if self.activation.shape or not 0 <= self.activation < len(ACTIVATIONS):
             return "its activation"
-        return "" if np.isfinite(self.numbers).all() else "a number that is none"
+        return "" if np.isfinite(self.numbers).all() else "a number that is invalid"
 
 
 def _trouble(n_inputs: int, weights: Floats, base: Floats) -> str:
     if weights.shape[-1:] != (n_inputs,) or base.shape:
         return "its shape"
-    return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is none"
+    return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is invalid"
 
 
 def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_inputs: int) -> str:
@@ -512,7 +512,7 @@ def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_input
     if not has_rows or any(scalar.shape for scalar in scalars):
         return "its shape"
     if not (np.isfinite(found.dual).all() and all(map(np.isfinite, scalars))):
-        return "a number that is none"
+        return "a number that is invalid"
     return _trouble(n_inputs, found.vectors, found.base)
 
 

@@ -118,11 +118,11 @@ def _trouble(model: FittedModel) -> str:
     numbers = (*model.usual, model.most, *dataclasses.astuple(band))
     value, low, high = model.usual
     if not all(map(math.isfinite, numbers)) or model.n_rows < 0 or not model.features:
-        return "a number that is none"
+        return "a number that is invalid"
     if not (1 <= low <= value <= high and model.most >= 1):
-        return "slowdowns that are none"
+        return "slowdowns that are invalid"
     if not (band.below <= 0 <= band.above and band.fixed >= 0 and band.per_excess >= 0 and band.least >= 0):
-        return "an interval that is none"
+        return "an interval that is invalid"
     n = len(model.features)
     if (found := model.preparation) is not None:
         if reason := _not_prepared(found, n):
@@ -138,7 +138,7 @@ def _not_prepared(found: Preparation, n: int) -> str:
     if shapes != ((n,), (n,), (n_all,), (n_all,), 1):
         return "a preparation of other features"
     if len(found.flagged) and not (found.flagged.min() >= 0 and found.flagged.max() < n):
-        return "a preparation of features that are not there"
+        return "a preparation of features that do not exist"
     whole = np.concatenate([found.scale, found.fill, found.mean, found.sd])
     is_right = np.isfinite(whole).all() and (found.scale > 0).all() and (found.sd > 0).all()
     return "" if is_right else "a scale of 0"

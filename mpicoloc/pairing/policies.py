@@ -239,10 +239,10 @@ def makespan_s(durations_s: Sequence[float], slots: Sequence[Slot]) -> float:
 
 
 POLICIES = {
-    "blossom": "the pairs that take the least time in all, by minimum-weight matching",
-    "greedy": "again and again the pair that is over soonest",
+    "blossom": "the pairs with the least total time, by minimum-weight matching",
+    "greedy": "repeatedly the pair with the earliest end",
     "di": "the least intensive job beside the most intensive one (Distributed Intensity)",
-    "fifo-shared": "two by two in order of arrival, whatever they suffer",
+    "fifo-shared": "two by two in order of arrival, without regard to slowdowns",
     "fifo": "one after the other",
 }
 WINDOW = 2000

@@ -525,7 +525,7 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment
         elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
             why = f"{REFUSED} ({job.reason or 'it did not start'})"
         elif any(_is_elsewhere(now.by_id[i], share.nodes) for i in job.waits_for if i in now.by_id):
-            why = "what it waits for has left"
+            why = "the job it waits for has left"
         if why:
             found.append(_release(job, why))
     return found
@@ -548,7 +548,7 @@ def _late(
         own_s = max(nodes.free_s[name] for name in share.nodes)
         fit = [node for node in others if fits(job, node)][:n]
         if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
-            found.append(_release(job, "what it waits for is overdue"))
+            found.append(_release(job, "the job it waits for is overdue"))
             others = [node for node in others if node not in fit]
     return found
 

@@ -425,8 +425,8 @@ def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) 
         return []
     (most, _), *_ = texts.most_common(1)
     return [
-        f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment that "
-        f"is not mpicoloc's ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
+        f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment not "
+        f"from mpicoloc ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
     ]
 
 

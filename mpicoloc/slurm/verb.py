@@ -218,7 +218,7 @@ def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import client, close, records
 
     if not os.path.isdir(args.spool):
-        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
+        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder in plugstack.conf")
     key = _key(args)
     close.sweep_spool(args.spool, time.time())
     if args.job is None:

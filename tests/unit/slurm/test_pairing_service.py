@@ -147,7 +147,7 @@ def test_comments_of_others_at_most_jobs_are_told():
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
-    assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment that is not mpicoloc's ('site')")
+    assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment not from mpicoloc ('site')")
 
 
 BESIDE = Commit(Assignment((7, 1), ("n1",)), (), (2.0, 2.0), "")
