@@ -100,7 +100,7 @@ def _job_charge(row: Any) -> JobCharge:
 
 
 def is_paid(by_hand: JobCharge, by_record: JobCharge) -> bool:
-    """Whether a charge by Slurm's record paid for the run whose profile is charged by hand."""
+    """Whether a charge by Slurm's record has paid for the run of a profile that is charged by hand."""
     record, start_s = by_record.record, by_hand.start_unix_s
     if record is None or by_hand.digest == by_record.digest:  # the claim on `Charge.digest` covers this case
         return False
@@ -213,7 +213,7 @@ def _check(taken: Snapshot, terms: Terms, key: bytes | None) -> None:
 
 
 def verify(taken: Snapshot, key: signature.Key) -> None:
-    """Refuse a profile that is not as the holder of the key signed it."""
+    """Refuse a profile that is unsigned, changed, or signed with another key."""
     verdict = signature.verify(taken, key)
     if not verdict.is_good:
         raise Refused(verdict.reason)
@@ -238,7 +238,7 @@ def _post_profile(
     key: bytes | None,
     stamp: Stamp,
 ) -> tuple[dict[str, Any], int]:
-    """Outcome of one profile, and its exit code. An error of the ledger is raised and ends the call."""
+    """Outcome of one profile, and its exit code. Errors of the ledger are raised and end the call."""
     charge = None
     try:
         if isinstance(taken, MpicolocError):

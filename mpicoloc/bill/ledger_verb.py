@@ -5,8 +5,8 @@
   mpicoloc ledger statement chemistry
   mpicoloc ledger collect /var/spool/mpicoloc --key-file site.key
 
-A profile is charged once, however often it is posted. Rate and price function are the ledger keeper's, never
-those in the profile. Without --ledger or MPICOLOC_LEDGER the books are an SQLite file of the user's own.
+A profile is charged only once, even if it is posted again. Rate and price function are the ledger keeper's,
+never the profile's. Without --ledger or MPICOLOC_LEDGER, the ledger is an SQLite file of the user's own.
 """
 
 from __future__ import annotations

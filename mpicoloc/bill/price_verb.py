@@ -1,7 +1,7 @@
 """Price profiles again, under another rate or price function.
 
-Beside each other, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
-fair price by the measured slowdown and, where the run time alone is known, the oracle's by the true one.
+Prints three prices, as in Figure 12 of Breslow et al. 2013: the price by run time (state of practice), the
+fair price by the measured slowdown and, if the run time alone is known, the oracle price by the true one.
 
   mpicoloc price job.h5 --rate-su 2 --solo solo.h5
   mpicoloc price job.h5 --pricing site_prices:peak

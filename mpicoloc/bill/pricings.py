@@ -1,8 +1,8 @@
 """Price functions by name: F(rate_su, T_solo, T_co) of Breslow et al. 2013, Eq. 2, in SU per core-hour.
 
 A name is one of `PRICINGS`, an entry point that an installed package declares in the group
-``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports next to nothing,
-because `config` checks the name on every rank of a job, before the job starts.
+``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports very little,
+because `config` checks the name on every rank before the job starts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ r"""Sign a profile with a key that only the site has, for example in the batch s
   mpicoloc sign mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key \
       --out /var/spool/mpicoloc/1234.h5
 
-The signature says: this is what the holder of the key saw. It does not say that the numbers are true.
+The signature proves that the profile is unchanged since the holder of the key signed it. It does not prove
+that the numbers are true.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sign, and print where the signed profile is."""
+    """Sign the profile, and print the path of the signed profile."""
     from mpicoloc.profile import signature
 
     signature.sign(args.file, key_of(args), time.time(), args.out)

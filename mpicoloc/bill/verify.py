@@ -1,6 +1,6 @@
 """Check whether a profile was changed after signing.
 
-Exit code 0: it is, and with this key. 1: it is unsigned, was changed, or was signed with another key.
+Exit code 0: signed with this key and unchanged. 1: unsigned, changed, or signed with another key.
 
   mpicoloc verify mpicoloc-1234.h5 --key-file /etc/mpicoloc/site.key
 """
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(taken: Any, verdict: Any) -> dict[str, Any]:
-    """The answer as plain values."""
+    """The result as plain values."""
     found = verdict.signature
     return {
         "file": taken.path,

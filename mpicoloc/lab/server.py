@@ -117,7 +117,7 @@ def yaml(tree: Topology) -> str:
 
 
 def laying(found: Sequence[Cable], pids: Mapping[str, int]) -> str:
-    """Input of ``ip -batch`` that lays the cables between the nodes with these processes."""
+    """Input of ``ip -batch`` that creates the cables between the nodes with these processes."""
     return "".join(
         f"link add name {cable.lower_port} netns {pids[cable.lower]} address {cable.mac} mtu {MTU_BYTES} "
         f"type veth peer name {cable.upper_port} netns {pids[cable.upper]} address {cable.mac} "
@@ -136,7 +136,7 @@ def ports(found: Sequence[Cable]) -> dict[str, list[tuple[str, int]]]:
 
 
 def addressing(tree: Topology, level: int, number: int, interfaces: Sequence[str]) -> str:
-    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination under d-mod-k."""
+    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination by d-mod-k."""
     own = address(level, number)
     lines = ["link set lo up", *(f"link set {name} arp off up" for name in interfaces)]
     lines.append(f"addr add {own}/32 dev lo" if level else f"addr add {own}/16 dev up0 noprefixroute")

@@ -252,7 +252,7 @@ def commands(plan: Plan) -> dict[str, list[str]]:
     """Commands of the daemons by name, in order of start."""
     munge = f"{plan.folder}/munge"
     kinds = [f"--{what}={munge}/{name}" for what, name in _MUNGE.items()]
-    # From 24.11 on slurmctld tries for 10 s to find the address of a node where a srun runs.
+    # slurmctld has its own /etc/hosts, or from 24.11 on it spends 10 s on resolving a node that runs srun.
     controller = ["unshare", "--mount", "--uts", "sh", "-ec", _CONTROLLER, plan.folder]
     space = ["unshare", "--mount", "--uts", "--ipc", "sh", "-ec", _NODE]
     return {

@@ -102,7 +102,7 @@ def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
 
 
 class _Alone:
-    """Times of whole runs of the experiments with one program, s: ``times[program][place]``."""
+    """Times of complete runs of programs alone, s: ``times[program][place]``."""
 
     def __init__(self, experiments: Iterable[Sequence[TimedRun]]) -> None:
         self.times: dict[str, dict[int, list[float]]] = {}

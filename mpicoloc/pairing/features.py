@@ -80,7 +80,7 @@ def _of_whole_job(known: Mapping[str, Floats], core_s: float) -> dict[str, Float
 
 
 N_LEVELS = 4
-"""Levels of a fat-tree that have features."""
+"""Number of fat-tree levels that have features."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Fit a model that predicts how much jobs slow each other down.
 
-It learns from slowdowns that were measured: by a campaign, or by shutters in the profiles of jobs that met in
-production. Several kinds of models compete; the one that predicts best for programs it does not know is kept.
-With --curves nothing is learnt: the model is made of curves and scores of programs (`mpicoloc bubble`).
+The training data are slowdowns measured by a campaign, or by shutters in the profiles of jobs that shared
+nodes in production. Several kinds of models compete, and the best one for programs left out of the training
+is kept. With --curves nothing is learnt: the model consists of curves and scores (`mpicoloc bubble`).
 
   mpicoloc fit --profiles ~/profiles --out m.npz
   mpicoloc fit --campaign found --out m.npz --save-training t.npz

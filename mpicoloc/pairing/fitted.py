@@ -359,7 +359,7 @@ class Linear:
         return np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         return _trouble(n_inputs, self.weights, self.base) or ("" if self.weights.ndim == 1 else "its shape")
 
 
@@ -398,7 +398,7 @@ class Similar:
         return np.asarray(self.joint * left @ right.T + apart + self.base)
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         scalars = (self.gamma, self.of_target, self.of_other, self.joint)
         found = _vectors_trouble(self, scalars, n_inputs)
         return found or ("" if self.gamma >= 0 else "a number that is invalid")
@@ -434,7 +434,7 @@ class Kernel:
         return result + self.base
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         found = _vectors_trouble(self, (self.gamma, self.coef0, self.degree), n_inputs)
         return found or ("" if 0 <= self.degree <= 9 else "a number that is invalid")
 
@@ -489,7 +489,7 @@ class Layers:
         return result
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         sizes = self.sizes
         if sizes.ndim != 1 or not 2 <= len(sizes) <= 16 or sizes.min() < 1 or sizes.max() > 1 << 16:
             return "its sizes"

@@ -226,7 +226,7 @@ def remove_shared_files(job: int, uid: int, folder: str) -> int:
 
 @contextlib.contextmanager
 def _as_user(uid: int) -> Iterator[None]:
-    """Run the block with the rights of that user and of no group."""
+    """Run the block with the user's rights, without any of the user's groups."""
     before, groups = (os.geteuid(), os.getegid()), os.getgroups()
     if before[0] == uid:
         yield
@@ -340,7 +340,7 @@ def price_of_profile(profile: Profile) -> ProfilePrice:
 
 
 def sum_prices(prices: Sequence[ProfilePrice]) -> dict[str, Any]:
-    """Price of all steps of a job, and the slowdown of the most expensive one."""
+    """Price of all steps of a job, and the slowdown of the most expensive step."""
     return {
         "n_profiles": len(prices),
         "slowdown": max(prices, key=lambda price: price.runtime_su or 0.0).slowdown,

@@ -324,7 +324,7 @@ def _is_young(step: Step, books: _Books) -> bool:
 
 
 def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
-    """As `_collect_step`, for a step that does not wait for others."""
+    """Outcome and exit code of a step that does not wait for others."""
     sealed = None
     try:
         sealed = _record_of(step, books.key)
@@ -414,7 +414,7 @@ def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _
 
 
 def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) -> None:
-    """Refuse the profile of another job or of another run."""
+    """Refuse a profile from another job or another run."""
     job = taken.profile.job
     if job.id != str(record.job):
         raise Refused(f"it is the profile of job {printable(job.id)}, not of job {record.job}")

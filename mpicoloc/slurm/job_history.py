@@ -59,7 +59,7 @@ class _ProfileRow:
 
 @dataclass(frozen=True)
 class _JobsOfName:
-    """Jobs of one name, each a list of its steps: in order of their start, and by job number."""
+    """Jobs of one name, each a list of its steps: in order of start, and by job number."""
 
     in_order: list[list[_ProfileRow]]
     of_number: dict[str, list[list[_ProfileRow]]]
@@ -282,7 +282,7 @@ def _end_s(job: Sequence[_ProfileRow]) -> float:
 
 
 def _implausible(found: JobFeatures) -> str:
-    """The first implausible number, in words; empty if there is none."""
+    """Description of the first implausible number; empty if there is none."""
     if found.runtime_s > RUNTIME_MAX_S:
         return f"a run of {found.runtime_s:.3g} s"
     if found.n_cores > N_CORES_MAX:

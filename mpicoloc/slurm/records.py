@@ -233,7 +233,7 @@ def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
 
 
 def seal(record: StepRecord, key: Key) -> dict[str, Any]:
-    """The record as plain values, with its code."""
+    """The record as plain values, with its authentication code."""
     values = {"schema_version": VERSION, **asdict(record)}
     code = mac(key, _covered(values))
     return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
@@ -446,7 +446,7 @@ def _not_understood(start: Start, step: str, error: Exception) -> DataError:
 
 
 _ENDED_STATES = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
-"""States of jobs that have ended, epilogs included."""
+"""States of jobs whose epilogs have ended, too."""
 
 
 def settle_job(

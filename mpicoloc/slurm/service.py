@@ -44,7 +44,7 @@ FORBIDDEN_SLOWDOWN = 1e9
 SNAPSHOT_AGE_MAX_S = 1.0
 """Largest age of a snapshot, s. Reading thousands of profiles for the first time takes longer."""
 MIN_REMAINING_S = 1.0
-"""Remaining run time of a job that has run longer than its profiles say, s."""
+"""Assumed remaining run time of a job that has run longer than its profiles predict, s."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _memory_bytes(job: BatchJob, found: JobFeatures) -> float:
 
 
 def _smallest_room(now: Snapshot, how: ServiceSettings) -> Room:
-    """Room of the smallest node, within the rules' limits: a pair may be placed on any node."""
+    """Room of the smallest node, within the rules' limits, because a pair may be placed on any node."""
     nodes = sharing_plan.usable(now, how.partitions)
     n_cores = min((node.n_cpus * how.n_sharing for node in nodes), default=1)
     memory_bytes = min((node.memory_bytes for node in nodes), default=1.0)
