@@ -1,7 +1,7 @@
 """Price functions by name: F(rate_su, T_solo, T_co) of Breslow et al. 2013, Eq. 2, in SU per core-hour.
 
 A name is one of `PRICINGS`, an entry point that an installed package declares in the group
-``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports very little,
+``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports few others,
 because `config` checks the name on every rank before the job starts.
 """
 

@@ -294,7 +294,7 @@ def change_jobs(
     """Make the changes of an action: usually one change of one job.
 
     A leader that already runs may also need a longer time limit. Its limit is changed first, so that no job
-    is too short of time if the service is killed in between, and is restored if Slurm refuses the partner.
+    runs out of time if the service is killed in between, and is restored if Slurm refuses the partner.
 
     Raises `UpdateRefused` if Slurm refuses, and `client.ControllerAway` if slurmctld does not answer.
     """
@@ -412,7 +412,7 @@ def configuration_advice(
     if client.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
         found.append(
             f"SelectTypeParameters={selected} without DefMemPerCPU: a job that requests no memory gets all "
-            "of its node's, so no partner can start there; set DefMemPerCPU, if the partitions have none"
+            "memory of its node, and no partner can start there; set DefMemPerCPU, if the partitions have none"
         )
     return [*found, *_foreign_comment_advice(now, partitions)]
 

@@ -134,7 +134,7 @@ def test_partitions_that_keep_pairs_apart_are_told():
     (line,) = told(*QUEUES, PreemptMode="SUSPEND,GANG")
     assert "suspended by turns" in line
     (line,) = told(*QUEUES, SelectTypeParameters="CR_CORE_MEMORY", DefMemPerNode="UNLIMITED")
-    assert "gets all of its node's" in line
+    assert "gets all memory of its node" in line
     fine = {"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "2000", "PreemptType": "preempt/none"}
     assert told(*QUEUES, **fine) == []
 
