@@ -412,7 +412,7 @@ def configuration_advice(
     if client.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
         found.append(
             f"SelectTypeParameters={selected} without DefMemPerCPU: a job that requests no memory gets all "
-            "memory of its node, and no partner can start there; set DefMemPerCPU, if the partitions have none"
+            "memory of its node, so no partner starts there; set DefMemPerCPU, if the partitions have none"
         )
     return [*found, *_foreign_comment_advice(now, partitions)]
 
