@@ -1,4 +1,4 @@
-"""`mpicoloc ledger charge`: from profiles to charges, by the site's tariff."""
+"""`mpicoloc ledger charge`: charges profiles by the site's tariff."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from mpicoloc.profile.signature import Snapshot
 
 _INNER = re.compile(r"-(nested|spawn)-\d+")
 _EARLY_S = 1.0
-"""Slurm tells times in whole seconds."""
+"""Tolerance for times from Slurm, which are in whole seconds, s."""
 _SAME_S = 1e-3
-"""Starts of one profile differ by no more: they are copied, not measured again."""
+"""Tolerance for starts of the same run, s: edited copies of a profile have the same start."""
 _N_FIRST, _N_MOST = 8, 500
-"""Claims in the first question, and in the largest: databases take no statement of any length."""
+"""Number of claims in the first and in the largest query, because databases limit statements."""
 
 
 @dataclass(frozen=True)
 class JobCharge:
-    """A charge of a job that was not given back whole.
+    """A charge of a job that was not refunded in full.
 
-    `job_id`, `start_unix_s` (0: unknown) and `digest` are the profile's; `record` is Slurm's, None: charged
-    by hand.
+    `job_id`, `start_unix_s` (0: unknown) and `digest` come from the profile; `record` is Slurm's, or None if
+    the job was charged by hand.
     """
 
     transaction: int
@@ -60,14 +60,14 @@ class JobCharge:
 
 
 def job_number(job_id: str) -> str:
-    """The batch system's number of the job in which a job ran."""
+    """The batch system's number of the job, without suffixes of inner jobs."""
     return _INNER.split(job_id)[0]
 
 
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
-    """Number of charges of jobs of this number with a turn, and those not refunded whole, oldest first.
+    """Number of charges with a turn for this job number, and those not refunded in full, oldest first.
 
-    A charge that rests on them is posted only if they are still all (`Charge.turn`).
+    A charge that depends on them is posted only if no further one was posted meanwhile (`Charge.turn`).
     """
     n_turns, n_asked, found = 0, _N_FIRST, list[JobCharge]()
     with ledger.database.reading() as connection:
@@ -100,32 +100,32 @@ def _job_charge(row: Any) -> JobCharge:
 
 
 def is_paid(by_hand: JobCharge, by_record: JobCharge) -> bool:
-    """Whether a charge by Slurm's record paid for the run whose profile is charged by hand."""
+    """Whether a charge by Slurm's record has paid for the run of a profile that is charged by hand."""
     record, start_s = by_record.record, by_hand.start_unix_s
-    if record is None or by_hand.digest == by_record.digest:  # `Charge.digest` sees to the same content
+    if record is None or by_hand.digest == by_record.digest:  # the claim on `Charge.digest` covers this case
         return False
     if not start_s or is_same_run(by_hand, by_record):
         return True
-    # Steps may run at the same time, so the start of a step's own profile tells more than the step's time.
+    # Steps may run at the same time, so the start of a step's own profile is better evidence than its time.
     has_own = by_record.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return (record.is_script or not has_own) and is_within(start_s, record)
 
 
 def is_same_run(by_hand: JobCharge, by_record: JobCharge) -> bool:
-    """Whether both profiles are of one run, whatever else they say."""
+    """Whether both profiles come from the same run, by job and start."""
     is_known = by_hand.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return is_known and abs(by_hand.start_unix_s - by_record.start_unix_s) < _SAME_S
 
 
 def is_within(start_unix_s: float, record: StepRecord) -> bool:
-    """Whether something that started then ran within a step, or within the job of a script."""
+    """Whether a start time lies within a step, or within the job of a script."""
     began_s = record.step_start_unix_s
     return began_s - _EARLY_S <= start_unix_s <= began_s + record.ran_s + _EARLY_S
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Account and price by the keeper of the ledger; None: as the profile says, or any."""
+    """Account and price set by the ledger's keeper; None: the profile's cores or time, or any job."""
 
     account: str
     tariff: Tariff
@@ -137,12 +137,12 @@ class Terms:
 def post_all(
     ledger: Ledger, files: Sequence[str], terms: Terms, stamp: Stamp, *, key_file: str | None, is_json: bool
 ) -> int:
-    """Charge every profile and print the outcome of each, at once; returns the highest exit code.
+    """Charge every profile and print each outcome immediately. Returns the highest exit code.
 
     A profile that cannot be charged does not stop the others.
     """
     found = [read(file) for file in steps(files, "reading", unit="profiles")]
-    # Not before: the processes that parse the files have no key in their memory.
+    # Read the key after the files, so that the processes that parse them do not have it in memory.
     key = None if key_file is None else signature.read_key(key_file)
     results: list[dict[str, Any]] = []
     worst = 0
@@ -155,14 +155,14 @@ def post_all(
             worst = max(worst, code)
             print_outcome(terms.account, result, quiet=is_json)
     finally:
-        # Also when the ledger fails half way.
+        # Print even if the ledger fails half way.
         if is_json and results:
             print(json.dumps({"account": terms.account, "charges": results}, indent=2, allow_nan=False))
     return worst
 
 
 def read(file: str) -> Snapshot | MpicolocError:
-    """The profile without what takes memory, or why it is none."""
+    """The profile without its content and tables, which take memory, or the error from reading it."""
     try:
         taken = signature.snapshot(file)
     except MpicolocError as error:
@@ -191,7 +191,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
 
 
 def facts_of(prices: Bill) -> dict[str, Any]:
-    """Facts on how a price came about, as the ledger keeps them."""
+    """Inputs and results of a price, for the ledger's facts."""
     return {
         "n_cores": prices.n_cores,
         "wall_s": prices.wall_s,
@@ -204,7 +204,7 @@ def facts_of(prices: Bill) -> dict[str, Any]:
 
 
 def _check(taken: Snapshot, terms: Terms, key: bytes | None) -> None:
-    """Refuse a profile that is not the one that the keeper of the ledger wants to charge."""
+    """Refuse a profile with a bad signature or of another job than the ledger's keeper names."""
     if key is not None:
         verify(taken, key)
     job_id = taken.profile.job.id
@@ -213,16 +213,16 @@ def _check(taken: Snapshot, terms: Terms, key: bytes | None) -> None:
 
 
 def verify(taken: Snapshot, key: signature.Key) -> None:
-    """Refuse a profile that is not as the holder of the key signed it."""
+    """Refuse a profile that is unsigned, changed, or signed with another key."""
     verdict = signature.verify(taken, key)
     if not verdict.is_good:
         raise Refused(verdict.reason)
 
 
 def tariff_of(args: argparse.Namespace) -> Tariff:
-    """The site's tariff: what flags say, else the options.
+    """The site's tariff, from flags, else from options.
 
-    What the profile says was chosen by whoever ran the job.
+    The profile's tariff is ignored, because the job's user chose it.
     """
     given = {key: getattr(args, key) for key in ("price.rate_su", "price.pricing")}
     config.flags_to_env(given)
@@ -238,7 +238,7 @@ def _post_profile(
     key: bytes | None,
     stamp: Stamp,
 ) -> tuple[dict[str, Any], int]:
-    """Outcome of one profile, and its exit code. An error of the ledger is raised and ends the call."""
+    """Outcome of one profile, and its exit code. Errors of the ledger are raised and end the call."""
     charge = None
     try:
         if isinstance(taken, MpicolocError):
@@ -252,12 +252,12 @@ def _post_profile(
             return post(ledger, terms.account, file, _in_turn(ledger, charge), stamp)
         except Refused as error:
             return refused(file, charge, error)
-        except Overtaken:  # as often as another call charges this job
+        except Overtaken:  # another call has charged this job: retry
             continue
 
 
 def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
-    """The charge by hand of a job, after all those that there are of it.
+    """A charge by hand, with the turn after all existing charges of its job.
 
     Raises `Refused` if Slurm's record has been charged for the same run.
     """
@@ -275,7 +275,7 @@ def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
 
 
 def post(ledger: Ledger, account: str, file: str, charge: Charge, stamp: Stamp) -> tuple[dict[str, Any], int]:
-    """Post one charge; as of `refused`."""
+    """Post one charge. Returns its result and exit code."""
     try:
         posting = ledger.charge(account, charge, stamp)
     except Refused as error:
@@ -289,7 +289,7 @@ def refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dic
 
 
 def entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
-    """One result; `price_usu` is what this call would charge, `amount_su` what was charged, now or before."""
+    """One result; `price_usu` is this call's price, `amount_su` the amount charged now or earlier."""
     result = {
         "file": file,
         "job": None if charge is None else charge.job_id,
@@ -305,7 +305,7 @@ def entry(file: str, charge: Charge | None, status: str, posting: Posting | None
 
 
 def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:
-    """One line of what became of a profile."""
+    """Print the outcome for a profile in one line."""
     file = printable(result["file"])
     try:
         if result["status"] == "refused":
@@ -319,5 +319,5 @@ def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:
                 flush=True,
             )
     except BrokenPipeError:
-        # Who was told has gone; that is no reason to leave the others uncharged.
+        # The reader of stdout has gone. Continue without output, so that the other profiles are charged.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

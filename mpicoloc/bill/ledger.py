@@ -1,8 +1,8 @@
-"""Accounts of service units, in double entry: every transaction moves units between accounts and makes none.
+"""Accounts of service units, in double entry: transactions move units between accounts and never create any.
 
-They are in SQLite or any database that SQLAlchemy knows. A grant comes from the site's account ``@grants``,
-a charge goes to ``@charges``; the sum of all balances is always 0. Amounts are whole micro-SU. A
-transaction is in the database whole or not at all.
+The ledger is an SQLite file or any database that SQLAlchemy supports. Grants come from the site's account
+``@grants``, and charges go to ``@charges``, so the sum of all balances is always 0. Amounts are integers in
+micro-SU. Transactions are atomic.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, Refused,
 
 VERSION = "1"
 BUSY_S = 60.0
-"""Time that a post waits for those of others."""
+"""Longest wait for the lock of an SQLite ledger, s."""
 N_TRIES = 5
 FAR_USU = 4 * 10**18
-"""No balance goes further from 0: it stays inside 64 bits with any amount added."""
+"""Limit of all balances, so that a balance plus any amount fits into 64 bits."""
 GRANTS, CHARGES = "@grants", "@charges"
-"""The site's own accounts: units that it gave out, and units that jobs used."""
+"""The site's own accounts: units granted, and units used by jobs."""
 NAME_LENGTH = 190
-"""Longest text under a unique index that every database takes."""
+"""Longest text that every database accepts in a unique index."""
 
 T = TypeVar("T")
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -84,32 +84,32 @@ claims = sa.Table(
     sa.Column("claim", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("transaction_id", _ID, sa.ForeignKey(transactions.c.id), nullable=False, index=True),
 )
-"""Events that may happen once only: a profile, a job, a reference. The database's index sees to it."""
+"""Keys of events that may happen only once: a profile, a job, a reference. The unique index enforces it."""
 
 
 class Database:
-    """One ledger's database; `shown` names it without a password.
+    """The database of a ledger; `shown` is its name without a password.
 
     Parameters
     ----------
     where : str
         File of an SQLite database, or an SQLAlchemy URL.
     create : bool
-        Make the tables if there are none.
+        Create the tables if they do not exist.
 
     Raises
     ------
     UsageError
-        If it is no such URL.
+        If `where` is not a valid file or URL.
     DataError
-        If there is no ledger, or it is of another version.
+        If there is no ledger, or the ledger has another version.
     EnvironmentFault
-        If the database refuses.
+        If the database reports an error.
     """
 
     def __init__(self, where: str, *, create: bool = False) -> None:
         self.url = _url(where)
-        # A driver may take a password in the query as well.
+        # Drop the query, in which some drivers accept a password.
         self.shown = self.url.set(query={}).render_as_string(hide_password=True)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         if self.is_sqlite:
@@ -119,9 +119,9 @@ class Database:
             try:
                 self._engine = self._connectable()
                 found = self._version()
-            except (ValueError, TypeError):  # not told: it may be a password
+            except (ValueError, TypeError):  # do not show the value: it may be a password
                 raise UsageError(
-                    f"ledger {self.shown}: its driver refuses a value after '?': see the URLs that it takes"
+                    f"ledger {self.shown}: its driver refuses a value after '?': see the driver's URLs"
                 ) from None
             if create and found is None:
                 self.write(_create)
@@ -132,7 +132,7 @@ class Database:
         if not self.shown or self.shown == ":memory:":
             raise UsageError("a ledger in memory would be lost at once: name a file")
         if not create and not os.path.exists(self.shown):
-            raise DataError(f"no ledger {self.shown}; `mpicoloc ledger open NAME` begins one")
+            raise DataError(f"no ledger {self.shown}; `mpicoloc ledger open NAME` creates one")
         folder = os.path.dirname(os.path.abspath(self.shown))
         if create and not os.path.isdir(folder):
             raise EnvironmentFault(f"the ledger's folder {folder} does not exist: create it")
@@ -151,7 +151,7 @@ class Database:
         return engine
 
     def _version(self) -> str | None:
-        """The version of the ledger that is there, None: there is none."""
+        """The version of the existing ledger, or None if there is none."""
         with self._engine.connect() as connection:
             if not sa.inspect(connection).has_table(meta.name):
                 return None
@@ -159,38 +159,38 @@ class Database:
 
     def _check_version(self, found: str | None) -> None:
         if found is None:
-            raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` begins one")
+            raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` creates one")
         if found != VERSION:
             raise DataError(
                 f"ledger {self.shown} has version {found}, this mpicoloc reads {VERSION}: "
-                "use the mpicoloc that made it"
+                "use the mpicoloc that created it"
             )
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn an error of the database into one of ours."""
+        """Translate database errors into `MpicolocError`."""
         try:
             yield
         except exc.SQLAlchemyError as error:
             reason = (str(getattr(error, "orig", None) or error).splitlines() or ["no reason given"])[0]
             if "is locked" in reason:
-                reason = f"others have kept it busy for too long ({reason}); try again"
+                reason = f"other calls locked it for too long ({reason}); try again"
             if self.is_sqlite and type(error) is exc.DatabaseError:
                 raise DataError(f"ledger {self.shown} is damaged or no ledger: {reason}") from error
             raise EnvironmentFault(f"ledger {self.shown}: {reason}") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection that sees one instant of the ledger and waits for nobody."""
+        """A connection with a consistent snapshot of the ledger, which does not wait for writers."""
         several = self.url.get_backend_name() in ("postgresql", "mysql", "mariadb")
         options = {"isolation_level": "REPEATABLE READ"} if several else {}
         with self.translated(), self._engine.connect().execution_options(**options) as connection:
             yield connection
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
-        """Do `work` whole or not at all, and again if somebody else was in its way."""
-        # Each statement of `work` looks and changes in one step; a site's stricter default would only make
-        # posts at the same time fail.
+        """Run `work` in one transaction, and retry after a conflict with another writer."""
+        # READ COMMITTED suffices, because each statement of `work` checks and updates atomically. A stricter
+        # default would only make concurrent posts fail.
         level = {} if self.is_sqlite else {"isolation_level": "READ COMMITTED"}
         engine = self._engine.execution_options(mpicoloc_writes=True, **level)
         with self.translated():
@@ -201,7 +201,8 @@ class Database:
                 except exc.DBAPIError as error:
                     if i == N_TRIES - 1 or not _is_worth_another_try(error):
                         raise
-                # Those that were in each other's way must not meet again; forks share the usual generator.
+                # A random delay keeps conflicting writers from colliding again. Forks share the seed of the
+                # default generator, so use the system's.
                 time.sleep(0.01 * 2**i * random.SystemRandom().uniform(0.5, 1.5))
         raise AssertionError("not reached")
 
@@ -212,35 +213,35 @@ def _url(where: str) -> sa.URL:
         if "://" not in where:
             return sa.URL.create("sqlite", database=os.path.abspath(where))
         return sa.make_url(where)
-    except (exc.ArgumentError, ValueError):  # not told: there may be a password in it
+    except (exc.ArgumentError, ValueError):  # do not show the URL: it may contain a password
         raise UsageError(
             "the ledger must be a file or a URL such as postgresql+psycopg://user@host/database, in UTF-8"
         ) from None
 
 
 def _on_connect(connection: Any, _record: Any) -> None:
-    # SQLAlchemy, not Python's driver, says when a transaction begins.
+    # SQLAlchemy, not Python's driver, begins transactions.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
-    # Also the end of a transaction is on disk before it is told, not only its content.
+    # A commit returns only after the removal of the journal is on disk, too, not just the data.
     connection.execute("PRAGMA synchronous = EXTRA")
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # Two that read first and then both want to write would be in each other's way for good.
+    # Take the write lock at once: two transactions that read first and then want to write would deadlock.
     writes = connection.get_execution_options().get("mpicoloc_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _is_worth_another_try(error: exc.DBAPIError) -> bool:
-    """Somebody claimed the same at the same time, made the same table, or stood in a circle with us."""
+    """Whether the error comes from a concurrent claim, a concurrent table creation or a deadlock."""
     if isinstance(error, exc.IntegrityError):
         return True
     return bool({"40001", "40P01", "42P07", 1050, 1205, 1213} & _codes(error))
 
 
 def _codes(error: exc.DBAPIError) -> set[Any]:
-    """Codes of the error by PostgreSQL's drivers and MySQL's, in an attribute or in the first argument."""
+    """Error codes from the drivers of PostgreSQL and MySQL, in an attribute or in the first argument."""
     names = [getattr(error.orig, name, None) for name in ("sqlstate", "pgcode")]
     first = list(getattr(error.orig, "args", ()))[:1]
     fields = [argument.get("C") for argument in first if isinstance(argument, dict)]
@@ -248,7 +249,7 @@ def _codes(error: exc.DBAPIError) -> set[Any]:
 
 
 def _create(connection: sa.Connection) -> None:
-    """Tables and the site's accounts, unless they are there."""
+    """Create the tables and the site's accounts, unless they exist."""
     tables.create_all(connection)
     if connection.scalar(sa.select(meta.c.value).where(meta.c.name == "version")) is not None:
         return
@@ -261,12 +262,12 @@ def _create(connection: sa.Connection) -> None:
 
 
 _NAME = re.compile(r"[^\W_][\w .=@+\\-]{0,63}(?<! )")
-"""Letters of any language, and all signs that directories put into names of users (``DOMAIN\\user``)."""
+"""Letters of any language, and all characters that directories use in user names (``DOMAIN\\user``)."""
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """When a transaction was posted, and by whom."""
+    """Time and author of a transaction."""
 
     at_unix_s: float
     by: str
@@ -274,30 +275,29 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Charge:
-    """The charge for a profile, or for a step that left none.
+    """The charge for a profile, or for a step without a profile.
 
     Attributes
     ----------
     digest : str
-        Of the profile's content, or of that of Slurm's record where no profile counts; the same content is
-        charged once.
+        Digest of the profile, or of Slurm's record if no profile counts. The same content is charged once.
     job_id : str
         Name of the job.
     start_unix_s : float
-        When it started, 0: unknown. A job, told by both, is charged from one profile only.
+        Start of the job, 0 if unknown. A job with this name and start is charged from one profile only.
     amount_usu : int
         Price.
     facts : mapping
-        How the price came about, as plain values.
+        Inputs and intermediate results of the price, as plain values.
     run : str
-        Name of the run by the batch system, unlike that of any other: it is charged from one profile only,
-        and this profile for no other run. Empty: `job_id` and `start_unix_s` name it.
+        Unique name of the run by the batch system. The run is charged from one profile only, and the profile
+        for one run only. If empty, `job_id` and `start_unix_s` identify the run.
     spooled : str
-        Name of the file in a spool that this charge settles, by which `settled` finds it;
-        empty: none.
+        Name of the file in a spool that this charge settles, by which `settled` finds the charge; empty if
+        there is none.
     turn : (str, int) or None
-        The number of its job, and how many charges of jobs of that number took a turn before
-        (`charges.charges_of_job`); None: those do not matter.
+        Number of the job, and how many charges with a turn its number had before
+        (`charges.charges_of_job`). None if the charge does not depend on earlier charges.
     """
 
     digest: str
@@ -321,12 +321,12 @@ class Charge:
 
 
 class Overtaken(MpicolocError):
-    """The job was charged after its charges were looked at: look again."""
+    """Another call charged the job after its charges were read: read them again."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """One account; `floor_usu` is the lowest balance that it may have."""
+    """One account; `floor_usu` is the lowest allowed balance."""
 
     name: str
     balance_usu: int
@@ -336,7 +336,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Posting:
-    """A transaction and its account; `is_new` is false when it had been posted before."""
+    """A transaction and its account; `is_new` is false if an earlier call posted the transaction."""
 
     transaction: int
     kind: str
@@ -348,7 +348,7 @@ class Posting:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a statement: what came (above 0) or went, and what was there after it."""
+    """One line of a statement: the amount received (above 0) or paid, and the balance after it."""
 
     transaction: int
     at_unix_s: float
@@ -367,12 +367,12 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot name an account.
+    """Check the name of an account.
 
     Raises
     ------
     UsageError
-        If it is no name.
+        If an account cannot have that name.
     """
     if not is_name(name):
         raise UsageError(
@@ -381,7 +381,7 @@ def check_name(name: str) -> None:
 
 
 class Ledger:
-    """The accounts in one database; parameters and errors as of `Database`."""
+    """The accounts in one database; for parameters and errors see `Database`."""
 
     def __init__(self, where: str, *, create: bool = False) -> None:
         self.database = Database(where, create=create)
@@ -392,9 +392,9 @@ class Ledger:
         Raises
         ------
         UsageError
-            If the name is none.
+            If the name is not valid.
         Refused
-            If there is such an account.
+            If the account exists.
         """
         check_name(name)
 
@@ -408,7 +408,7 @@ class Ledger:
         return self.database.write(work)
 
     def grant(self, name: str, amount_usu: int, stamp: Stamp, reference: str = "", note: str = "") -> Posting:
-        """Add units to an account; with a reference, once however often it is called.
+        """Add units to an account. A grant with a reference is posted only once, even if repeated.
 
         Raises
         ------
@@ -426,23 +426,23 @@ class Ledger:
         return self.database.write(work)
 
     def charge(self, name: str, charge: Charge, stamp: Stamp) -> Posting:
-        """Charge a profile to an account, once however often it is called.
+        """Charge a profile to an account. The charge is posted only once, even if repeated.
 
         Raises
         ------
         UsageError
             If there is no such account, or it is the site's own.
         Overtaken
-            If it is not the charge's turn any more.
+            If another charge has taken this charge's turn.
         Refused
             If the account has too few units; if the profile was charged to another account or for another
-            run, or was given back and not released; if another profile of the same job was charged.
+            run, or was refunded but not released; if another profile of the same job was charged.
         """
 
         def work(connection: sa.Connection) -> Posting:
             users_account(connection, name)
             turn = turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
-            # All in one question: between two another call may post the same charge.
+            # A single query, because another call may post the same charge between two queries.
             held = holders(connection, [*charge.claims, *turn])
             if charge.claims[0] in held:
                 return _earlier_posting(connection, held[charge.claims[0]], name, charge)
@@ -473,31 +473,33 @@ class Ledger:
         *,
         release: bool = False,
     ) -> Posting:
-        """Give back a charge, or a part of it; never more than was charged.
+        """Refund a charge, in full or in part; never more than was charged.
 
-        After all of it is given back, another profile of the same job may be charged; the same one only if it
-        was released.
+        After a full refund, another profile of the same job can be charged. The same profile can be charged
+        again only if it was released.
 
         Parameters
         ----------
         transaction : int
-            The charge.
+            Number of the charge.
         amount_usu : int or None
-            How much; None: what is left of it, which may be nothing.
+            Amount to refund; None for the remaining amount, which may be 0.
         stamp, reference, note
-            As of `grant`.
+            As in `grant`.
         release : bool
-            Give back what is left, and let the same profile be charged again, to any account at any rate.
+            Refund the remaining amount, and let the same profile be charged again, to any account at any
+            rate.
 
         Raises
         ------
         UsageError
-            If there is no such transaction, or a part of it is to be released.
+            If there is no such transaction, or `release` comes with an amount.
         Refused
-            If it is no charge, less is left of it, or there is nothing left to give back or to release.
+            If the transaction is not a charge, the amount exceeds the remaining one, or there is nothing left
+            to refund or to release.
         """
         if release and amount_usu is not None:
-            raise UsageError("a charge is released as a whole: leave out the amount, which is what is left")
+            raise UsageError("a charge can only be released in full: leave out the amount")
         claim = _claim("refund", str(transaction), reference)
 
         def work(connection: sa.Connection) -> Posting:
@@ -523,7 +525,7 @@ class Ledger:
         return [Account(row.name, row.balance_usu, row.floor_usu, row.opened_unix_s) for row in rows]
 
     def statement(self, name: str) -> list[Line]:
-        """All that came to an account and went from it, oldest first.
+        """All amounts that an account received and paid, oldest first.
 
         Raises
         ------
@@ -551,13 +553,13 @@ def _claim(kind: str, of: str, reference: str) -> list[str]:
 
 
 def posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> Posting:
-    """A transaction as it is answered; part of one database transaction."""
+    """The posting of a transaction, read within the caller's database transaction."""
     row, name = transaction_row(connection, number), payer(connection, number)
     return Posting(number, row.kind, name, row.amount_usu, account_row(connection, name).balance_usu, is_new)
 
 
 def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
-    """The charge of the same profile, if it is one to that account and still holds."""
+    """The earlier charge of the same profile. Refuses if it has another account or run, or was refunded."""
     posting, charge = posted(connection, number), transaction_row(connection, number)
     before = json.loads(charge.facts).get("run", wanted.run)
     if wanted.run and before != wanted.run:
@@ -575,7 +577,7 @@ def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: 
 
 
 def is_given_back(connection: sa.Connection, charge: Any) -> bool:
-    """Whether all of a charge was given back; one of 0 SU can be, too."""
+    """Whether a charge was refunded in full. A charge of 0 SU can be refunded, too."""
     refund = sa.select(transactions.c.id).where(transactions.c.refers_to == charge.id).limit(1)
     return charge.refunded_usu == charge.amount_usu and connection.scalar(refund) is not None
 
@@ -583,17 +585,17 @@ def is_given_back(connection: sa.Connection, charge: Any) -> bool:
 RELEASED = "released:"
 """Prefix of a claim on a profile that was released."""
 SPOOLED = "spool:"
-"""Prefix of a claim on a file of a spool; that file needs no further look while the claim stands."""
+"""Prefix of a claim on a file in a spool. While the claim exists, the file is settled."""
 
 
 def hashed(text: str) -> str:
-    """A text of any length and content, as a name."""
-    # Names of files may have any bytes.
+    """Digest of a text, short enough for a claim."""
+    # File names may contain any bytes.
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def content_claim(digest: str) -> str:
-    """The claim on what is charged, by its content."""
+    """The claim on a profile or record, by its content."""
     return f"profile:{digest}"
 
 
@@ -603,13 +605,13 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims to be these charges of a job, counted from 0; they stay, whatever is refunded."""
+    """The claims on the turns with these numbers, counted from 0, of a job. Refunds do not remove them."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
 
 def spool_claim(name: str) -> str:
-    """The claim on a file of a spool."""
+    """The claim on a file in a spool."""
     claim = f"{SPOOLED}{name}"
     return claim if len(claim) <= NAME_LENGTH and claim.isascii() else f"{SPOOLED}#{hashed(name)}"
 
@@ -617,13 +619,13 @@ def spool_claim(name: str) -> str:
 def account_row(connection: sa.Connection, name: str) -> Any:
     """The row of an account."""
     row = connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
-    if row is None or row.name != name:  # some databases take mueller's umlaut for a u
+    if row is None or row.name != name:  # some databases treat u with and without umlaut as equal
         raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all")
     return row
 
 
 def users_account(connection: sa.Connection, name: str) -> Any:
-    """An account that units can be given to or charged to, which the site's own are not."""
+    """The row of a user's account. The site's own accounts are refused."""
     if name in (GRANTS, CHARGES):
         raise UsageError(
             f"account {name} is the site's own, the other side of each post: name a user's account"
@@ -634,7 +636,7 @@ def users_account(connection: sa.Connection, name: str) -> Any:
 def transaction_row(connection: sa.Connection, number: int, *, keep_others_off: bool = False) -> Any:
     """The row of a transaction."""
     wanted = sa.select(transactions).where(transactions.c.id == number)
-    # So "what is left" is not refused for nothing; databases that leave it out are as right.
+    # The row lock keeps the remaining amount stable; databases without it only refuse more refunds.
     row = connection.execute(wanted.with_for_update() if keep_others_off else wanted).first()
     if row is None:
         raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows their numbers")
@@ -647,19 +649,19 @@ def claimed(connection: sa.Connection, wanted: Sequence[str]) -> list[int]:
 
 
 def holders(connection: sa.Connection, wanted: Sequence[str]) -> dict[str, int]:
-    """Those of the claims that are held, with their transactions."""
+    """The claims in `wanted` that are held, with their transactions."""
     rows = connection.execute(sa.select(claims).where(claims.c.claim.in_(wanted)))
     return {row.claim: row.transaction_id for row in rows}
 
 
 def take_claims(connection: sa.Connection, number: int, wanted: Sequence[str]) -> None:
-    """Let a transaction hold these claims."""
+    """Record that a transaction holds these claims."""
     if wanted:
         connection.execute(claims.insert(), [{"claim": one, "transaction_id": number} for one in wanted])
 
 
 def payer(connection: sa.Connection, transaction: int) -> str:
-    """The account that a transaction concerns, which is none of the site's."""
+    """The user's account in a transaction."""
     return str(connection.scalar(
         sa.select(accounts.c.name).join(entries, entries.c.account_id == accounts.c.id)
         .where(entries.c.transaction_id == transaction, accounts.c.name.not_in((GRANTS, CHARGES)))
@@ -667,7 +669,7 @@ def payer(connection: sa.Connection, transaction: int) -> str:
 
 
 def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, release: bool) -> int:
-    """Note on the charge how much of it is refunded, looking and changing in one step."""
+    """Add an amount to the refunded part of a charge, with check and update in one statement."""
     given = int(charge.amount_usu - charge.refunded_usu) if amount_usu is None else amount_usu
     after = transactions.c.refunded_usu + given
     changed = connection.execute(
@@ -679,16 +681,16 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
     left_usu = int(now.amount_usu - now.refunded_usu)
     n_freed = 0 if left_usu else _free(connection, charge.id, release)
     if changed.rowcount != 1 or not (given or n_freed):
-        raise Refused(f"transaction {charge.id}: {su_text(left_usu)} SU of it are left to refund")
+        raise Refused(f"transaction {charge.id}: only {su_text(left_usu)} SU of it are left to refund")
     return given
 
 
 def _free(connection: sa.Connection, number: int, release: bool) -> int:
-    """Let the job of a charge, and its profile if it is released, be charged again; how many claims fell."""
+    """Let a charge's job, and its profile if released, be charged again. Returns how many claims it freed."""
     of_charge = claims.c.transaction_id == number
     n_freed = connection.execute(claims.delete().where(of_charge, claims.c.claim.like("job:%"))).rowcount
     if release:
-        # The row stays under another name: the audit misses none.
+        # Rename the row instead of deleting it, because the audit expects one for each charge.
         profile = claims.update().where(of_charge, claims.c.claim.like("profile:%"))
         n_freed += connection.execute(profile.values(claim=f"{RELEASED}{number}")).rowcount
         connection.execute(claims.delete().where(of_charge, claims.c.claim.like(f"{SPOOLED}%")))
@@ -707,7 +709,7 @@ def post_transfer(
     refers_to: int | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Posting:
-    """Move an amount from the first account to the second, and write down that."""
+    """Move an amount from the first account to the second, and record the transaction."""
     if way[0] == way[1]:
         raise UsageError(f"account {way[0]} cannot pay itself: name another one")
     row = {"kind": kind, "amount_usu": amount_usu, "refunded_usu": 0, "refers_to": refers_to, "note": note}
@@ -716,7 +718,7 @@ def post_transfer(
     number = int(inserted[0]) if inserted is not None else 0
     take_claims(connection, number, claimed)
     moves = [(account_row(connection, way[0]), -amount_usu), (account_row(connection, way[1]), amount_usu)]
-    # In one order for everybody, or two posts could wait for each other.
+    # Update accounts in a fixed order, or two posts could deadlock.
     for moved, moved_usu in sorted(moves, key=lambda move: move[0].id):
         _move(connection, moved, moved_usu)
         row = {"transaction_id": number, "account_id": moved.id, "amount_usu": moved_usu}
@@ -725,7 +727,7 @@ def post_transfer(
 
 
 def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
-    """Change a balance if it may have the new value, looking and changing in one step."""
+    """Change a balance if its new value is allowed, with check and update in one statement."""
     after = accounts.c.balance_usu + amount_usu
     lowest = accounts.c.floor_usu if amount_usu < 0 else -FAR_USU
     changed = connection.execute(
@@ -742,12 +744,12 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
 
 
 _N_ASKED = 500
-"""Claims in one question; databases take no statement of any length."""
+"""Number of claims in one query, because databases limit the length of statements."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A charge that holds a claim, how much of it was given back, and how its price came about."""
+    """A charge that holds a claim, its refunded amount, and the facts behind its price."""
 
     posting: Posting
     refunded_usu: int
@@ -755,10 +757,10 @@ class Standing:
 
 
 def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Which of these files were charged, and not released since."""
+    """Those of these files that were charged and not released since."""
     by_claim = {spool_claim(name): name for name in names}
     wanted, found = list(by_claim), set[str]()
-    # One statement for all questions, and its answers in one go: a spool has 100,000 of them.
+    # Use one statement for all queries and fetch in bulk, because a spool may have 100,000 files.
     is_asked = claims.c.claim.in_(sa.bindparam("asked", expanding=True))
     with ledger.database.reading() as connection:
         for at in range(0, len(wanted), _N_ASKED):
@@ -770,9 +772,9 @@ def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
 def standing(
     ledger: Ledger, *, runs: Sequence[str] = (), files: Sequence[str] = (), digests: Sequence[str] = ()
 ) -> list[Standing]:
-    """Charges that hold the claim on one of these (`Charge.run`, `spooled`, `digest`), oldest first.
+    """Charges that hold a claim on one of these (`Charge.run`, `spooled`, `digest`), oldest first.
 
-    That on a run ends when all of the charge is given back, the others when it is released.
+    A claim on a run ends when the charge is refunded in full, and other claims when the charge is released.
     """
     wanted = [
         *map(run_claim, runs),
@@ -784,10 +786,13 @@ def standing(
 
 
 def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
-    """Charges that settle files whose names begin with this and a dot, by these names; oldest first."""
+    """Charges by the names of the files that they settle, for names that begin with `start` and a dot.
+
+    The oldest charge comes first.
+    """
     first = f"{SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)
-    if ledger.database.is_sqlite:  # whose LIKE uses no index; "/" follows "."
+    if ledger.database.is_sqlite:  # its LIKE does not use the index; "/" follows "." in ASCII
         is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
     with ledger.database.reading() as connection:
         asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)
@@ -796,7 +801,7 @@ def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
 
 
 def cover(ledger: Ledger, run: str, name: str) -> None:
-    """Let the charge of a run settle one more file, as long as it holds the claim on the run."""
+    """Let the charge that holds the claim on a run settle one more file."""
 
     def work(connection: sa.Connection) -> None:
         if not claimed(connection, [spool_claim(name)]):
@@ -812,7 +817,7 @@ def _standing(connection: sa.Connection, number: int) -> Standing:
 
 
 def open_ledger(where: object, *, create: bool) -> Ledger:
-    """The ledger of a file or URL; None: the user's own, in a folder that is made with `create`."""
+    """The ledger of a file or URL; None: the user's own, whose folder is created with `create`."""
     if where is None:
         base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         folder = os.path.join(base, "mpicoloc")
@@ -833,6 +838,6 @@ def stamp_now() -> Stamp:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         user = str(os.getuid())
-    # Either name may have any bytes.
+    # User and host names may contain any bytes.
     by = f"{user}@{socket.gethostname()}".encode("utf-8", "replace").decode()
     return Stamp(time.time(), by[:190])

@@ -1,4 +1,4 @@
-"""The actions of `mpicoloc ledger`: what each posts or reads, and prints for a terminal or as JSON."""
+"""The actions of `mpicoloc ledger`: they post or read, and print for a terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from mpicoloc.errors import UsageError
 from mpicoloc.show.table import Column, console, listing, write
 
 SITES_SIDE = {"open": (GRANTS, -1), "grant": (GRANTS, -1), "charge": (CHARGES, 1), "refund": (CHARGES, -1)}
-"""The site's account of each kind of transaction, and whether it comes there or goes from there."""
+"""The site's account for each kind of transaction, and the sign of the amount there."""
 
 
 def audit(ledger: Ledger) -> list[str]:
-    """Faults of the ledger, one line each; empty: no unit was lost or made."""
+    """Errors in the ledger, one line each; empty if no unit was lost or created."""
     with ledger.database.reading() as connection:
         return [
             *_sum_of_all(connection),
@@ -79,7 +79,7 @@ def _transactions(connection: sa.Connection) -> Iterator[str]:
 
 
 def _other_side(kind: str, amount_usu: int, entered: list[tuple[Any, ...]]) -> str | None:
-    """The user's account, if the amount went as a transaction of that kind moves it; else None."""
+    """The user's account, if the entries match the kind and amount of the transaction; else None."""
     users = [str(name) for name, _ in entered if name not in (GRANTS, CHARGES)]
     if kind not in SITES_SIDE or amount_usu < 0 or len(users) != 1 or len(entered) != 2:
         return None
@@ -139,7 +139,7 @@ _WITHOUT = {"none": ", no profile", "refused": ", profile refused"}
 
 
 def open_account(args: argparse.Namespace) -> int:
-    """Open an account, and the ledger if there is none."""
+    """Open an account, and create the ledger if there is none."""
     check_name(args.account)
     ledger = ledger_of(args, create=True)
     posting = ledger.open_account(args.account, args.grant, args.overdraft, stamp_now())
@@ -167,7 +167,7 @@ def charge(args: argparse.Namespace) -> int:
 
 
 def refund(args: argparse.Namespace) -> int:
-    """Give back a charge or a part of it."""
+    """Refund a charge or a part of it."""
     posting = ledger_of(args).refund(
         args.transaction, args.su, stamp_now(), args.reference, args.note, release=args.release
     )
@@ -177,12 +177,12 @@ def refund(args: argparse.Namespace) -> int:
 
 
 def ledger_of(args: argparse.Namespace, *, create: bool = False) -> Ledger:
-    """The ledger that a call means."""
+    """The ledger named by the flag or the option, else the user's own."""
     return open_ledger(args.ledger or config.get("ledger"), create=create)
 
 
 def _show_posting(posting: Posting, words: str, as_json: bool) -> int:
-    """Print what became of one call."""
+    """Print the posting of one call."""
     if as_json:
         return _print(_plain(posting))
     before = "" if posting.is_new else " (had been done before)"
@@ -199,7 +199,7 @@ def _print(value: Any) -> int:
 
 
 def _plain(row: Posting | Account | Line) -> dict[str, Any]:
-    """Plain values; each amount in whole micro-SU, which are exact, and in SU."""
+    """Plain values, with each amount in micro-SU, which is exact, and in SU."""
     values = dataclasses.asdict(row)
     in_su = {
         name.removesuffix("_usu") + "_su": value / 10**PLACES
@@ -214,7 +214,7 @@ def _when(unix_s: float) -> str:
 
 
 def _of_user(name: str) -> Any:
-    """The value of a user's account; the site's own have none."""
+    """Getter of a field that the site's own accounts lack."""
     return lambda account: None if account.name.startswith("@") else getattr(account, name)
 
 
@@ -262,7 +262,7 @@ _LINE_COLUMNS = (
 
 
 def statement(args: argparse.Namespace) -> int:
-    """Show what came to an account and went from it."""
+    """Show all amounts that an account received and paid."""
     lines = ledger_of(args).statement(args.account)
     if args.json:
         balance_usu = lines[-1].balance_usu if lines else 0
@@ -273,7 +273,7 @@ def statement(args: argparse.Namespace) -> int:
 
 
 def check_books(args: argparse.Namespace) -> int:
-    """Say what is wrong with the books; 1 if something is."""
+    """Print the errors in the books; returns 1 if there are any."""
     wrong = audit(ledger_of(args))
     if args.json:
         _print({"is_right": not wrong, "wrong": list(wrong)})

@@ -35,7 +35,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of what may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
@@ -84,7 +84,7 @@ def _action(actions: Any, name: str, function: str, words: str) -> argparse.Argu
 
 
 def _amount(flag: str) -> Callable[[str], int]:
-    """A type for amounts in SU; they become micro-SU."""
+    """An argument type that converts an amount in SU to micro-SU."""
     return lambda text: usu_of_text(text, flag)
 
 
@@ -155,7 +155,7 @@ def _add_collect(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked."""
+    """Run the action."""
     for name in ("account", "reference", "note", "job_id"):
         text = getattr(args, name, None) or ""
         if not text.isascii() and text.encode("utf-8", "replace").decode() != text:
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "collect":
         from mpicoloc.slurm import collect
 
-        why = "what is in a spool is charged only if the site has signed it"
+        why = "profiles and records in a spool are charged only if the site has signed them"
         return collect.run(args, key_of(args, why))
     from mpicoloc.bill import ledger_actions
 

@@ -12,7 +12,7 @@ from mpicoloc.core.profile import Estimate, Price
 from mpicoloc.errors import DataError, UsageError
 
 N_PROPAGATION_STEPS = 256
-"""Steps in the interval of a slowdown at which a price function is evaluated, to get the price's interval."""
+"""Number of steps over a slowdown's interval at which the price is evaluated, to get the price's interval."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def price(
     Parameters
     ----------
     slowdown : Estimate or None
-        T_co/T_solo of the whole job; None is priced as a run without co-runners.
+        T_co/T_solo of the whole job; None is priced like a run without co-runners.
     n_cores : int
         Cores used (C).
     wall_s : float
@@ -73,7 +73,7 @@ def price(
     rate_su : float
         L, SU per core-hour.
     pricing : str
-        Name of the price function, as `bill.pricings.find` takes it.
+        Name of the price function, for `bill.pricings.find`.
 
     Raises
     ------
@@ -97,22 +97,22 @@ def price(
 
 @dataclass(frozen=True)
 class Bill:
-    """The prices of one job beside each other, as in Figure 12 of the paper; None: unknown.
+    """All prices of one job, as in Figure 12 of Breslow et al. 2013; None: unknown.
 
     Attributes
     ----------
     runtime : Estimate
         State of practice: the price by run time only (Eq. 1), SU.
     fair : Estimate or None
-        By the measured slowdown (Eq. 2), SU.
+        Price by the measured slowdown (Eq. 2), SU.
     oracle : Estimate or None
-        By the true slowdown, if that is known, SU.
+        Price by the true slowdown, if known, SU.
     solo : Estimate or None
-        Price of the run without co-runners: by the true slowdown, else by the measured one, SU.
+        Price of the run without co-runners, by the true slowdown, else by the measured one, SU.
     relative : mapping of str to Estimate or None
-        The three prices over `solo`, by the names of their fields.
+        The prices `runtime`, `fair` and `oracle`, divided by `solo`.
     charged_su : float
-        The price to charge: the fair one; without a measured slowdown, that of a run without co-runners.
+        The price to charge: the fair price, or that of a run without co-runners if no slowdown was measured.
     """
 
     tariff: Tariff
@@ -162,11 +162,12 @@ def bill(
 
 
 def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:
-    """T_co/T_solo of a run of which only a part was measured; the rest counts as not slowed.
+    """T_co/T_solo of a run that was measured only in part. The rest counts as not slowed down.
 
-    Result: between 1 and `slowdown`; None if that is None. Raises `DataError` if the slowdown is not above 0.
+    Result: between 1 and `slowdown`; None if `slowdown` is None. Raises `DataError` if `slowdown` is not
+    above 0.
 
-    T_solo = wall_s - measured_s + measured_s / slowdown, which Breslow et al. 2013, Eq. 2, then takes.
+    T_solo = wall_s - measured_s + measured_s / slowdown, for use in Breslow et al. 2013, Eq. 2.
     """
     _check_slowdowns(slowdown, None)
     measured_frac = min(max(measured_s, 0.0) / wall_s, 1.0) if wall_s > 0 else 1.0
@@ -192,12 +193,12 @@ def _relative_prices(
     runtime_su: float,
     shared_su: Callable[[float], float],
 ) -> dict[str, Estimate | None]:
-    """Prices over that of the run without co-runners; its T_solo is the true one if known, else measured."""
+    """Prices over that of the run without co-runners, by the true T_solo if known, else the measured one."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
 
     def over_solo(factor: float) -> float:
-        # Not divided by the price of the run without co-runners, which may be too small for a float.
+        # Do not divide by the price of the run without co-runners, which may underflow.
         return shared_su(factor) / runtime_su * (factor if exact_slowdown is None else exact_slowdown.value)
 
     return {
@@ -220,8 +221,8 @@ def _propagate_if_known(
 def _propagate(slowdown: Estimate, unit: str, function: Callable[[float], float]) -> Estimate:
     """A function of a slowdown, with its smallest and largest value over the slowdown's interval.
 
-    Exact for functions that are monotonic on each side of 1. Others are evaluated in `N_PROPAGATION_STEPS`
-    steps, because a centre's F may have steps.
+    The ends are exact for functions that are monotonic on each side of 1. For other functions, such as a
+    site's F with steps, they come from `N_PROPAGATION_STEPS` evaluations.
     """
     value = function(slowdown.value)
     slowdowns = {slowdown.low, slowdown.high}

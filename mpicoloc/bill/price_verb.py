@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tariff(args: argparse.Namespace) -> tuple[float | None, str | None]:
-    """Rate and price function by flag, else by variable; None: neither is set, so the profile's counts."""
+    """Rate and price function from the flag, else the variable, else None to use the profile's."""
     keys = ("price.rate_su", "price.pricing")
     env = os.environ | config.flags_to_env({key: getattr(args, key) for key in keys})
     rate, name = (config.get(key, env) if env.get(config.BY_KEY[key].env) else None for key in keys)

@@ -1,8 +1,8 @@
 """Price functions by name: F(rate_su, T_solo, T_co) of Breslow et al. 2013, Eq. 2, in SU per core-hour.
 
 A name is one of `PRICINGS`, an entry point that an installed package declares in the group
-``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports next to nothing,
-because `config` checks the name on every rank of a job, before the job starts.
+``mpicoloc.pricings``, ``module:function``, or ``path/file.py:function``. This module imports few others,
+because `config` checks the name on every rank before the job starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENTRY_POINTS = "mpicoloc.pricings"
 
 
 def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """F of Eq. 3: rate times T_solo/T_co, never above the rate, so noise never makes a surcharge."""
+    """F of Eq. 3: rate times T_solo/T_co, at most the rate, so that noise never causes a surcharge."""
     return rate_su * min(1.0, t_solo_s / t_corun_s)
 
 
@@ -35,12 +35,12 @@ def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
 
 
 PRICINGS: dict[str, RateFunction] = {"fair": fair_rate, "runtime": runtime_rate}
-"""The price functions of every installation."""
+"""The built-in price functions."""
 _is_import_path_complete = False
 
 
 def is_pricing(name: str) -> bool:
-    """Whether a name may be a pricing's; its module is imported only where the price is computed."""
+    """Whether a name may denote a pricing. Its module is imported only where the price is computed."""
     return name in PRICINGS or is_code_location(name) or name in entry_points()
 
 
@@ -64,7 +64,7 @@ def register(name: str, function: RateFunction) -> None:
     Parameters
     ----------
     name : str
-        Its name for ``--pricing``.
+        Name of the function for ``--pricing``.
     function : callable
         F(rate_su, t_solo_s, t_corun_s) in SU per core-hour.
     """
@@ -77,7 +77,7 @@ def find(name: str) -> RateFunction:
     Raises
     ------
     UsageError
-        If the name is unknown, the code cannot be loaded, or it is no function.
+        If the name is unknown, the code cannot be loaded, or it is not a function.
     """
     if name in PRICINGS:
         return PRICINGS[name]
@@ -107,7 +107,7 @@ def _module_of_name(name: str) -> ModuleType:
 
 
 def _complete_import_path() -> None:
-    """Add what `site` adds to the path of imports, if `quick_start` left it out: .pth and user packages."""
+    """Add .pth files and user packages to the import path, as `site` does, if `quick_start` skipped it."""
     global _is_import_path_complete
     if sys.flags.no_site and not _is_import_path_complete:
         import site
@@ -128,9 +128,9 @@ def _module_of_file(path: str) -> ModuleType:
 
 
 def rate(name: str, function: RateFunction, rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """The rate that the function returns, checked, in SU per core-hour.
+    """The checked rate from a price function, in SU per core-hour.
 
-    Raises `UsageError` if the function fails, or returns no number >= 0.
+    Raises `UsageError` if the function fails or does not return a number >= 0.
     """
     try:
         answer = float(function(rate_su, t_solo_s, t_corun_s))

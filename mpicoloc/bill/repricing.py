@@ -27,12 +27,12 @@ Bills = Sequence[tuple[str, Job, Bill]]
 """File, job and prices of each profile."""
 
 SCHEMES = {"runtime": "run time", "fair": "fair", "oracle": "oracle"}
-"""The three prices of the figure: its state of practice, POPPA and oracle."""
+"""The three prices of Figure 12 in Breslow et al. 2013: state of practice, POPPA and oracle."""
 UNKNOWN = "-"
 
 
 def as_json(bills: Bills) -> dict[str, Any]:
-    """Plain values; what is not known is None, never 0."""
+    """Plain values; unknown values are None, never 0."""
     return {"prices": [_entry(*row) for row in bills], "distribution": distribution(bills)}
 
 
@@ -53,7 +53,7 @@ def _entry(file: str, job: Job, bill: Bill) -> dict[str, Any]:
 
 
 def discount_frac(bill: Bill, price: Estimate | None) -> float | None:
-    """Part of the price by run time that is saved; None when there is no such price."""
+    """Discount as a fraction of the price by run time; None if either price is missing."""
     if price is None or bill.runtime.value <= 0:
         return None
     discount = 1.0 - price.value / bill.runtime.value
@@ -61,7 +61,7 @@ def discount_frac(bill: Bill, price: Estimate | None) -> float | None:
 
 
 def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
-    """Mean, minimum and maximum of the relative prices, by scheme; None where no profile has one."""
+    """Mean, minimum and maximum of the relative prices, by scheme; None if no profile has the price."""
     found: dict[str, dict[str, float] | None] = {}
     for name in SCHEMES:
         known = [row[2].relative[name] for row in bills]
@@ -118,7 +118,7 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
 
 
 _LEFT_OUT = {"oracle": 1, "runtime": 3, "fair": 0}
-"""Rank of a price's columns among those that a narrow terminal leaves out."""
+"""Rank of each price's columns for hiding on a narrow terminal; 0: never hidden."""
 
 
 def _show_many(bills: Bills) -> None:
@@ -153,9 +153,9 @@ def _show_many(bills: Bills) -> None:
 
 
 def solo_s(text: str, profile: Profile) -> float:
-    """Run time of the job alone: `text` is a number of seconds, or the profile of such a run.
+    """Run time of the job alone: `text` is a number of seconds, or the profile of a solo run.
 
-    Raises `UsageError` if it is a number and not above 0. Raises `DataError` if the run was none of this job
+    Raises `UsageError` if the number is not above 0. Raises `DataError` if the profile is not of this job
     alone.
     """
     try:
@@ -197,7 +197,7 @@ def priced_again(
 
 
 def advice_again(profile: Profile, bill: Bill) -> tuple[str, ...]:
-    """Advice by the prices of this bill; none if the true slowdown is known, as it uses the measured one."""
+    """Advice by this bill's prices; none if the true slowdown is known, as advice uses the measured one."""
     if bill.true_slowdown is not None:
         return ()
     chosen, slowdown = bill.tariff, profile.interference.slowdown
@@ -212,7 +212,7 @@ def _tariff(profile: Profile, rate_su: float | None, name: str | None) -> Tariff
     if rate_su is None:
         rate_su = float(config.get("price.rate_su") or 0.0) if priced is None else priced.rate_su
     if name is None and priced is not None and pricings.is_code_location(priced.pricing):
-        # A profile may come from anybody: its word must not make this process run code.
+        # A profile may come from anybody, so its pricing must not make this process run code.
         raise UsageError(
             f"priced by {priced.pricing!r}, which is code: "
             f"to run it, give --pricing {printable(priced.pricing)}"

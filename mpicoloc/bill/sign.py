@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sign, and print where the signed profile is."""
+    """Sign the profile, and print the path of the signed profile."""
     from mpicoloc.profile import signature
 
     signature.sign(args.file, key_of(args), time.time(), args.out)

@@ -38,7 +38,7 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
 
 
 def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFile:
-    """The key that the call or the environment names; it is first read when it is used."""
+    """The key that the call or the environment names. Its file is read at first use."""
     from mpicoloc.profile import signature
 
     path = args.key_file or config.get("sign_key_file")
@@ -48,7 +48,7 @@ def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFi
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer; 1 when it is no."""
+    """Print the result; returns 1 if the signature is not good."""
     from mpicoloc.profile import signature
 
     key = key_of(args)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(taken: Any, verdict: Any) -> dict[str, Any]:
-    """The answer as plain values."""
+    """The result as plain values."""
     found = verdict.signature
     return {
         "file": taken.path,

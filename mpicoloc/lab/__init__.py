@@ -1,1 +1,1 @@
-"""A fat-tree cluster of network namespaces on one machine: real MPI jobs over real links of known speed."""
+"""A fat-tree cluster of network namespaces on one machine: real MPI jobs over links of a set speed."""

@@ -1,4 +1,4 @@
-"""The actions of `mpicoloc lab`: make labs, run jobs in them, and print what is to be known of them."""
+"""The actions of `mpicoloc lab`: make and end labs, run jobs in them, print their state and counters."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SETTINGS = {
     "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
     "MPICOLOC_TOPOLOGY": server.TOPOLOGY,
 }
-"""Unless the user has set them: libraries below MPICH keep to the lab's network; ranks that wait let others
-run, for the hosts of a lab share the machine's processors; Open MPI's files end with the lab; and the profile
-tells what the job did to each level."""
+"""Environment defaults for jobs. Communication libraries use only the lab's network. Waiting ranks yield,
+because the hosts of a lab share the machine's processors. Open MPI's files disappear with the lab. Profiles
+show the job's load on each level of the fat-tree."""
 
 
 def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
-    """Numbers of the hosts that a list such as ``0-3,6`` or ``h0,h4`` names, in its order; None: all.
+    """Numbers of the hosts in a list such as ``0-3,6`` or ``h0,h4``, in its order; None: all hosts.
 
-    Raises `UsageError` if it is no such list, a host is named twice, or the lab does not have it.
+    Raises `UsageError` if the list is malformed, names a host twice, or names a host that the lab lacks.
     """
     if text is None:
         return list(range(n_hosts))
@@ -61,11 +61,11 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
 
 
 def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> list[int]:
-    """Host of each rank: ``block`` fills host after host, ``cyclic`` goes round; evenly.
+    """Host of each rank, evenly: ``block`` fills host after host, ``cyclic`` is round-robin.
 
-    Also those of `mpicoloc.network.topology.placements` (``F2``, ``RF``): one rank on each host.
+    The placements of `mpicoloc.network.topology.placements` (``F2``, ``RF``) put one rank on each host.
 
-    Raises `UsageError` if there are more hosts than ranks, or no such placement.
+    Raises `UsageError` if there are more hosts than ranks, or the placement does not exist.
     """
     if placement not in PLACEMENTS:
         return placements.by_name(placement, tree, n_ranks, np.random.default_rng(0)).hosts.tolist()
@@ -77,7 +77,7 @@ def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> li
 
 
 def with_coordinators(ranks: Sequence[int]) -> list[int]:
-    """The same, with one more process after the last rank of each host: its coordinator."""
+    """Host of each process, with a coordinator after the last rank of each host."""
     last = {host: rank for rank, host in enumerate(ranks)}
     return [host for rank, at in enumerate(ranks) for host in [at] * (1 + (last[at] == rank))]
 
@@ -93,9 +93,9 @@ def open_mpi(processes: Sequence[int]) -> list[str]:
 
 
 def hydra(processes: Sequence[int]) -> list[str]:
-    """The same for ``mpiexec`` of MPICH, which knows a host's ranks only where they follow each other.
+    """Arguments for ``mpiexec`` of MPICH, which needs consecutive ranks on each host.
 
-    Raises `UsageError` if they do not.
+    Raises `UsageError` if a host's ranks are not consecutive.
     """
     runs = [(host, len(list(same))) for host, same in groupby(processes)]
     if len(runs) > len(set(processes)):
@@ -113,7 +113,7 @@ def job_command(
     *,
     is_plain: bool,
 ) -> list[str]:
-    """The command that starts a job on its first host; mpirun reaches the others by the lab's agent."""
+    """The command that starts a job on its first host. mpirun reaches the others through the lab's agent."""
     family, path = mpirun
     place = open_mpi if family == "openmpi" else hydra
     n_ranks = ["-n", str(len(ranks))]
@@ -135,7 +135,7 @@ def up(args: argparse.Namespace) -> int:
 
 
 def _line(lab: dict[str, Any]) -> str:
-    """A lab on one line."""
+    """Description of a lab in one line."""
     rates = sorted({f"{rate_bps * 8e-9:g} Gbit/s" for rate_bps in lab["capacity_bps"]})
     return (
         f"lab {lab['name']}: {lab['topology']}, {lab['n_hosts']} hosts, {lab['n_switches']} switches, "
@@ -144,17 +144,17 @@ def _line(lab: dict[str, Any]) -> str:
 
 
 def down(args: argparse.Namespace) -> int:
-    """End a lab and all that runs in it."""
+    """End a lab and all processes in it."""
     if not control.stop(args.name):
         messages.note(f"no lab {args.name!r} is up, so there is nothing to end")
     return 0
 
 
 def status(args: argparse.Namespace) -> int:
-    """List the labs that are up; 1 if none is."""
+    """List the labs that are up; returns 1 if there are none."""
     labs = []
     for name in agent.names() if args.name is None else [args.name]:
-        # Anybody may take a name; that hides no other lab.
+        # Any user can take a lab's name: report that, and list the other labs.
         try:
             labs.append(control.ask(name, "describe"))
         except EnvironmentFault as error:
@@ -188,13 +188,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Have `mpicoloc run` start the job on its first host; mpirun reaches the others by the lab's agent."""
+    """Start a job by `mpicoloc run` on its first host. mpirun reaches the others through the agent."""
     lab = control.ask(args.name, "describe")
     app = flags.application(args.app, "application", "mpicoloc lab run [-n N] [--] app [arguments]")
     ranks = _ranks(args, lab)
     env = {**SETTINGS, **os.environ, **config.flags_to_env(flags.given(args))}
     config.validate(env)
-    # A folder of the machine is one for all hosts; each has a /dev/shm of its own.
+    # All hosts would share a folder of the machine, so use each host's own /dev/shm.
     env.pop(config.BY_KEY["shm_dir"].env, None)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     if chosen is None:
@@ -236,7 +236,7 @@ _COLUMNS = (
 
 
 def counters(args: argparse.Namespace) -> int:
-    """Bytes and packets on every link, up and down."""
+    """Print bytes and packets on every link, up and down."""
     now = control.ask(args.name, "counters")
     try:
         counted = control.since(now, control.read_counters(args.since) if args.since else None)

@@ -1,11 +1,11 @@
-"""A lab's door: run a command on one of its hosts, as the caller, with the caller's environment and files.
+"""Client of a lab: runs a command on one of its hosts, with the caller's rights, environment and files.
 
-Also what launchers take in place of ``ssh``: ``agent.py LAB HOST COMMAND...``. One starts for every host of
-every job, so this file imports nothing of mpicoloc's.
+Launchers use this file in place of ``ssh``: ``agent.py LAB HOST COMMAND...``. It is started for every host of
+every job, so it imports nothing from mpicoloc.
 
-A lab listens at the abstract socket of its name, outside and in the network of each of its hosts. A request
-is a length of four bytes and JSON, with the stdin, stdout and stderr of the caller; then each byte is a
-signal to hand on. The answer is JSON. The kernel tells the lab who calls, and the caller who answers.
+A lab listens at an abstract socket with its name, outside and in the network namespace of each host. A
+request is a length of four bytes and JSON, with the caller's stdin, stdout and stderr; each further byte is a
+signal to forward. The answer is JSON. The kernel identifies the caller to the lab, and the lab to the caller.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ import sys
 _PREFIX = "mpicoloc-lab/"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
-"""The caller's interpreter and this file, for launchers: those of the lab's maker may be closed to others."""
+"""Variables with the caller's interpreter and this file, for launchers. The lab's owner may have files that
+other users cannot read."""
 _PATIENCE_S = 20
 CREDENTIALS = struct.Struct("iII")
 GONE = 255
 
 
 def socket_name(lab: str, prefix: str = _PREFIX) -> bytes:
-    """Name of a lab's socket; the leading zero byte keeps it out of the file system."""
+    """Name of a lab's socket. The leading zero byte makes it abstract, outside the file system."""
     return f"\0{prefix}{lab}".encode()
 
 
 def names() -> list[str]:
-    """Labs that run on this machine, or on this host of a lab."""
+    """Names of the labs that are visible here: all of the machine's, or on a host the one it belongs to."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         paths = [line.split()[-1] for line in file]
     start = "@" + _PREFIX
@@ -41,20 +42,21 @@ def names() -> list[str]:
 
 
 def credentials(peer: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group at the other end."""
+    """Process, user and group at the other end of a socket."""
     return CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
 
 
 def connect(lab: str, prefix: str = _PREFIX) -> socket.socket:
     """A connection to a lab.
 
-    Raises `ConnectionRefusedError` if there is none of that name. Raises `PermissionError` if somebody else
-    than root or the caller answers: the request holds the caller's environment. Raises `OSError` if who took
-    the name does not listen.
+    Raises `ConnectionRefusedError` if there is no lab of that name. Raises `PermissionError` if the owner of
+    the socket is neither root nor the caller, because the request contains the caller's environment. Raises
+    `OSError` if the owner does not accept connections.
     """
     peer = socket.socket(socket.AF_UNIX)
     try:
-        # Whoever took the name may let everybody wait; settimeout() would not wait for a busy lab at all.
+        # Limit the wait, because any process may own the name. With settimeout(), connect would fail at once
+        # while a lab is busy.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
         peer.connect(socket_name(lab, prefix))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
@@ -80,7 +82,7 @@ def _answer(peer: socket.socket) -> dict[str, object]:
 
 
 class _Signals:
-    """Hands signals on; not before `begin`, for in the midst of a request they would spoil it."""
+    """Forwards signals, but only after `begin`, because a signal byte inside the request would corrupt it."""
 
     def __init__(self, peer: socket.socket):
         self.peer, self.waiting, self.begun = peer, bytearray(), False
@@ -95,7 +97,7 @@ class _Signals:
     def begin(self) -> None:
         self.begun = True
         while self.waiting:
-            with contextlib.suppress(OSError):  # a lab that ends at this moment needs none
+            with contextlib.suppress(OSError):  # the lab may have ended
                 self.peer.send(bytes([self.waiting.pop(0)]))
 
 
@@ -110,7 +112,7 @@ def ask(lab: str, what: str) -> dict[str, object]:
 def execute(lab: str, host: str, argv: list[str], env: dict[str, str] | None = None) -> int:
     """Run a command on a host of a lab, and wait for it.
 
-    Result: its exit code, 128 + n after signal n; `GONE` if the lab ended first.
+    Result: the command's exit code, 128 + n after signal n; `GONE` if the lab ended first.
     """
     umask = os.umask(0o077)
     os.umask(umask)

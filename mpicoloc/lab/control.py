@@ -1,4 +1,4 @@
-"""Labs of this machine from outside: begin one, look at it, end it."""
+"""Control of the labs on this machine: start, query and end them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpicoloc.lab import agent, server
 
 
 def check_tools(what: str, tools: Mapping[str, str]) -> None:
-    """See to it that such a lab can be made here.
+    """Check that a lab can be made here.
 
     Raises `EnvironmentFault` if a tool is missing, or the caller is not root.
     """
@@ -36,9 +36,9 @@ def check_tools(what: str, tools: Mapping[str, str]) -> None:
 def begin_lab(what: str, module: str, *arguments: str) -> None:
     """Start the first process of a lab, ``python -m MODULE ARGUMENTS``, and wait until it is ready.
 
-    It is process 1 of a PID namespace: when it ends the kernel ends all others of the lab.
+    It is process 1 of a PID namespace: when it ends, the kernel kills all other processes of the lab.
 
-    Raises `EnvironmentFault` if it says something else: why no lab could be made.
+    Raises `EnvironmentFault` with the process's message if it does not become ready.
     """
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m"]
     process = subprocess.Popen(
@@ -58,7 +58,7 @@ def begin_lab(what: str, module: str, *arguments: str) -> None:
         lines = (said + process.stdout.read()).strip().splitlines()
         process.wait()
         raise EnvironmentFault(f"no {what} could be made: {lines[-1] if lines else 'it was killed'}")
-    # It stays; nobody waits for it.
+    # The process stays. Setting a code keeps Popen from waiting for it.
     process.returncode = 0
 
 
@@ -69,7 +69,7 @@ TOOLS = {
     "ip": "iproute2",
     "tc": "iproute2",
 }
-"""Programs that make a lab, and the package each is in."""
+"""Programs that a lab needs, and the package of each."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _END_S = 15.0
 
@@ -77,8 +77,8 @@ _END_S = 15.0
 def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
     """Make a lab, which stays until `stop`, or until its first process is killed.
 
-    Raises `UsageError` if an argument makes no sense. Raises `EnvironmentFault` if there is such a lab, or
-    the machine does not allow one.
+    Raises `UsageError` if an argument is invalid. Raises `EnvironmentFault` if the lab exists, or if the
+    machine does not allow labs.
     """
     _checked(name)
     server.topology(notation, rates)
@@ -95,9 +95,9 @@ def _checked(name: str) -> str:
 
 
 def ask(name: str, what: str) -> dict[str, Any]:
-    """``describe`` or ``counters`` of a lab.
+    """A lab's answer to ``describe`` or ``counters``.
 
-    Raises `EnvironmentFault` if there is none of that name, or it does not answer.
+    Raises `EnvironmentFault` if there is no lab of that name, or the lab does not answer.
     """
     try:
         answer = agent.ask(_checked(name), what)
@@ -114,13 +114,13 @@ def ask(name: str, what: str) -> dict[str, Any]:
 
 def _absent(name: str) -> str:
     others = [other for other in agent.names() if _NAME.fullmatch(other)]
-    known = f"there is {', '.join(others)}" if others else "nor any other"
+    known = f"there is {', '.join(others)}" if others else "nor is any other"
     return f"no lab {name!r} is up ({known}): make one with `mpicoloc lab up`"
 
 
 @contextlib.contextmanager
 def connected(what: str, name: str, *prefix: str) -> Iterator[socket.socket | None]:
-    """A connection to the first process of a lab; None if it is not up."""
+    """A connection to the first process of a lab, or None if the lab is not up."""
     try:
         peer = agent.connect(name, *prefix)
     except ConnectionRefusedError:
@@ -136,18 +136,18 @@ def connected(what: str, name: str, *prefix: str) -> Iterator[socket.socket | No
 
 
 def stop(name: str) -> bool:
-    """End a lab with all that runs in it; returns whether there was one.
+    """End a lab and all processes in it. Returns whether there was one.
 
-    Raises `EnvironmentFault` if the caller may not, is in the lab, or it does not end.
+    Raises `EnvironmentFault` if the caller lacks permission or is inside the lab, or if the lab does not end.
     """
     with connected("lab", _checked(name)) as peer:
         return peer is not None and end("lab", name, peer)
 
 
 def end(what: str, name: str, peer: socket.socket) -> bool:
-    """Kill process 1 of a lab, which answers at the other end, and wait for it; False: it has just ended.
+    """Kill process 1 of a lab, the owner of `peer`, and wait for its end. Returns False if it had ended.
 
-    Errors as of `stop`.
+    Raises the errors of `stop`.
     """
     first = agent.credentials(peer)[0]
     if first <= 1:
@@ -162,13 +162,13 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
         poll = select.poll()
         poll.register(peer, 0)
         if not ends or poll.poll(0):
-            return False  # nobody is at the other end, and the number may be another process's
+            return False  # the socket's owner has ended, and its PID may belong to another process
         try:
             signal.pidfd_send_signal(ends[0], signal.SIGKILL)
         except PermissionError:
             check_tools(what, {})
             raise
-        # The kernel lets process 1 of the lab end after all others of the lab.
+        # Process 1 ends last: the kernel waits for all other processes of the lab.
         deadline_s = time.monotonic() + _END_S
         for fd in ends:
             if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
@@ -179,13 +179,13 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
 
 
 def first_process(name: str) -> int:
-    """The lab's process 1, by its number outside: all others of the lab end with it."""
+    """PID, outside the lab, of its process 1. All other processes of the lab end with it."""
     with agent.connect(_checked(name)) as peer:
         return agent.credentials(peer)[0]
 
 
 def _parent(pid: int) -> int:
-    """The `unshare` that waits for it; 0 if there is none."""
+    """PID of the `unshare` that waits for a process; 0 if there is none."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
         with open(f"/proc/{parent}/comm", errors="surrogateescape") as comm:
@@ -194,11 +194,11 @@ def _parent(pid: int) -> int:
 
 
 def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Counters of links between two moments, with their sums by level.
+    """Counters of links between two points in time, with their sums by level.
 
-    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab, ``whole``: since it is up, ``levels`` and
-    ``links``: bytes and packets of each link up and down. Raises `DataError` if `before` does not hold
-    earlier counters of this lab.
+    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab; ``whole``: whether the counts are since
+    the lab's start; ``levels`` and ``links``: bytes and packets up and down, per level and per link. Raises
+    `DataError` if `before` does not hold earlier counters of this lab.
     """
     links = [dict(link) for link in now["links"]]
     if before is not None:
@@ -213,18 +213,18 @@ def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str,
 
 
 def read_counters(path: str) -> dict[str, Any]:
-    """Counters that `mpicoloc lab counters --json` printed into a file."""
+    """Read counters from a file with the output of `mpicoloc lab counters --json`."""
     try:
         with open(path, encoding="utf-8") as file:
             return dict(json.load(file))
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, RecursionError):
-        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
+        raise DataError("not an output of `mpicoloc lab counters --json`: take a new one") from None
 
 
 def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
-    """Counters of each link before, once they are seen to be of this lab."""
+    """Earlier counters of each link, checked to be from this lab."""
     try:
         labs = [(part["name"], part["began_unix_s"], part["topology"]) for part in (before, now)]
         ends = [[(link["lower"], link["upper"]) for link in part["links"]] for part in (before, now)]

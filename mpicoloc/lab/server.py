@@ -1,13 +1,13 @@
 """The first process of a lab: ``python -m mpicoloc.lab.server NAME TOPOLOGY RATES [CLOCK_STEP_S]``.
 
-It is process 1 of a PID namespace that holds every process of the lab, makes the nodes and cables, says
-"ready", and then serves the requests of `mpicoloc.lab.agent`. Nodes are processes that sleep, each in
-namespaces of its own; nothing of a lab has a name in the file system. So when this process ends, by whatever
-cause, the kernel kills all the others, and with them go the namespaces, their links, mounts and files.
+This process is number 1 of a PID namespace with every process of the lab. It makes the nodes and cables,
+prints "ready", and then serves the requests of `mpicoloc.lab.agent`. Nodes are sleeping processes, each in
+namespaces of its own, and a lab has no files outside them. So when this process ends for any reason, the
+kernel kills all the others, and their namespaces with all links, mounts and files disappear.
 
-Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` and on, switches ``s1-0`` and on.
-An interface is called ``up0`` or ``down3`` after the port. Both ends of a cable have one MAC address and no
-ARP, so that nothing is on a link but what the hosts send.
+Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` etc., switches ``s1-0`` etc. Interfaces
+are named after their ports, for example ``up0`` or ``down3``. Both ends of a cable have the same MAC address
+and do not use ARP, so links carry only the hosts' own packets.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from mpicoloc.network import routing
 from mpicoloc.network.topology import readers
 
 NETWORK = "10.77.0.0/16"
-"""Where the hosts' addresses are."""
+"""Network of the hosts' addresses."""
 MAX_NODES = 2000
 MTU_BYTES = 1500
 COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
-"""Counters of the lower end of each link, sent and received."""
+"""Counters of each link: traffic upwards and downwards."""
 _MIN_BURST_BYTES = 128 * 1024
-"""Above what the kernel hands over as one packet, 64 KiB."""
+"""Larger than the 64 KiB that the kernel may pass on as one packet."""
 _BURST_S = 0.001
 _QUEUE_S = 0.05
 _MIN_QUEUE_BYTES = 4 * 1024 * 1024
-"""Fabrics are lossless; here a queue takes what the windows of some dozen connections hold."""
+"""Fabrics are lossless, so a queue must hold the TCP windows of some dozen connections."""
 
 
 @dataclass(frozen=True)
 class Cable:
-    """One link: level and number as in `core.network`, nodes at both ends, and the interfaces there."""
+    """One link: level and number as in `core.network`, the nodes at both ends, and their interfaces."""
 
     level: int
     link: int
@@ -62,7 +62,7 @@ class Cable:
 
     @property
     def mac(self) -> str:
-        """Address of both ends."""
+        """MAC address of both ends."""
         number = self.link.to_bytes(3, "big")
         return f"02:4c:{self.level:02x}:{number[0]:02x}:{number[1]:02x}:{number[2]:02x}"
 
@@ -70,8 +70,8 @@ class Cable:
 def topology(notation: str, rates: str) -> Topology:
     """The fat-tree of a lab.
 
-    Raises `UsageError` if either is not understood, they do not fit, or the lab would have more than
-    `MAX_NODES` nodes.
+    Raises `UsageError` if the notation or a rate is invalid, the number of rates does not match, or the lab
+    would have more than `MAX_NODES` nodes.
     """
     capacities = [readers.rate_bps(word) for word in rates.split(",")]
     made = xgft.parse_xgft(notation, capacities[0] if len(capacities) == 1 else capacities)
@@ -88,7 +88,7 @@ def nodes(tree: Topology) -> Iterator[tuple[int, int]]:
 
 
 def cables(tree: Topology) -> list[Cable]:
-    """Every link, in the order of levels and numbers."""
+    """All links, ordered by level and number."""
     found = []
     for level in range(tree.height):
         columns = (*xgft.link_ends(tree, level), *xgft.link_ports(tree, level))
@@ -99,25 +99,25 @@ def cables(tree: Topology) -> list[Cable]:
 
 
 def address(level: int, number: int) -> str:
-    """Address of a host, or of a switch, which has one for the answers to ``traceroute``."""
+    """Address of a host or switch. Switches need an address to answer ``traceroute``."""
     high, low = divmod(number + 1, 256)
     return f"10.77.{high}.{low}" if level == 0 else f"10.78.{level * 8 + high}.{low}"
 
 
 def hosts_file(tree: Topology) -> str:
-    """Names and addresses, as in ``/etc/hosts``."""
+    """Names and addresses, in the format of ``/etc/hosts``."""
     lines = [f"{address(*node)} {xgft.node_name(*node)}" for node in nodes(tree)]
     return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"
 
 
 def yaml(tree: Topology) -> str:
-    """The topology with its hosts' names, as `mpicoloc network` reads it."""
+    """The topology with its hosts' names, in the format that `mpicoloc network` reads."""
     rates = ", ".join(f"{rate_bps * 8:.0f}bit/s" for rate_bps in tree.capacity_bps)
     return f'topology: {tree}\nlink_rate: [{rates}]\nhosts: ["h[0-{tree.n_hosts - 1}]"]\n'
 
 
 def laying(found: Sequence[Cable], pids: Mapping[str, int]) -> str:
-    """Input of ``ip -batch`` that lays the cables between the nodes with these processes."""
+    """Input of ``ip -batch`` that creates the cables between the nodes with these processes."""
     return "".join(
         f"link add name {cable.lower_port} netns {pids[cable.lower]} address {cable.mac} mtu {MTU_BYTES} "
         f"type veth peer name {cable.upper_port} netns {pids[cable.upper]} address {cable.mac} "
@@ -127,7 +127,7 @@ def laying(found: Sequence[Cable], pids: Mapping[str, int]) -> str:
 
 
 def ports(found: Sequence[Cable]) -> dict[str, list[tuple[str, int]]]:
-    """Interface and level of its link, of each node."""
+    """Interfaces of each node, with the levels of their links."""
     by_node: dict[str, list[tuple[str, int]]] = {}
     for cable in found:
         by_node.setdefault(cable.lower, []).append((cable.lower_port, cable.level))
@@ -136,7 +136,7 @@ def ports(found: Sequence[Cable]) -> dict[str, list[tuple[str, int]]]:
 
 
 def addressing(tree: Topology, level: int, number: int, interfaces: Sequence[str]) -> str:
-    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination under d-mod-k."""
+    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination by d-mod-k."""
     own = address(level, number)
     lines = ["link set lo up", *(f"link set {name} arp off up" for name in interfaces)]
     lines.append(f"addr add {own}/32 dev lo" if level else f"addr add {own}/16 dev up0 noprefixroute")
@@ -155,7 +155,7 @@ def _ports_to_hosts(tree: Topology, level: int, number: int) -> list[str]:
 
 
 def shaping(tree: Topology, interfaces: Sequence[tuple[str, int]]) -> str:
-    """Input of ``tc -batch`` in a node: what it sends into a cable has the speed of the cable's level."""
+    """Input of ``tc -batch`` in a node, which limits its sending to the speed of each cable's level."""
     lines = []
     for name, level in interfaces:
         rate_bps = tree.capacity_bps[level]
@@ -166,10 +166,10 @@ def shaping(tree: Topology, interfaces: Sequence[tuple[str, int]]) -> str:
 
 
 AGENT = "/dev/shm/.lab/agent"
-"""On every host: what a launcher takes in place of ``ssh``."""
+"""File on every host that launchers use in place of ``ssh``."""
 TOPOLOGY = "/dev/shm/.lab/topology.yaml"
 TMPDIR = "/dev/shm/tmp"
-"""Of every command: /tmp is the machine's, and what launchers leave there would outlive the lab."""
+"""TMPDIR of every command. In /tmp, which is the machine's, files of launchers would outlive the lab."""
 _AGENT_TEXT = f'#!/bin/sh\nexec "${agent.PYTHON_ENV}" -SE "${agent.AGENT_ENV}" "%s" "$@"\n'
 _SWITCH = """set -e; cd /proc/sys/net
 for where in all default; do
@@ -191,10 +191,10 @@ chmod 755 agent; mount --bind hosts /etc/hosts; cd /
 _SLEEP = "echo $$; exec sleep infinity > /dev/null"
 _CLONE_NEWNET, _CLONE_NEWTIME = 0x40000000, 0x80
 _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x08000000
-"""With mounts, host name and System V IPC; from ``linux/sched.h``."""
+"""Flags of ``linux/sched.h`` for network, time, mounts, host name and System V IPC."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""For a caller to say what it wants, and for a command whose caller was killed to end by itself."""
+"""Time limit for receiving a request, and for a command to end after its caller was killed, s."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -214,7 +214,7 @@ class Lab:
             _batch("tc", pid, shaping(tree, found))
 
     def _boot(self) -> dict[str, int]:
-        """Start the process of each node, all at once; returns them when all are up."""
+        """Start the processes of all nodes at once, and wait until all are up. Returns their PIDs."""
         arguments = [hosts_file(self.tree), _AGENT_TEXT % self.name, yaml(self.tree)]
         started = {}
         for level, number in nodes(self.tree):
@@ -241,7 +241,7 @@ class Lab:
         return kinds
 
     def listeners(self) -> list[socket.socket]:
-        """A door in the network of each host."""
+        """A listening socket in the network namespace of each host."""
         found = []
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
         for host in range(self.tree.n_hosts):
@@ -267,7 +267,7 @@ class Lab:
         }
 
     def counters(self) -> dict[str, Any]:
-        """Bytes and packets of every link since the lab is up, as its upper end received and sent them."""
+        """Bytes and packets of every link since the lab's start, counted at the link's upper end."""
         read = {name: _interfaces(pid) for name, pid in self.pids.items()}
         links = [
             {
@@ -294,7 +294,7 @@ def _interfaces(pid: int) -> dict[str, tuple[int, int, int, int]]:
 
 
 def _batch(tool: str, pid: int | None, text: str) -> None:
-    """Let ``ip`` or ``tc`` do what `text` says, in the network of a process."""
+    """Run ``ip`` or ``tc`` with the input `text`, in the network namespace of a process."""
     where = [] if pid is None else ["nsenter", f"--net=/proc/{pid}/ns/net"]
     done = subprocess.run([*where, tool, "-batch", "-"], input=text, text=True, capture_output=True)
     if done.returncode:
@@ -324,7 +324,7 @@ def _listen(name: str) -> socket.socket:
 
 def serve(lab: Lab, listeners: list[socket.socket]) -> NoReturn:
     """Answer requests for ever, each in a process of its own."""
-    # Who has lost its parent in the lab becomes a child of this process; so nobody stays as a zombie.
+    # Orphans in the lab become children of this process. Ignoring SIGCHLD keeps them from becoming zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     selector = selectors.DefaultSelector()
     for listener in listeners:
@@ -366,7 +366,7 @@ def _receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Run the command of a request and wait for it; without its caller it is told to end, then killed."""
+    """Run the command of a request and wait for it. If the caller goes away, terminate and then kill it."""
     if request["host"] not in lab.pids:
         return {"error": f"lab {lab.name} has no host {request['host']}, but h0 to h{lab.tree.n_hosts - 1}"}
     child = os.fork()
@@ -394,7 +394,7 @@ def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int])
 
 
 def _signals(peer: socket.socket) -> bytes:
-    """Signals that the caller hands on; nothing if it is no more."""
+    """Signals that the caller forwards; empty if the caller has ended."""
     try:
         return peer.recv(64)
     except OSError:
@@ -402,20 +402,20 @@ def _signals(peer: socket.socket) -> bytes:
 
 
 def _become(pid: int, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Become the caller's command, on a host and with no more rights than the caller has."""
+    """Become the caller's command, on a host, with only the caller's rights."""
     try:
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
         os.setsid()
         _, uid, gid = agent.credentials(peer)
-        groups = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 1024)  # no more at once
+        groups = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 1024)  # Python's limit
         _enter(os.pidfd_open(pid), _ALL_KINDS)
         os.setgroups([group for (group,) in struct.iter_unpack("I", groups)])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
         os.umask(int(request["umask"]))
         os.chdir(request["cwd"])
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these by default
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(request["argv"][0], request["argv"], {**request["env"], "TMPDIR": TMPDIR})
     except OSError as error:
@@ -425,16 +425,16 @@ def _become(pid: int, peer: socket.socket, request: dict[str, Any], fds: list[in
 
 
 def main(argv: list[str]) -> int:
-    """Make a lab and serve it; the one line on stdout is "ready", or why there is none."""
+    """Make a lab and serve it. Prints "ready", or why the lab could not be made, as one line."""
     name, notation, rates, *step = argv
     try:
-        outside = _listen(name)  # at once, so that the name is taken
+        outside = _listen(name)  # first, to reserve the name
         lab = Lab(name, topology(notation, rates), *map(int, step))
         listeners = [outside, *lab.listeners()]
     except MpicolocError as error:
         print(error)
         return error.exit_code
-    print("ready", flush=True)  # fails, and so ends the lab, when who asked for it was killed meanwhile
+    print("ready", flush=True)  # fails, which ends the lab, if the caller was killed meanwhile
     devnull = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(devnull, number)

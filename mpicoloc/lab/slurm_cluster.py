@@ -1,9 +1,9 @@
-"""Slurm labs of this machine: begin one, end it, look at its programs; and the first process of one.
+"""Slurm labs on this machine: start and end them; also the first process of a lab.
 
-That is ``python -m mpicoloc.lab.slurm_cluster PLAN``, PLAN in JSON: process 1 of a PID namespace with
-munged, slurmctld and one slurmd per node in it, each slurmd with a mount table, host name, System V IPC and
-/dev/shm of its own. When it ends, by whatever cause, the kernel ends all the others. A daemon that ends is
-started again a second later, as systemd would do it.
+The first process is ``python -m mpicoloc.lab.slurm_cluster PLAN`` with PLAN in JSON. It is process 1 of a PID
+namespace with munged, slurmctld and one slurmd per node. Each slurmd has its own mount table, host name,
+System V IPC and /dev/shm. When the first process ends for any reason, the kernel kills all the others. A
+daemon that ends is restarted after a second, as by systemd.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import agent, control
 
 ROOT = "/run/mpicoloc-slurm"
-"""Folder of the labs; root's, so that nobody else can put a lab's files there."""
+"""Folder of the labs, where only root can put files."""
 MAX_NODES = 16
 CPUS = 4
-"""Of each node by default, whatever the machine has."""
+"""Default number of processors per node, independent of the machine."""
 PARTITIONS = {
     "whole": "Default=YES OverSubscribe=EXCLUSIVE",
     "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
 }
-"""A node for one job, where jobs go by default, or up to two jobs on a core. What is put into the second one
-comes first: a partner that the scheduler looks at after those who wait for the whole node comes too late."""
+"""One job per node (the default), or up to two jobs per core. The second partition has priority: a partner
+that the scheduler considered only after the jobs that wait for whole nodes would start too late."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A cluster: its name, nodes, processors of each node, first of ``n_nodes + 1`` ports in a row.
+    """A cluster: its name, nodes, processors per node, and first of ``n_nodes + 1`` consecutive ports.
 
-    `is_guarded`: only root puts jobs into partition shared.
-    `memory_mib`: each node's, of which jobs get what they ask for; None: it is not counted.
+    `is_guarded`: only root can put jobs into partition shared.
+    `memory_mib`: memory per node, of which jobs get what they request; None: memory is not managed.
     """
 
     name: str
@@ -57,39 +57,36 @@ class Plan:
 
     @property
     def folder(self) -> str:
-        """Where its files lie."""
+        """Folder of the cluster's files."""
         return f"{ROOT}/{self.name}"
 
     @property
     def nodes(self) -> list[str]:
-        """Names of its nodes, n1 and up."""
+        """Names of the nodes, from n1."""
         return [f"n{k}" for k in range(1, self.n_nodes + 1)]
 
 
 def slurm_release() -> tuple[int, ...]:
-    """Slurm's release, (24, 11) for instance; empty if slurmd does not tell."""
+    """Slurm's release, for example (24, 11); empty if slurmd does not print it."""
     done = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=False, timeout=READY_S)
     return tuple(map(int, re.findall(r"\d+", done.stdout)[:2]))
 
 
 def has_pmix() -> bool:
-    """Whether Slurm here can start Open MPI; Debian's 26.05 has no plugin for it."""
+    """Whether this Slurm can start Open MPI. Debian's 26.05 lacks the PMIx plugin."""
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("slurmd") or "/usr/sbin/slurmd")))
     return any(glob.glob(f"{prefix}/{folder}/mpi_pmix.so") for folder in ("lib*/slurm*", "lib/*/slurm*"))
 
 
 def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
-    """Files of the cluster for a release of Slurm: name in its folder -> text.
-
-    Result: ``slurm.conf`` and what it names.
-    """
-    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount; older releases must have one.
+    """Texts of ``slurm.conf`` and of the files it refers to, by name, for a release of Slurm."""
+    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require one.
     groups = "disabled" if release >= (24, 5) else "cgroup/v1"
     return {
         "slurm.conf": _slurm_conf(plan),
         "topology.conf": _topology_conf(plan.n_nodes),
         "cgroup.conf": f"CgroupPlugin={groups}\n",
-        # /tmp is one for all nodes, /dev/shm is each node's own.
+        # All nodes share /tmp, but each has its own /dev/shm.
         "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
         "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
         "task_prolog": _TASK_PROLOG,
@@ -98,7 +95,7 @@ def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
     }
 
 
-# Open MPI leaves the loopback out, and here all nodes are behind it.
+# Open MPI excludes the loopback interface by default, but all nodes communicate through it here.
 _TASK_PROLOG = """#!/bin/sh
 echo export OMPI_MCA_btl_tcp_if_include=lo
 echo export OMPI_MCA_oob_tcp_if_include=lo
@@ -151,8 +148,8 @@ function slurm_job_modify(job, record, partitions, uid)
     return is_allowed(job, record, uid)
 end
 """
-"""Rule of a site that pairs: users do not put jobs into the partition for sharing themselves, and one that
-said --exclusive is left alone, as it has a note of somebody else."""
+"""Job-submit plugin of a site that pairs jobs: users cannot put jobs into the partition for sharing. Jobs
+with --exclusive get a foreign AdminComment, so the pairing service leaves them alone."""
 
 
 _SLURM_CONF = """ClusterName={name}
@@ -198,7 +195,7 @@ def _slurm_conf(plan: Plan) -> str:
     last = plan.n_nodes
     select = "CR_Core"
     if plan.memory_mib:
-        # Half a node's for who names none, else such a job would keep everybody out.
+        # Jobs that request no memory get half a node's, or nobody could share with them.
         select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
     return _SLURM_CONF.format(
         name=plan.name,
@@ -217,7 +214,7 @@ def _slurm_conf(plan: Plan) -> str:
 
 
 def _topology_conf(n_nodes: int) -> str:
-    """Two levels: switches of two nodes in a small cluster, of four in a larger one, and one above them."""
+    """Two switch levels: leaf switches with two nodes (four in a larger cluster), and one top switch."""
     width = 2 if n_nodes <= 4 else 4
     leaves = [range(at, min(at + width, n_nodes + 1)) for at in range(1, n_nodes + 1, width)]
     lines = [f"SwitchName=s{k} Nodes=n[{leaf[0]}-{leaf[-1]}]" for k, leaf in enumerate(leaves, 1)]
@@ -225,7 +222,7 @@ def _topology_conf(n_nodes: int) -> str:
 
 
 PREFIX = "mpicoloc-slurm/"
-"""Of the abstract socket that tells who process 1 of a Slurm lab is."""
+"""Prefix of the abstract socket that identifies process 1 of a Slurm lab."""
 READY_S = 30.0
 _AGAIN_S = 1.0
 _CONTROLLER = """hostname localhost; mount --bind "$0/hosts" /etc/hosts
@@ -238,7 +235,7 @@ exec slurmd -D -N "$0" -f "$1/slurm.conf"
 
 
 def prepare(plan: Plan) -> None:
-    """Make the cluster's folder with its files and its munge key, which only root can read."""
+    """Create the cluster's folder with its files, and a munge key that only root can read."""
     shutil.rmtree(plan.folder, ignore_errors=True)
     for folder in ("state", "log", "munge", *(f"spool/{node}" for node in plan.nodes)):
         os.makedirs(f"{plan.folder}/{folder}", mode=0o755)
@@ -252,10 +249,10 @@ def prepare(plan: Plan) -> None:
 
 
 def commands(plan: Plan) -> dict[str, list[str]]:
-    """The daemons, in the order in which they start: name -> command."""
+    """Commands of the daemons by name, in order of start."""
     munge = f"{plan.folder}/munge"
     kinds = [f"--{what}={munge}/{name}" for what, name in _MUNGE.items()]
-    # From 24.11 on slurmctld tries for 10 s to find the address of a node where a srun runs.
+    # slurmctld has its own /etc/hosts, or from 24.11 on it spends 10 s on resolving a node that runs srun.
     controller = ["unshare", "--mount", "--uts", "sh", "-ec", _CONTROLLER, plan.folder]
     space = ["unshare", "--mount", "--uts", "--ipc", "sh", "-ec", _NODE]
     return {
@@ -269,7 +266,7 @@ _MUNGE = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file":
 
 
 class Daemons:
-    """All daemons of the cluster by name."""
+    """Starts and restarts the daemons of a cluster."""
 
     def __init__(self, plan: Plan):
         self.plan, self.commands = plan, commands(plan)
@@ -277,7 +274,7 @@ class Daemons:
         self.due_s: dict[str, float] = {}
 
     def start(self, name: str) -> None:
-        """Start one; Slurm's write ``<name>.log`` themselves, and all but munged say the same here again."""
+        """Start a daemon, with output to ``<name>.out``. Slurm's daemons also write ``<name>.log``."""
         with open(f"{self.plan.folder}/log/{name}.out", "ab") as log:
             process = subprocess.Popen(
                 self.commands[name],
@@ -292,7 +289,7 @@ class Daemons:
         process.returncode = 0  # `reap` waits for it
 
     def reap(self) -> None:
-        """Take what has ended, whoever's child it was, and start the daemons among it again."""
+        """Reap all ended processes, including orphans, and restart daemons that ended."""
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 if pid in self.pids:
@@ -302,7 +299,7 @@ class Daemons:
             self.start(name)
 
     def begin(self) -> None:
-        """Start all and wait until every node can take a job.
+        """Start all daemons, and wait until every node can run a job.
 
         Raises `EnvironmentFault` if that takes longer than `READY_S`.
         """
@@ -329,7 +326,7 @@ class Daemons:
 
 
 def main(text: str) -> int:
-    """Make the cluster, say "ready", and keep it up."""
+    """Make the cluster, print "ready", and keep the cluster up."""
     plan = Plan(**json.loads(text))
     with socket.socket(socket.AF_UNIX) as door:
         try:
@@ -351,10 +348,10 @@ def main(text: str) -> int:
         try:
             print("ready", flush=True)
         except BrokenPipeError:
-            return 0  # who asked for it is gone
+            return 0  # the caller has ended
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(1, 2)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # it ends the sleep
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # `reap` needs this if SIG_IGN was inherited
         while True:
             daemons.reap()
             time.sleep(0.2)
@@ -368,7 +365,7 @@ TOOLS = {
     "slurmd": "slurm-wlm",
     "sinfo": "slurm-wlm",
 }
-"""Programs that make a Slurm lab, and the package each is in."""
+"""Programs that a Slurm lab needs, and the package of each."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,29}")
 _PORTS = range(27600, 29600, 20)
 
@@ -384,8 +381,8 @@ def start(
 ) -> Plan:
     """Make a Slurm cluster, which stays until `stop`, or until its first process is killed.
 
-    Result: what was made; ``slurm.conf`` lies in its `folder`. Raises `UsageError` if an argument makes no
-    sense. Raises `EnvironmentFault` if there is such a lab, or the machine does not allow one.
+    Result: the cluster's plan; ``slurm.conf`` is in its `folder`. Raises `UsageError` if an argument is
+    invalid. Raises `EnvironmentFault` if the lab exists, or if the machine does not allow labs.
     """
     checked(name)
     if not 1 <= n_nodes <= MAX_NODES:
@@ -401,8 +398,8 @@ def start(
 
 
 def _free_ports(name: str, n: int) -> int:
-    """First of `n` ports in a row that nobody listens at."""
-    # Labs that begin at one time see the same ports free, so each begins to look elsewhere.
+    """First of `n` consecutive ports on which nobody listens."""
+    # Labs that start at the same time see the same free ports, so the search starts at a hash of the name.
     i_first = zlib.crc32(name.encode()) % len(_PORTS)
     for first in (*_PORTS[i_first:], *_PORTS[:i_first]):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
@@ -415,9 +412,9 @@ def _free_ports(name: str, n: int) -> int:
 
 
 def checked(name: str) -> str:
-    """`name`, if a cluster can have it.
+    """Return `name` if a cluster can have it.
 
-    Raises `UsageError` if it has other letters than Slurm's names of clusters.
+    Raises `UsageError` if the name has characters that Slurm does not allow.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"name {name!r}: give 1 to 30 small letters, digits, dashes or underscores")
@@ -425,9 +422,9 @@ def checked(name: str) -> str:
 
 
 def conf(name: str) -> str:
-    """Path of slurm.conf of the lab that is up, for ``SLURM_CONF``.
+    """Path of a running lab's slurm.conf, for ``SLURM_CONF``.
 
-    Raises `EnvironmentFault` if there is none of that name.
+    Raises `EnvironmentFault` if no lab of that name is up.
     """
     if first_process(name) is None:
         raise EnvironmentFault(
@@ -437,15 +434,15 @@ def conf(name: str) -> str:
 
 
 def first_process(name: str) -> int | None:
-    """The lab's process 1, by its number outside; None if it is not up."""
+    """PID, outside the lab, of its process 1; None if the lab is not up."""
     with control.connected("Slurm lab", checked(name), PREFIX) as peer:
         return agent.credentials(peer)[0] if peer else None
 
 
 def stop(name: str) -> bool:
-    """End a lab with all that runs in it, and remove its files; returns whether there was one.
+    """End a lab and all processes in it, and remove its files. Returns whether there was one.
 
-    Raises `EnvironmentFault` if the caller may not, or it does not end.
+    Raises `EnvironmentFault` if the caller lacks permission or the lab does not end.
     """
     with control.connected("Slurm lab", checked(name), PREFIX) as peer:
         control.check_tools("Slurm lab", TOOLS)

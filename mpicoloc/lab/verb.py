@@ -28,7 +28,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of what may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
@@ -97,7 +97,7 @@ def _add_run(actions: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     from mpicoloc.lab import actions as lab_actions
 
     args.run_flags = verbosity.flags()  # for `mpicoloc run` on a host

@@ -1,7 +1,7 @@
-"""Files of plain values and arrays: a zip of .npy files, as `numpy.load` reads; `head` is a JSON text.
+"""Files of plain values and arrays: a zip of .npy files for `numpy.load`, of which `head` is JSON text.
 
-Whoever reads one need not trust whoever wrote it: nothing in it is run, and no size is believed before it was
-checked against that of the file.
+The author of a file need not be trusted: no code in a file is run, and sizes are checked against that of the
+file before they are used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mpicoloc.profile import hdf5
 
 Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 30
-"""Most bytes of all arrays."""
+"""Largest total size of all arrays."""
 _MAX_ARRAYS = 64
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, MemoryError, NotImplementedError),
@@ -40,9 +40,9 @@ def write(
     header: Mapping[str, Any],
     arrays: Mapping[str, Array],
 ) -> None:
-    """Write a file; it has this name only when it is whole.
+    """Write a file atomically.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if the file cannot be written.
     """
     text = json.dumps({"format": form, "version": version, **header}, allow_nan=False).encode()
     buffer = io.BytesIO()
@@ -55,10 +55,10 @@ def write(
 
 
 def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The plain values and arrays of a file.
+    """The plain values and arrays in a file.
 
-    Raises `DataError` if there is no such file, it is damaged, something else, or of another version. Raises
-    `EnvironmentFault` if the system refuses to open it.
+    Raises `DataError` if the file does not exist, is damaged, or has another format or version. Raises
+    `EnvironmentFault` if it cannot be opened.
     """
     name = os.fspath(path)
     with _opened(name) as file:
@@ -78,7 +78,7 @@ def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[st
 
 
 def damaged(path: str, form: str, error: BaseException) -> DataError:
-    """The error of a file that is not as it was written."""
+    """The error for a damaged file."""
     reason = (str(error) or type(error).__name__).splitlines()[0][:200]
     return DataError(f"{path} is damaged or no {form}: {reason}; make it again, or copy it again")
 
@@ -99,12 +99,12 @@ def _arrays(file: BinaryIO) -> dict[str, Array]:
         infos = archive.infolist()
         n_bytes = sum(info.file_size for info in infos)
         if len(infos) > _MAX_ARRAYS or n_bytes > MAX_BYTES:
-            raise ValueError(f"{len(infos)} arrays of {n_bytes:,} bytes are more than any has")
+            raise ValueError(f"{len(infos)} arrays of {n_bytes:,} bytes are more than allowed")
         return {info.filename.removesuffix(".npy"): _array(archive.read(info)) for info in infos}
 
 
 def _array(content: bytes) -> Array:
-    """One .npy file: header of version 1, then the numbers, no more and no less."""
+    """Parse a .npy file, which must consist of a header of version 1 and exactly its numbers."""
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("an array of another version")
@@ -113,13 +113,13 @@ def _array(content: bytes) -> Array:
     for length in shape:
         n *= length
     if is_fortran or kind.kind not in "biufS" or n * kind.itemsize != len(content) - file.tell():
-        raise ValueError(f"an array of type {kind} and shape {shape} that is not there")
+        raise ValueError(f"an array of type {kind} and shape {shape} does not match its size")
     return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 
 def cast(array: Array, kind: str) -> Array:
-    """The array as another type of numbers, if none of them changes by that.
+    """The array as another type of the same kind of numbers.
 
-    Raises `TypeError` if it is of another kind.
+    Raises `TypeError` if the array has another kind, such as floats for integers.
     """
     return array.astype(kind, casting="same_kind", copy=False)

@@ -1,10 +1,10 @@
-"""Minimum-weight matching of a complete graph, near the optimum and with a proof of how near.
+"""Near-optimal minimum-weight matching of a complete graph, with a proven bound on the gap.
 
-Edmonds' blossom algorithm on a complete graph of 1,000 vertices takes longer than a scheduler can wait. Few
-of its edges matter. Which ones, the assignment problem tells, a relaxation that is solved in a fraction of a
-second: its dual variables give every edge a *reduced cost*, and their sum is a *lower bound* on all
-matchings. The blossom algorithm then runs on the edges of small reduced cost only. Where cost and bound are
-too far apart, `odd_sets` raises the bound and finds the edges that are missing.
+Edmonds' blossom algorithm on a complete graph of 1,000 vertices takes longer than a scheduler can wait, but
+few edges matter. The assignment problem, a relaxation that is solved in a fraction of a second, finds them:
+its dual variables give every edge a *reduced cost*, and their sum is a *lower bound* on all matchings. The
+blossom algorithm then runs only on edges of small reduced cost. If cost and bound are too far apart, `Cuts`
+raises the bound and finds missing edges.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from mpicoloc.errors import DataError, EnvironmentFault, remedy
 
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.
 #
-# Of an odd number of vertices one is always left over, which a fractional matching does not see: on a
-# triangle it takes half of each edge. For such sets S the sum of x over the edges inside is at most (|S| -
-# 1) / 2. The linear program has the edges kept and the sets found so far; its dual variables price all
-# edges of the complete graph, and show which of them are missing.
+# A matching leaves at least one vertex of an odd set without a partner inside the set. A fractional matching
+# violates this: on a triangle it takes half of each edge. So for odd sets S the sum of x over the inner edges
+# is limited to (|S| - 1) / 2. The linear program has the edges kept and the sets found so far. Its dual
+# variables price all edges of the complete graph, and show which edges are missing.
 
 
 MAX_ROUNDS = 16
-"""Linear programs solved at most; each takes about as long as the matching itself."""
+"""Largest number of linear programs solved; each takes about as long as the matching itself."""
 N_PRICED = 8
-"""Missing edges taken at each vertex in a round."""
+"""Largest number of missing edges added per vertex in a round."""
 QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 _ROUNDING = 1e-7
 
 
 @dataclass(frozen=True)
 class Tightened:
-    """One round: a bound, edges that the program misses, and whether another round can help."""
+    """Result of one round: a bound, edges that the program lacks, and whether to stop."""
 
     bound: float
     missing: Ints
@@ -45,14 +45,14 @@ class Tightened:
 
 
 class Cuts:
-    """The odd sets found so far.
+    """The linear program with the odd sets found so far.
 
     Parameters
     ----------
     weights : ndarray, shape (n, n)
         Costs of the edges.
     alone : ndarray, shape (n,)
-        Cost of staying alone; infinite: every vertex is matched.
+        Cost of staying alone; infinite if the vertex must be matched.
     """
 
     def __init__(self, weights: Floats, alone: Floats) -> None:
@@ -77,7 +77,7 @@ class Cuts:
         return Tightened(bound, missing, self._n_rounds >= MAX_ROUNDS or not (found or len(missing)))
 
     def _solved(self, edges: Ints) -> tuple[Floats, Floats, Floats] | None:
-        """Primal values of the edges, dual ones of vertices and sets; None: the program has no solution."""
+        """Primal values of the edges, dual values of vertices and sets; None if there is no solution."""
         from scipy import sparse
         from scipy.optimize import linprog
 
@@ -110,17 +110,17 @@ class Cuts:
         return reduced
 
     def _missing(self, reduced: Floats, rounding: float) -> Ints:
-        """Edges of negative reduced cost, the worst of each vertex; those in the program have none."""
+        """The edges of most negative reduced cost at each vertex, which the program lacks."""
         k = min(N_PRICED, len(reduced) - 1)
         ends = np.argpartition(reduced, k - 1, axis=1)[:, :k]
         edges = np.stack([np.repeat(np.arange(len(reduced)), k), ends.ravel()], axis=1)
         return edges[reduced[edges[:, 0], edges[:, 1]] < -rounding]
 
     def _violated(self, x: Floats, edges: Ints, reduced: Floats) -> list[Ints]:
-        """Odd sets with too much of x inside, among the parts of the graph of edges below some reduced cost.
+        """Odd sets whose inner edges carry too much of x, among components of edges below a reduced cost.
 
-        What the solution uses has reduced cost 0 and lies inside of such parts, be they cycles or whole
-        groups of vertices that are far from all others.
+        Edges that the solution uses have reduced cost 0, so they lie inside such components: cycles, or
+        clusters of vertices that are far from all others.
         """
         n = len(self._alone)
         costs = np.maximum(reduced[edges[:, 0], edges[:, 1]], 0.0)
@@ -143,16 +143,16 @@ class Cuts:
 
 
 def mean_cost(y: Floats, weights: Floats) -> float:
-    """Mean cost of a vertex by its dual variables: what is small beside it, does not count.
+    """Mean cost of a vertex by the dual variables, as the scale below which differences are rounding.
 
-    The largest weight may be many times that of all edges that matter.
+    The largest weight is no such scale: it may be many times the weight of all edges that matter.
     """
     mean = float(y.mean())
     return mean if mean > 0 else float(weights.max()) or 1.0
 
 
 def components(n: int, edges: Ints) -> Ints:
-    """Label of each vertex's part of a graph, shape (n,)."""
+    """Label of each vertex's connected component, shape (n,)."""
     from scipy import sparse
     from scipy.sparse import csgraph
 
@@ -161,17 +161,17 @@ def components(n: int, edges: Ints) -> Ints:
 
 
 MAX_VERTICES = 4096
-"""More would take minutes and gigabytes: the matrices have that number squared of cells."""
+"""Larger graphs would take minutes and gigabytes, because memory grows with the square."""
 COMPLETE_UP_TO = 64
-"""So many vertices are matched on the complete graph, which is quicker than to choose edges."""
+"""Up to this size the complete graph is matched directly, which is faster than choosing edges."""
 COMPLETE_RATHER_UP_TO = 300
-"""Where few edges were not enough, so many vertices are matched on the complete graph, not by odd sets."""
+"""Up to this size the complete graph is matched, not odd sets added, if few edges were not enough."""
 N_NEIGHBOURS = 10
-"""Edges of least reduced cost kept at each vertex."""
+"""Number of edges of least reduced cost kept at each vertex."""
 MAX_NEIGHBOURS = 40
-"""Edges at each vertex, on average, at which no more are added."""
+"""Average number of edges per vertex above which no more are added."""
 N_ASCENTS = 12
-"""Cheap rounds of raising the dual variables before the assignment problem, which is then faster."""
+"""Cheap rounds that raise the dual variables first, so that the assignment problem is solved faster."""
 TOLERANCE_FRAC = 1e-3
 _TIES_FRAC = 1e-7
 _WEIGHT_BITS = 44
@@ -184,11 +184,11 @@ class Matching:
     Parameters
     ----------
     partner : ndarray of int, shape (n,)
-        The vertex that each is matched to; itself: it stays alone.
+        The vertex that each vertex is matched to; a vertex that stays alone has its own number.
     cost : float
         Sum of the weights of the matched edges and of the costs of staying alone.
     lower_bound : float
-        No matching costs less; NaN where nothing was proved.
+        Proven lower bound of the cost of all matchings; NaN without a proof.
     """
 
     partner: Ints
@@ -197,7 +197,7 @@ class Matching:
 
     @property
     def gap_frac(self) -> float:
-        """The largest gap between cost and optimum, as a part of the bound; NaN: nothing is proved."""
+        """Largest possible gap between cost and optimum, as a fraction of the bound; NaN without a proof."""
         if self.lower_bound == 0:
             return 0.0 if self.cost == 0 else np.inf
         return float(np.maximum(self.cost / self.lower_bound - 1, 0.0))
@@ -219,12 +219,12 @@ def match(
 ) -> Matching:
     """Matching of least cost, where each vertex may also stay alone.
 
-    Shapes: `weights` (n, n), `alone` (n,). Raises `DataError` if sizes differ, a number is negative or none,
-    or there are more than `MAX_VERTICES`. Raises `EnvironmentFault` if rustworkx is not installed.
+    Shapes: `weights` (n, n), `alone` (n,). Raises `DataError` if shapes differ, a number is negative or not
+    finite, or there are more than `MAX_VERTICES`. Raises `EnvironmentFault` if rustworkx is not installed.
 
-    Edmonds 1965, for the matching and for the odd sets of the bound. Keeping few edges and adding those that
-    the dual variables miss is how Applegate and Cook (1993), and Cook and Rohe (1999), match large complete
-    graphs.
+    Edmonds 1965, for the matching and for the odd sets of the bound. Applegate and Cook (1993) and Cook and
+    Rohe (1999) match large complete graphs in the same way: they keep few edges, and add edges that the dual
+    variables show to be missing.
     """
     weights, alone = checked(weights, alone)
     n = len(alone)
@@ -244,14 +244,14 @@ def match(
 
 
 def greedy(weights: ArrayLike, alone: ArrayLike, *, must_pair: bool = False) -> Matching:
-    """Take the edge of least cost between free vertices, again and again; no bound.
+    """Take the edge of least cost between free vertices repeatedly. Gives no bound.
 
-    Edges that cost more than both ends alone are not taken unless `must_pair`. Parameters and errors as of
+    Edges that cost more than both ends alone are skipped unless `must_pair`. For parameters and errors see
     `match`.
 
     Notes
     -----
-    Zacarias et al. 2021, section 3.5: of the pairs that are left, the one that is over soonest.
+    Zacarias et al. 2021, section 3.5: always take the remaining pair with the earliest end.
     """
     weights, alone = checked(weights, alone)
     i, j = np.triu_indices(len(alone), 1)
@@ -275,7 +275,7 @@ def cost_of(partner: Ints, weights: Floats, alone: Floats) -> float:
 
 
 def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
-    """Weights and costs as arrays of numbers, if they are what `match` says."""
+    """Weights and costs as arrays, if they meet the requirements of `match`."""
     if np.size(alone) > MAX_VERTICES:
         raise DataError(f"matching of {np.size(alone):,}, at most {MAX_VERTICES:,} fit: match parts of them")
     weights = np.array(weights, np.float64, ndmin=2)
@@ -314,7 +314,7 @@ def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
 def _priced(
     graph: _Graph, tolerance_frac: float, n_neighbours: int, complete_up_to: int
 ) -> tuple[Ints, float]:
-    """The best matching found, and the bound, when they are near enough or no better bound is found."""
+    """The best matching found and the bound. Ends when both are close enough or nothing improves."""
     y = duals(graph.weights, graph.alone)
     bound = float(y.sum())
     graph.price(y)
@@ -341,8 +341,8 @@ def duals(weights: Floats, alone: Floats) -> Floats:
     Shapes: `weights` (n, n), `alone` (n,), result (n,). Result: their sum is at most the cost of any
     matching.
 
-    A matching is an assignment of the vertices to themselves in which i goes to j and j to i; an assignment
-    may cost less, as a cycle may be longer. Its dual variables come from its shortest paths (Bellman-Ford).
+    A matching is an assignment of vertices to vertices in which i goes to j and j to i. An assignment may
+    cost less, because its cycles may be longer. Its dual variables come from shortest paths (Bellman-Ford).
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -359,13 +359,13 @@ def duals(weights: Floats, alone: Floats) -> Floats:
     v = np.empty_like(u)
     v[to] = taken - u
     y = y + (u + v) / 2
-    # What rounding, or a path that was cut short, left above a weight.
+    # Rounding, or a search that ended early, may leave a sum above a weight: lower these variables.
     slack = (costs - y[:, None] - y).min(axis=1)
     return y + np.minimum(slack, 0.0) / 2
 
 
 def _shortest(steps: Floats) -> Floats:
-    """Lengths of the shortest paths to each vertex from anywhere; `steps` [i, j] leads from i to j."""
+    """Lengths of the shortest paths to each vertex from any vertex; `steps` [i, j] leads from i to j."""
     lengths = np.zeros(len(steps))
     finite = steps[np.isfinite(steps)]
     rounding = 1e-12 * float(np.abs(finite).max(initial=0.0))
@@ -380,13 +380,13 @@ def _shortest(steps: Floats) -> Floats:
 
 
 def spread(n: int) -> Floats:
-    """Numbers in [0, 1), shape (n, n), for ties: jobs of one program tie, and must not want one partner."""
+    """Numbers in [0, 1), shape (n, n), to break ties, or all jobs of a program would keep the same edges."""
     ids = np.arange(n)
     return (ids[:, None] * np.sqrt(2) + ids * (np.sqrt(5) - 1) / 2) % 1
 
 
 class _Graph:
-    """The sparse graph: the edges kept of the complete one."""
+    """The sparse graph of the edges kept from the complete graph."""
 
     def __init__(self, weights: Floats, alone: Floats) -> None:
         self.weights, self.alone = weights, alone
@@ -398,7 +398,7 @@ class _Graph:
         self._library = library()
 
     def price(self, y: Floats) -> None:
-        """Take over dual variables: what is kept is near them."""
+        """Set the dual variables, whose reduced costs select the edges that are kept."""
         self._reduced = self.weights - y[:, None] - y
         self._mean = mean_cost(y, self.weights)
 
@@ -406,13 +406,13 @@ class _Graph:
         return np.stack(np.triu_indices(self.n, 1), axis=1)
 
     def add(self, edges: Ints) -> None:
-        """Keep these edges too."""
+        """Add these edges."""
         both = np.sort(np.concatenate([self.edges, edges]), axis=1)
         codes = np.unique(both[:, 0] * self.n + both[:, 1])
         self.edges = np.stack([codes // self.n, codes % self.n], axis=1)
 
     def nearest(self, k: int, outside: Ints | None = None) -> Ints:
-        """At each vertex the k edges of least reduced cost; those that leave its part of the graph."""
+        """The k edges of least reduced cost at each vertex; with `outside`, only edges between components."""
         ids = np.arange(self.n)
         near = self._reduced + spread(self.n) * _TIES_FRAC * self._mean
         near[ids, ids] = np.inf
@@ -423,7 +423,7 @@ class _Graph:
         return edges[np.isfinite(near[edges[:, 0], edges[:, 1]])]
 
     def solved(self) -> Ints:
-        """The matching of least cost on the edges kept; edges are added where it must be perfect."""
+        """The matching of least cost on the edges kept. Adds edges if it must be perfect but is not."""
         partner = self._blossom()
         left = np.flatnonzero(partner == np.arange(self.n))
         if self.is_perfect and len(left):
@@ -440,8 +440,7 @@ class _Graph:
     def _blossom(self) -> Ints:
         i, j = self.edges.T
         if self.is_perfect:
-            # The reduced cost differs from the weight by the same sum in each perfect matching, and is
-            # quicker.
+            # Reduced costs are faster, and change the cost of all perfect matchings by the same sum.
             numbers = self._reduced[i, j]
             gains = numbers.max(initial=0.0) - numbers
         else:
@@ -462,7 +461,7 @@ class _Graph:
 
 
 def library() -> Any:
-    """Import the library that matches.
+    """Import rustworkx, which has the blossom algorithm.
 
     Raises `EnvironmentFault` if it is not installed.
     """

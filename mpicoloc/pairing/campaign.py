@@ -1,6 +1,6 @@
-"""A campaign: the file that names its programs, the order of its experiments, and their runs.
+"""Measurement campaigns: the file that names the programs, the order of the experiments, and their runs.
 
-Each experiment is made once, its runs noted, and what is noted is not made again.
+Finished experiments are recorded in the campaign's folder and are not repeated.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from mpicoloc.pairing.corun import Slowdown, TimedRun, slowdowns
 from mpicoloc.profile import profiles as profile_profiles
 
 LIMIT_S = 3600.0
-"""Longest time of a run unless the file says otherwise."""
+"""Default time limit of a run, s."""
 MAX_PROGRAMS = 1000
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-"""Which processors are hardware threads of one core."""
+"""File that lists the hardware threads of a processor's core."""
 
 
 @dataclass(frozen=True)
 class Program:
     """One program of a campaign.
 
-    `argv` is the application if `n_ranks` is given, else what starts the whole job, with mpicoloc in it.
+    `argv` is the application if `n_ranks` is given, else a command that starts the whole job with mpicoloc.
     The files of `folder` are copied into the working directory of each run.
     """
 
@@ -61,7 +61,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Programs by name, how often each experiment is made, and the processors of the two places."""
+    """Programs by name, number of rounds, and the processors of the two places."""
 
     programs: Mapping[str, Program]
     rounds: int
@@ -69,12 +69,12 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""A run alone that is too short to be slowed like a job, and one that is not."""
+"""Run times alone below which a program is too short, and at which it is long enough, s."""
 
 
 @dataclass(frozen=True, order=True)
 class Experiment:
-    """One program alone, or two at the same time; the first on the first place."""
+    """A run of one program alone, or of two programs at the same time, the first on the first place."""
 
     i_round: int
     names: tuple[str, ...] = field(default=())
@@ -88,8 +88,8 @@ class Experiment:
 def read_file(path: str) -> Campaign:
     """The campaign that a TOML file describes.
 
-    Raises `UsageError` if there is no such file. Raises `DataError` if it is not TOML, or says what no
-    campaign has.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if the file is not TOML, or has an
+    invalid key or value.
     """
     try:
         with open(path, "rb") as file:
@@ -108,7 +108,7 @@ def read_file(path: str) -> Campaign:
     programs = {name: _program(path, base, name, table) for name, table in tables.items()}
     rounds = _checked(path, "rounds", told.get("rounds", 4), int)
     if rounds < 2:
-        raise DataError(f"{path}: rounds must be at least 2, to measure how far runs scatter")
+        raise DataError(f"{path}: rounds must be at least 2, to measure how much runs vary")
     return Campaign(programs, rounds, _places(path, told.get("places")))
 
 
@@ -167,8 +167,8 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def halves(cpus: Sequence[int], siblings: str = SIBLINGS) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two places that have no core in common, as far as there are two cores; of one processor the same
-    twice.
+    """Split processors into two places without a common core, or without a common hardware thread if there is
+    only one core. A single processor becomes both places.
     """
     cores: dict[object, list[int]] = {}
     for cpu in cpus:
@@ -185,11 +185,11 @@ def halves(cpus: Sequence[int], siblings: str = SIBLINGS) -> tuple[tuple[int, ..
 def experiments(
     campaign: Campaign, names: Sequence[str], n_pairs: int | None, rng: np.random.Generator
 ) -> list[Experiment]:
-    """Every experiment of a campaign, round after round, in random order within each.
+    """All experiments of a campaign, round after round, in random order within each round.
 
-    The order is random so that what drifts with time, on a machine that warms up or that others use, is not
-    taken for the effect of one program. Of each pair both slowdowns come from one experiment (Zacarias et
-    al. 2021, section 3.2, runs one for each of them).
+    The order is random, so that drift (a machine warms up, or others use it) is not mistaken for the effect
+    of a program. One experiment gives both slowdowns of a pair (Zacarias et al. 2021, section 3.2, runs one
+    experiment for each slowdown).
 
     Raises `UsageError` if a name is unknown.
     """
@@ -202,7 +202,7 @@ def experiments(
     result = []
     for i_round in range(campaign.rounds):
         wanted: list[tuple[str, ...]] = [(name,) for name in names]
-        # A place may be better than the other one.
+        # Swap the places every other round, because one place may be faster.
         wanted += [pair if i_round % 2 == 0 else pair[::-1] for pair in pairs]
         result += [Experiment(i_round, wanted[i]) for i in rng.permutation(len(wanted))]
     return result
@@ -210,7 +210,7 @@ def experiments(
 
 LOOK_EVERY_S = 0.02
 END_WITHIN_S = 60.0
-"""The keeper and the writer of a profile outlive the job; they must not run beside what is timed next."""
+"""Longest wait for the keeper, which outlives the job and would disturb the next timed run, s."""
 KINDLY_S = 15.0
 _LAST_LINES = 3
 _ID_ENV, _OUT_ENV = "MPICOLOC_JOB_ID", "MPICOLOC_OUT"
@@ -220,7 +220,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass
 class Run:
-    """One run of a program: its process, where its profile will be, and its own name among all jobs."""
+    """One run of a program: its process, the path of its profile, and its unique job id."""
 
     program: str
     place: int
@@ -229,17 +229,17 @@ class Run:
     folder: str
     process: subprocess.Popen[bytes] = field(repr=False)
     limit_s: float = field(repr=False)
-    """On the monotonic clock: when it is ended."""
+    """Time on the monotonic clock at which the run is stopped, s."""
     code: int | None = None
 
     @property
     def output(self) -> str:
-        """File of its standard output and error."""
+        """File with the run's standard output and error."""
         return os.path.join(self.folder, ".output")
 
 
 def command(program: Program) -> list[str]:
-    """Words that start a program."""
+    """Command line that starts a program."""
     if program.n_ranks is None:
         return list(program.argv)
     start = [sys.executable, "-m", "mpicoloc", "run", "-n", str(program.n_ranks)]
@@ -247,7 +247,7 @@ def command(program: Program) -> list[str]:
 
 
 def _mpirun_args(program: Program) -> Sequence[str]:
-    """Open MPI binds ranks to processors that are not those of its own process, unless told not to."""
+    """Arguments of mpirun. By default Open MPI must not bind ranks outside the place's processors."""
     if program.mpirun_args:
         return program.mpirun_args
     found = target.find(list(program.argv), dict(os.environ), None)
@@ -256,18 +256,18 @@ def _mpirun_args(program: Program) -> Sequence[str]:
 
 
 class Corun:
-    """Programs at the same time, each on its place.
+    """Runs programs at the same time, each on its own place.
 
     Parameters
     ----------
     programs : sequence of Program
         One or two.
     places : mapping of int to sequence of int
-        Number and processors of the place of each, in the order of the programs.
+        Number and processors of each program's place, in the order of the programs.
     profiles : str
-        Start of the profiles' names, with the folder.
+        Common prefix of the profiles' paths.
     env : mapping of str to str
-        Options of the jobs, beyond the environment of this process.
+        Environment variables of the jobs, in addition to those of this process.
 
     Raises
     ------
@@ -288,9 +288,9 @@ class Corun:
         self.runs: list[Run] = []
 
     def run(self) -> list[Run]:
-        """Run until each program has ended once; every run, also those that were ended for it.
+        """Run until each program has ended once. Returns all runs, including runs that were stopped then.
 
-        Raises `DataError` if a program fails, or takes longer than its limit.
+        Raises `DataError` if a program fails or exceeds its time limit.
         """
         with tempfile.TemporaryDirectory(prefix="mpicoloc-campaign-", ignore_cleanup_errors=True) as scratch:
             try:
@@ -328,7 +328,7 @@ class Corun:
         job_id = f"{program.name}-{os.getpid()}-{time.monotonic_ns() // 1000}"
         profile = f"{self.profiles}-{number}-{program.name}.h5"
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(profile)  # of a try that was interrupted
+            os.unlink(profile)  # left by an interrupted attempt
         env = {**os.environ, **self.env, **dict(program.env), _ID_ENV: job_id, _OUT_ENV: profile}
         place, cpus = self.places[i]
         with open(os.path.join(folder, ".output"), "wb") as log:
@@ -359,21 +359,21 @@ def _copy(folder: str, to: str) -> None:
     try:
         shutil.copytree(folder, to)
     except OSError as error:
-        # Of several files each has its own trouble.
+        # shutil.Error lists an error for each file: report the first.
         why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         raise DataError(f"{folder} cannot be copied into a working directory: {why}") from None
 
 
 def _begin_on(cpus: Sequence[int]) -> None:
-    """In the new process: its processors, and its end when this one is killed."""
+    """Runs in the child: set its processors, and let it be terminated when the parent is killed."""
     os.sched_setaffinity(0, cpus)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def stop(run: Run) -> None:
-    """End a run, kindly first, and wait for all that it started.
+    """End a run, by SIGTERM first, and wait for all processes that it started.
 
-    Raises `EnvironmentFault` if some of it cannot be ended.
+    Raises `EnvironmentFault` if a process cannot be ended.
     """
     was_running = run.process.poll() is None
     if was_running:
@@ -382,16 +382,16 @@ def stop(run: Run) -> None:
         run.process.wait(KINDLY_S)
     if was_running:
         _terminate(pid for pid in _processes(_ID_ENV, run.job_id) if _is_in_session(pid, run.process.pid))
-    # What outlives a run that has ended is the writer of its profile.
+    # After a run has ended, only the writer of its profile may still run: give it time.
     patience_s = 0.0 if run.process.poll() is None else END_WITHIN_S
     _end(lambda: _processes(_ID_ENV, run.job_id), patience_s, run.job_id)
     run.process.wait()
 
 
 def stop_left(profiles: str) -> list[int]:
-    """End runs whose profiles begin with `profiles`, of a campaign that was killed; returns their processes.
+    """End runs that a killed campaign left, found by the prefix `profiles` of their profiles' paths.
 
-    Raises `EnvironmentFault` if some cannot be ended.
+    Returns their processes. Raises `EnvironmentFault` if one cannot be ended.
     """
 
     def left() -> list[int]:
@@ -404,7 +404,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """Whether a process belongs to the session, as what a shell leaves behind does, and no keeper."""
+    """Whether a process belongs to the session. Processes that a shell left do; a keeper does not."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -418,7 +418,7 @@ def _terminate(pids: Iterable[int], number: int = signal.SIGTERM) -> None:
 
 
 def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
-    """Wait until there are no such processes any more, and kill them when patience has ended."""
+    """Wait until these processes have ended. Kill them after `patience_s`."""
     begin_s = time.monotonic()
     while left := find():
         if time.monotonic() > begin_s + patience_s + END_WITHIN_S:
@@ -429,7 +429,7 @@ def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
 
 
 def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
-    """The processes that have that variable in their environment, wherever in the tree they are by now."""
+    """Processes with this variable in their environment, even if they left the process tree."""
     entry = f"{name}={value}".encode()
     return [
         int(pid)
@@ -442,14 +442,15 @@ def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
 
 
 MAX_BYTES = 256 << 20
-"""Files that are larger together are known by their sizes and times of change, not by their content."""
+"""If files together are larger, sizes and modification times identify them, not their content."""
 _PARTS = ("its command", "the file that it runs", "the files of its folder")
 
 
 def digest(program: Program) -> str:
-    """Digests of the command, of the files that it runs and of those of its folder, joined by dots.
+    """Digests of the command, of the files that it runs and of the files in its folder, joined by dots.
 
-    Shared libraries are not looked at, nor other files that the command names: a run may write them.
+    Shared libraries are not included, nor are other files that the command names, because a run may write
+    them.
 
     Raises `DataError` if a file cannot be read.
     """
@@ -466,7 +467,7 @@ def digest(program: Program) -> str:
 
 
 def changes(noted: str, now: str, program: Program) -> list[str]:
-    """In words: what differs between two digests."""
+    """Descriptions of the parts that differ between two digests."""
     which = ("", f": {', '.join(_run_by(program))}", f" {program.folder}")
     parts = zip(_PARTS, which, noted.split("."), now.split("."), strict=False)
     return [words + of for words, of, before, after in parts if before != after]
@@ -477,7 +478,7 @@ def _short(told: object) -> str:
 
 
 def _run_by(program: Program) -> Iterator[str]:
-    """The program's file, and others that its command runs, as a launcher's program and a script."""
+    """The program's file, and other files that its command runs, such as a launcher's program or a script."""
     path = {**os.environ, **dict(program.env)}.get("PATH")
     first = shutil.which(program.argv[0], path=path)
     if first is not None:
@@ -496,7 +497,7 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _content(files: Iterable[tuple[str, str]]) -> str:
-    """Of files by names and paths."""
+    """Digest of files, given by name and path."""
     found = [(name, path, os.stat(path)) for name, path in files]
     is_small = sum(status.st_size for _, _, status in found) <= MAX_BYTES
     told: list[tuple[str, int, str | int]] = []
@@ -510,22 +511,22 @@ def _sha(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        error.filename = path  # which one in reading does not tell
+        error.filename = path  # an error from reading does not have it
         raise
 
 
 RUNS = "runs.jsonl"
-"""One line for each experiment that was made."""
+"""File with one line for each finished experiment."""
 PROFILES = "profiles"
 COMPANY_FRAC = 0.01
-"""Part of a run that a job of somebody else may be there at most."""
+"""Largest part of a run during which another user's job may be on the node."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """An experiment that was made, what its programs were then (`digest`), and its runs.
+    """A finished experiment, the digests of its programs at the time, and its runs.
 
-    `took_s` is its time with all that begins and ends a run, s. `how` is `how_made`.
+    `took_s` is its duration with the start and end of the runs, s. `how` comes from `how_made`.
     """
 
     experiment: Experiment
@@ -537,18 +538,20 @@ class Done:
 
 @contextlib.contextmanager
 def alone_in(folder: str) -> Iterator[list[int] | None]:
-    """Keep other campaigns out of a folder, which is made if there is none.
+    """Lock a campaign's folder, creating it if needed, and end runs that a killed campaign left.
 
-    Raises `EnvironmentFault` if another campaign is at work in it.
+    Yields the processes that were ended, or None if the file system has no locks. Raises `EnvironmentFault`
+    if another campaign uses the folder.
     """
     with sweep.only_one(folder, "campaign") as is_alone:
         yield stop_left(os.path.join(os.path.abspath(folder), PROFILES, "")) if is_alone else None
 
 
 def read(folder: str) -> list[Done]:
-    """The experiments noted in a campaign's folder, in the order they were made; none if there is no such.
+    """The experiments recorded in a campaign's folder, in order; none if there is no record.
 
-    Raises `DataError` if a line is no experiment; the last one may be cut off, it is made again.
+    Raises `DataError` if a line is not an experiment. A last line that was cut off is ignored, so that its
+    experiment is repeated.
     """
     path = os.path.join(folder, RUNS)
     try:
@@ -567,7 +570,7 @@ def _done(path: str, i_line: int, line: str) -> Done:
         experiment = Experiment(int(told["round"]), tuple(map(str, told["names"])))
         runs = tuple(TimedRun(**run) for run in told["runs"])
         if any(not (run.wall_s > 0 and run.begin_unix_s > 0) for run in runs):
-            raise ValueError("a time that is none")
+            raise ValueError("a time that is not above 0")
         digests = {str(k): str(v) for k, v in told["digests"].items()}
         first, second = told["places"]
         places = [[int(cpu) for cpu in place] for place in (first, second)]
@@ -579,17 +582,17 @@ def _done(path: str, i_line: int, line: str) -> Done:
 
 
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
-    """Conditions on which times depend beside the programs: processors of the places, and `env`'s meter."""
+    """Conditions other than the programs that affect times: processors of the places, and the meter."""
     return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
 
 
 def missing(
     campaign: Campaign, wanted: Iterable[Experiment], done: Iterable[Done], env: Mapping[str, str]
 ) -> list[Experiment]:
-    """The experiments that are wanted and not done yet.
+    """The experiments in `wanted` that are not finished.
 
-    Raises `DataError` if a program is not the one of which runs are noted, or they were made on other places
-    or with another meter than that of `env`.
+    Raises `DataError` if a program has changed since its recorded runs, or if these used other places or
+    another meter than `env` sets.
     """
     made, done, how = set(), list(done), how_made(campaign, env)
     noted = {name for each in done for name in each.digests}
@@ -612,7 +615,7 @@ def missing(
 
 
 def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
-    """Of those whose files can be read: the others fail when their experiments are made, and no others."""
+    """Digests by program. A program whose files cannot be read is left out: only its experiments fail."""
     found = {}
     for name in names:
         with contextlib.suppress(DataError):
@@ -621,10 +624,10 @@ def _digests(campaign: Campaign, names: Iterable[str]) -> dict[str, str]:
 
 
 def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float | None:
-    """Expected duration of experiments by those that are done, s; None where nothing tells.
+    """Expected duration of experiments, s, from the finished ones; None if there are none.
 
-    What was made in another round takes as long again. Other pairs take as long as the longer program alone,
-    and so many times longer as pairs do on the average.
+    An experiment is expected to take as long as in other rounds. A pair without other rounds is expected to
+    take as long as its longer program alone, times the mean ratio of all finished pairs.
     """
     lasted: dict[tuple[str, ...], list[float]] = {}
     for each in done:
@@ -645,7 +648,7 @@ def expected_s(experiments: Iterable[Experiment], done: Sequence[Done]) -> float
 
 
 def kinds(folder: str, done: Iterable[Done]) -> dict[str, str]:
-    """Program and size (`JobFeatures.kind`) of each program of a campaign, by profiles of runs alone."""
+    """Program and size (`JobFeatures.kind`) of each program of a campaign, from profiles of runs alone."""
     result: dict[str, str] = {}
     for each in done:
         for run in each.runs if each.experiment.kind == "solo" else ():
@@ -657,7 +660,7 @@ def kinds(folder: str, done: Iterable[Done]) -> dict[str, str]:
 
 
 def _longer_s(names: Sequence[str], known: Mapping[tuple[str, ...], float]) -> float | None:
-    """Time alone of that of the programs which takes longer, as far as it is known."""
+    """Time alone of the longest of these programs, s; None if no time is known."""
     return max((known[name,] for name in names if (name,) in known), default=None)
 
 
@@ -668,9 +671,9 @@ def make(
     env: Mapping[str, str],
     tell: Callable[[Experiment, Done | MpicolocError], None],
 ) -> int:
-    """Make experiments, note each, and go on when one fails.
+    """Run experiments and record each. Continues when one fails.
 
-    Result: how many failed.
+    Result: number of failures.
     """
     os.makedirs(os.path.join(folder, PROFILES), exist_ok=True)
     digests = _digests(campaign, {name for each in experiments for name in each.names})
@@ -693,7 +696,7 @@ def make(
 
 
 def _check_same(campaign: Campaign, names: Iterable[str], digests: dict[str, str]) -> None:
-    """Whether programs are what they were when they were first looked at, which is noted in `digests`."""
+    """Raise `DataError` if a program differs from its first digest, which `digests` keeps."""
     for name in names:
         program = campaign.programs[name]
         now = digest(program)
@@ -702,7 +705,7 @@ def _check_same(campaign: Campaign, names: Iterable[str], digests: dict[str, str
 
 
 def _solo_place(experiment: Experiment) -> int:
-    """A place may be better than the other one, so each is used in turn."""
+    """Place of a solo run, which alternates between rounds because one place may be faster."""
     return experiment.i_round % 2
 
 
@@ -720,7 +723,7 @@ def _one(
 
 
 def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
-    """Times of a run by its profile; None of one that was ended before it had any."""
+    """Times of a run from its profile; None if the run was stopped before it had a profile."""
     try:
         profile: Profile = profile_profiles.read(run.profile)
     except MpicolocError as error:
@@ -734,16 +737,16 @@ def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
     stranger = _stranger(profile, own)
     if stranger is not None:
         raise DataError(
-            f"{run.program}: job {stranger} ran on this node, too: let no other job run during a campaign"
+            f"{run.program}: job {stranger} also ran on this node: run no other jobs during a campaign"
         )
     return TimedRun(run.program, run.place, job.start_unix_s, job.wall_s, is_whole, where)
 
 
 def _stranger(profile: Profile, own: Sequence[str]) -> str | None:
-    """A job that is none of the experiment's and was there for more than a moment."""
+    """Name of a job outside the experiment that overlapped the run for more than `COMPANY_FRAC`."""
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
-        # The board has the beginning of a long name, and what a job starts has an end of its own.
+        # The board truncates long names, and jobs that a job starts have its name with a suffix.
         is_own = any(each.startswith(name) or name.startswith(each) for each in own)
         if not is_own and row["overlap_s"] > COMPANY_FRAC * profile.job.wall_s:
             return name
@@ -760,16 +763,16 @@ def _note(folder: str, done: Done) -> None:
 def complete(
     plan: Campaign, wanted: Sequence[Experiment], folder: str, env: Mapping[str, str]
 ) -> tuple[list[Done], int]:
-    """Make what is missing of `wanted`."""
+    """Run the missing experiments of `wanted`. Returns all finished ones, and the number of failures."""
     with _ended_by_signals(), alone_in(folder) as ended:
         if ended is None:
             messages.trouble(
                 f"the file system of {folder} has no file locks: make sure that no other campaign runs "
-                "there; what a killed one left running is not ended"
+                "there; processes left by a killed campaign are not ended"
             )
         elif ended:
             messages.trouble(
-                f"a campaign was killed here; what it had left running was ended ({len(ended)} processes)"
+                f"a campaign was killed here; the processes that it left running were ended ({len(ended)})"
             )
         done = read(folder)
         todo = missing(plan, wanted, done, env)
@@ -781,14 +784,14 @@ def complete(
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Signals that end this process end what it has started, too."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that this process also ends the runs that it started."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         for other in before:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    # Whoever starts a command with nohup wants it to go on.
+    # A signal that is ignored already, as under nohup, stays ignored.
     numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in numbers}
     try:
@@ -799,7 +802,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class _Progress:
-    """Reports how far a campaign has come."""
+    """Reports the progress of a campaign."""
 
     def __init__(self, todo: Sequence[Experiment], done: Sequence[Done]) -> None:
         self.left, self.done = list(todo), list(done)
@@ -812,7 +815,7 @@ class _Progress:
         )
 
     def add(self, experiment: Experiment, found: Done | MpicolocError) -> None:
-        """One experiment was made, or failed."""
+        """Report one experiment that finished or failed."""
         what = f"round {experiment.i_round}, {' + '.join(experiment.names)}"
         self.left.remove(experiment)
         if isinstance(found, MpicolocError):
@@ -840,7 +843,7 @@ def slowdowns_of(done: Iterable[Done], names: Sequence[str]) -> list[Slowdown]:
 
 
 def short_programs(done: Iterable[Done]) -> list[str]:
-    """In words: programs of which start and end are a large part of a run alone."""
+    """Messages about programs so short that start-up and shutdown are a large part of a run alone."""
     alone: dict[str, float] = {}
     for run in (run for each in done if each.experiment.kind == "solo" for run in each.runs if run.is_whole):
         alone[run.program] = max(run.wall_s, alone.get(run.program, 0.0))
@@ -852,7 +855,7 @@ def short_programs(done: Iterable[Done]) -> list[str]:
 
 
 def unknown_pairs(done: Iterable[Done], found: Sequence[Slowdown], names: Sequence[str]) -> list[str]:
-    """In words: pairs that were run and of which no slowdown is known."""
+    """Messages about pairs that were run but have no known slowdown."""
     known = {(each.target, each.co_runner) for each in found}
     made = {(run.program, other.program) for each in done for run in each.runs for other in each.runs
             if run.place != other.place}  # fmt: skip

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make what is missing and print all slowdowns; 1 if an experiment failed."""
+    """Run the missing experiments and print all slowdowns; returns 1 if an experiment failed."""
     import numpy as np
 
     from mpicoloc import config

@@ -1,4 +1,4 @@
-"""Slowdowns from runs of programs alone and at the same time."""
+"""Slowdowns from timed runs of programs alone and together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mpicoloc.core.profile import Estimate
 
 CONFIDENCE = 0.95
 LEAST_OVERLAP_FRAC = 0.5
-"""A run of which less was beside the co-runner says nothing of it."""
+"""Smallest fraction of a run that must overlap with the co-runner to give a slowdown."""
 LEAST_WORK_FRAC = 0.5
-"""Of a run's work at least this part counts as done beside the co-runner, however little it was: of a small
-part nearly all would be what the time of a run alone is wrong by."""
+"""Smallest fraction of a run's work that counts as done beside the co-runner. A smaller result would mostly
+be the error of the time alone."""
 METHOD = "co-run time over solo time"
 
 
@@ -26,7 +26,7 @@ METHOD = "co-run time over solo time"
 class TimedRun:
     """One run of a program in an experiment, from MPI_Init to MPI_Finalize.
 
-    `is_whole` is False if it was ended before its end, as the last run of the shorter program is.
+    `is_whole` is False if the run was stopped early, like the last run of the shorter program.
     """
 
     program: str
@@ -39,7 +39,7 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A program's slowdown beside another one: T_co / T_solo."""
+    """A program's slowdown beside another program: T_co / T_solo."""
 
     target: str
     co_runner: str
@@ -47,7 +47,7 @@ class Slowdown:
 
 
 def overlap_s(run: TimedRun, others: Iterable[TimedRun]) -> float:
-    """Time during `run` in which one of `others`, which run one after the other, was there, s."""
+    """Time during `run` in which one of `others` also ran, s. These must not overlap each other."""
     end_s = run.begin_unix_s + run.wall_s
     both = (
         min(end_s, other.begin_unix_s + other.wall_s) - max(run.begin_unix_s, other.begin_unix_s)
@@ -57,10 +57,10 @@ def overlap_s(run: TimedRun, others: Iterable[TimedRun]) -> float:
 
 
 def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
-    """Slowdown while the co-runner was there, of a run during part of which it was not.
+    """Slowdown during the overlap with the co-runner, for a run that was alone part of the time.
 
-    Alone the run goes at full speed, so that part of the work takes as long as alone; the rest of it took
-    `beside_s` (Zacarias et al. 2021, Eq. 1, where the co-runner is there all the time).
+    While alone, the run goes at full speed, so that part of its work takes as long as in a run alone. The
+    rest of the work took `beside_s` (Zacarias et al. 2021, Eq. 1, where the overlap is the whole run).
     """
     if beside_s < LEAST_OVERLAP_FRAC * wall_s:
         return None
@@ -68,16 +68,16 @@ def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
 
 
 def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
-    """Slowdown of each program beside each other one, where both ran alone and together.
+    """Slowdown of each program beside each other, if both ran alone and together.
 
-    A run beside another one is compared with runs alone on the same place, for one place may be slower than
-    the other; with all of them where there is none on that place.
+    A run beside another is compared with runs alone on the same place, because one place may be slower; if
+    there are none, with all runs alone.
 
-    Runs scatter in proportion to their time. How far is told by all programs together, alone and beside
-    others apart, because two or three runs of one pair cannot tell; so a single run of a pair has an
-    interval too.
+    The spread of run times is assumed proportional to the time. It is pooled over all programs, separately
+    for runs alone and beside others, because two or three runs of a pair do not suffice to estimate it. So
+    even a single run of a pair has an interval.
 
-    Result: sorted by names. Empty where no program ran twice, for then nothing tells how far runs scatter.
+    Result: sorted by names; empty if no program ran twice, because the spread is then unknown.
     """
     alone = _Alone(experiments)
     beside = _beside(experiments, alone)
@@ -86,7 +86,7 @@ def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
     freedom = min((n for n in (n_solo, n_co) if n), default=0)
     if not freedom:
         return []
-    # Where the runs of one kind never were repeated, those of the other kind tell.
+    # If runs alone, or runs beside others, were never repeated, use the spread of the other group.
     solo_sd, co_sd = (solo_sd if n_solo else co_sd), (co_sd if n_co else solo_sd)
     width = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
     result = []
@@ -102,7 +102,7 @@ def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
 
 
 class _Alone:
-    """Times of whole runs of the experiments with one program, s: ``times[program][place]``."""
+    """Times of complete runs of programs alone, s: ``times[program][place]``."""
 
     def __init__(self, experiments: Iterable[Sequence[TimedRun]]) -> None:
         self.times: dict[str, dict[int, list[float]]] = {}
@@ -113,12 +113,12 @@ class _Alone:
                         self.times.setdefault(run.program, {}).setdefault(run.place, []).append(run.wall_s)
 
     def of(self, program: str, place: int) -> list[float]:
-        """Those of one place; of all places, where there is none of it."""
+        """Times on one place, or on all places if there are none on that place."""
         by_place = self.times.get(program, {})
         return by_place.get(place) or [wall_s for times in by_place.values() for wall_s in times]
 
     def variance(self, program: str, shares: Mapping[int, float]) -> float:
-        """Of the mean of what `of` gives for places with these shares; that of a single run is 1."""
+        """Variance of the mean time alone over places with these shares, in units of a single run's."""
         by_place = self.times[program]
         n = sum(map(len, by_place.values()))
         rest = sum(share for place, share in shares.items() if place not in by_place)
@@ -131,7 +131,7 @@ class _Alone:
 def _beside(
     experiments: Iterable[Sequence[TimedRun]], alone: _Alone
 ) -> dict[tuple[str, str], dict[int, list[float]]]:
-    """Slowdowns of single runs, by programs and by place; those of one experiment are one, their mean."""
+    """Slowdowns by pair of programs and place. The runs of one experiment are averaged."""
     result: dict[tuple[str, str], dict[int, list[float]]] = {}
     for runs in experiments:
         for place in {run.place for run in runs}:
@@ -152,7 +152,7 @@ def _beside(
 def _scatter(found: Mapping[Any, Mapping[int, Sequence[float]]]) -> tuple[float, int]:
     """Pooled standard deviation of the logarithms, and its degrees of freedom.
 
-    On one place where any was repeated there; else a difference between places counts as scatter.
+    Computed within places if runs were repeated on one; else differences between places count as spread.
     """
     within = _pooled_sd([values for by_place in found.values() for values in by_place.values()])
     return within if within[1] else _pooled_sd([[*chain(*by_place.values())] for by_place in found.values()])

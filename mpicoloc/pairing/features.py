@@ -1,9 +1,10 @@
-"""Features of a job from its profiles: what it does to the machine, as far as it was measured.
+"""Features of a job from its profiles: the measured load that it puts on the machine.
 
-Counters where there is a PMU; MPI, bursts, memory, network and software events everywhere (Zacarias et al.
-2021, Tables 1 and 3). Rates are per second of the job alone and per core: totals say how long it ran. Of a
-run that shared its nodes, what windows alone (shutters) tell is taken from them, and amounts are spread over
-the time that it would have taken alone. A feature that was not measured is absent.
+Processor counters need a PMU; MPI, bursts, memory, network and software events exist everywhere (Zacarias et
+al. 2021, Tables 1 and 3). Rates are per second of the job alone and per core, because totals would reflect
+the run time. For a run that shared its nodes, values come from windows alone (shutters) where these have
+them, and amounts are divided by the time that the run would have taken alone. Features that were not measured
+are absent.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from mpicoloc.errors import DataError
 from mpicoloc.measure.co_runners import slowdown_by_job
 
 LEAST_RUNNING_FRAC = 0.05
-"""Part of its time that an event must have been on the processor: below, scaling up is guessing."""
+"""Smallest fraction of its time that an event must be counted: below this, scaling up is a guess."""
 PER_INSTRUCTIONS = 1000
 _BASES = ("instructions", "cycles")
 RATED = tuple(event for event in EVENTS if event.is_usual and event.name not in _BASES)
-"""Usual events that have rates of their own, per second and per 1,000 instructions."""
+"""Usual events that get their own rates, per second and per 1,000 instructions."""
 
 
 def event_word(name: str) -> str:
-    """The event in the name of a quantity."""
+    """Form of an event's name in the names of quantities."""
     return name.lower().replace("-", "_")
 
 
 def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats | float]:
-    """Rates of every event that the processor counted from MPI_Init to MPI_Finalize, of a run alone only.
+    """Rates of all events that the processor counted from MPI_Init to MPI_Finalize; for runs alone only.
 
-    Beside others a job takes more cycles and misses more, and the same instructions too if it polls. An event
-    is taken if it was counted on every rank, for all of its threads, for long enough.
+    Beside other jobs, a job has more cycles and cache misses, and more instructions if it polls. An event is
+    used only if it was counted long enough on every rank, for all its threads.
 
-    Result: by quantity: a number, or an array with one for each rank.
+    Result: by quantity, a number, or an array with one number per rank.
     """
     names = {text(name) for name in np.unique(counters["event"])} - SOFTWARE
     values = {name: _event_values(counters, name, n_ranks) for name in sorted(names)}
@@ -57,7 +58,7 @@ def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats 
 
 
 def _event_values(counters: Table, event: str, n_ranks: int) -> Floats | None:
-    """The event's value on each rank; None where that of one is not known well."""
+    """The event's value on each rank; None if a rank's value is missing or unreliable."""
     rows = counters[counters["event"] == event.encode()]
     rows = rows[np.argsort(rows["rank"], kind="stable")]
     is_whole = rows["enabled_s"] >= LEAST_THREADS_FRAC * rows["cpu_s"]
@@ -69,7 +70,7 @@ def _event_values(counters: Table, event: str, n_ranks: int) -> Floats | None:
 
 
 def _of_whole_job(known: Mapping[str, Floats], core_s: float) -> dict[str, Floats | float]:
-    """The quantities that windows tell too, of the job as a whole as these do."""
+    """Quantities of the whole job that shutters provide too."""
     totals = {name: float(known[name].sum()) for name in _BASES if name in known and known[name].all()}
     rates = {"instructions": "instructions_per_s", "cycles": "clock_hz"}
     found: dict[str, Floats | float] = {rates[name]: total / core_s for name, total in totals.items()}
@@ -79,12 +80,12 @@ def _of_whole_job(known: Mapping[str, Floats], core_s: float) -> dict[str, Float
 
 
 N_LEVELS = 4
-"""Levels of a fat-tree that have features."""
+"""Number of fat-tree levels that have features."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Name, unit and meaning, and what its statistics are over."""
+    """Name, unit and meaning of a quantity, and what its statistics range over."""
 
     name: str
     unit: str
@@ -93,7 +94,7 @@ class Quantity:
 
 
 def _rates() -> Iterator[Quantity]:
-    """Of the events that the processor counts."""
+    """Quantities of the events that the processor counts."""
     over = "ranks and runs"
     for event in RATED:
         name, meaning = event_word(event.name), event.meaning
@@ -133,9 +134,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         major_faults_per_s     1/s     page faults that read from a disk, per core
         cpu_frac               1       processor time over time and cores
         voluntary_switches_per_s 1/s   times its threads gave the processor away, per core
-        involuntary_switches_per_s 1/s times it was taken from them, per core
-        migrations_per_s       1/s     times its threads went to another processor, per core
-        rss_bytes              bytes   most memory at once, per core
+        involuntary_switches_per_s 1/s times the processor was taken from its threads, per core
+        migrations_per_s       1/s     times its threads moved to another processor, per core
+        rss_bytes              bytes   peak memory, per core
         """,
     ),
     *_rates(),
@@ -173,9 +174,9 @@ QUANTITIES: tuple[Quantity, ...] = (
 def quantities_of_run(
     profile: Profile, solo_s: float, phases: Sequence[int], was_alone: bool
 ) -> dict[str, Floats | float]:
-    """Every quantity of one run that its profile tells.
+    """All quantities of one run that its profile has.
 
-    Result: by name: a number, or an array with one for each rank, NaN where that rank's is not known.
+    Result: by name, a number, or an array with one number per rank, NaN where that rank's is unknown.
     """
     tables, job = profile.tables, profile.job
     cores_per_rank = max(job.n_cores / max(job.n_ranks, 1), 1e-9)
@@ -199,7 +200,7 @@ def quantities_of_run(
 
 
 def _of_ranks(ranks: Table, core_s: float, was_alone: bool) -> dict[str, Floats | float]:
-    """Amounts of each rank, spread over its time alone; `core_s` is that times the cores of a rank."""
+    """Amounts of each rank per `core_s`, the rank's time alone times its cores."""
     amounts = {
         "calls_per_s": ("n_calls",),
         "sent_bps": ("sent_bytes",),
@@ -248,7 +249,7 @@ def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[flo
 
 
 def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
-    """Part of the time in each class of calls, by the call that ends a cycle."""
+    """Fraction of the time in each class of calls, by the call that ends a cycle."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
         return {}
@@ -264,7 +265,7 @@ def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
 
 
 def _keys(table: Table, site: str) -> Ints:
-    """One number for rank, lane and site."""
+    """A single key for rank, lane and site."""
     rank, lane = table["rank"].astype(np.int64), table["lane"].astype(np.int64)
     return (rank << 32) | (lane << 16) | table[site].astype(np.int64)
 
@@ -314,7 +315,7 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Floats | float]:
 
 
 def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
-    """Of each level; slower than alone the job offers less, so rates grow by its slowdown."""
+    """Network load per level. A slowed job offers less load, so rates are scaled up to its speed alone."""
     duration_s = (profile.network and profile.network.duration_s) or profile.job.wall_s
     faster = duration_s / solo_s
     found: dict[str, Floats | float] = {}
@@ -328,7 +329,7 @@ def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
 
 STATISTICS = ("mean", "min", "max", "sd")
 ALONE_FRAC = 0.99
-"""Part of its time without company from which on a run counts as one alone."""
+"""Smallest fraction of its time without co-runners for a run to count as alone."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,7 @@ FEATURES: Mapping[str, Feature] = {
     for base in QUANTITIES
     for statistic in STATISTICS
 }
-"""All features by name. A job has those that its profiles tell; other events that it counted add theirs."""
+"""All features by name. A job has those that its profiles provide, and those of extra counted events."""
 TABLE_3 = tuple(
     f"{name}_{statistic}"
     for name in (
@@ -363,7 +364,7 @@ TABLE_3 = tuple(
 
 
 def only(training: TrainingSet, names: Collection[str]) -> TrainingSet:
-    """The training set with no other features than these."""
+    """The training set reduced to these features."""
     return replace(
         training,
         jobs=tuple(
@@ -403,7 +404,7 @@ def run_of(profile: Profile) -> Run:
 
 
 def _co_runners(profile: Profile) -> tuple[tuple[str, float], ...]:
-    """On several nodes a co-runner counts as long as on the one where it was longest."""
+    """Overlap with each co-runner, s: on several nodes, that on the node with the longest overlap."""
     found: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
@@ -417,20 +418,20 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     Parameters
     ----------
     runs : sequence of Profile or Run
-        Of one program at one size, the latest last. If there are runs alone, only these count; else those
+        Runs of one program at one size, the latest last. If some were alone, only these count; else runs
         with a measured slowdown; else all.
     job_id : str, optional
-        How the user knows the job; the last run's id if left out.
+        Id of the job for the user; by default the last run's.
 
     Returns
     -------
     JobFeatures
-        Its time alone is the mean over the runs that count, each run's time over its slowdown.
+        The run time alone is the mean, over the runs that count, of time over slowdown.
 
     Raises
     ------
     DataError
-        If there is no run that came to its end.
+        If no run came to its end.
     """
     found = [run_of(run) if isinstance(run, Profile) else run for run in runs]
     whole = [run for run in found if not run.partial and run.solo_s > 0]
@@ -467,6 +468,6 @@ def _values(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def _phases(profile: Profile) -> tuple[int, ...]:
-    """Phases of the cycles that tell of the job alone; all of them, where it never was."""
+    """Phases of cycles in which the job was alone; all phases if it never was."""
     solo = tuple(PHASES.index(name) for name in ("solo", "alone"))
     return solo if np.isin(profile.tables["cycles"]["phase"], solo).any() else tuple(range(len(PHASES)))

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_curves(args: argparse.Namespace) -> int:
-    """Write a model of curves and scores."""
+    """Write a model made of curves and scores."""
     if args.profiles or args.campaign or args.training:
         raise UsageError("--curves needs no slowdowns: leave out --profiles, --campaign and --training")
     from mpicoloc.pairing import model_file, terminal

@@ -1,4 +1,4 @@
-"""A slowdown model that was fitted to measured pairs: predicts with NumPy alone, and knows its errors."""
+"""A slowdown model fitted to measured pairs: predicts with NumPy alone, and gives its errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mpicoloc.core.slowdown import JobFeatures, Machine, PairSlowdowns, together
 COVERAGE = 0.95
 _WIDER = np.linspace(1.0, 4.0, 31)
 LEAST = 1e-3
-"""No prediction is more certain than a slowdown of this."""
+"""Smallest spread of a prediction's error."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Errors of a prediction p have the spread `fixed` + `per_excess` (p - 1).
+    """Interval around a prediction p, whose errors have the spread `fixed` + `per_excess` (p - 1).
 
-    So many spreads (`below` <= 0 <= `above`) away from it lie the ends of the 95 % interval, and at least
-    `least` away, which model files without that number have as 0.
+    The ends of the 95 % interval are `below` (<= 0) and `above` (>= 0) spreads from p, and at least `least`
+    from p. Model files without `least` mean 0.
     """
 
     fixed: float
@@ -33,7 +33,7 @@ class Band:
     least: float = 0.0
 
     def ends(self, predicted: Floats) -> tuple[Floats, Floats]:
-        """Lower and upper ends for slowdowns `predicted` of any shape, which are >= 1."""
+        """Lower and upper ends for predicted slowdowns >= 1, of any shape."""
         spread = self.fixed + self.per_excess * (predicted - 1)
         low: Floats = np.maximum(1.0, predicted + np.minimum(self.below * spread, -self.least))
         high: Floats = predicted + np.maximum(self.above * spread, self.least)
@@ -41,13 +41,13 @@ class Band:
 
 
 def band(predicted: Floats, measured: Floats, least: float) -> Band:
-    """Interval from slowdowns predicted for rows that were left out, and what was measured there.
+    """Interval from slowdowns predicted and measured for rows that the model was not fitted to.
 
     Notes
     -----
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
-    number of rows, (n + 1)/n. If all rows were cut at 1, their errors are 0. The interval is therefore at
-    least as wide as that of the weighted mean of all rows: p -+ `least`.
+    number of rows, (n + 1)/n. If all rows were clipped at 1, their errors would be 0. The interval is
+    therefore at least as wide as that of the weighted mean of all rows: p -+ `least`.
     """
     from scipy.optimize import nnls  # imported here because only fitting needs SciPy
 
@@ -57,7 +57,7 @@ def band(predicted: Floats, measured: Floats, least: float) -> Band:
     fixed = max(float(fixed), LEAST)
     scaled = np.sort(error / (fixed + per_excess * (predicted - 1)))
     n, tail = len(scaled), (1 - COVERAGE) / 2
-    # Of n + 1 errors in order, so many are below the end.
+    # Indices of the quantiles among n + 1 errors in ascending order.
     i_low = int(np.floor((n + 1) * tail)) - 1
     i_high = int(np.ceil((n + 1) * (1 - tail))) - 1
     below, above = scaled[max(i_low, 0)], scaled[min(i_high, n - 1)]
@@ -67,14 +67,14 @@ def band(predicted: Floats, measured: Floats, least: float) -> Band:
 def covering(
     predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float
 ) -> tuple[Band, float]:
-    """Interval that holds for programs which it was not made from; `least` is that of `band`.
+    """Interval that also holds for programs it was not computed from; `least` as in `band`.
 
     Shapes: `predicted`, `measured` (n,), `rows` (n,), `left_out` (n,).
     """
     held = np.zeros((len(_WIDER), len(predicted)), bool)
     for fold in np.unique(left_out):
         place = left_out == fold
-        # With a program at the other end of a row, the row itself is there a second time.
+        # A row appears once for each of its two programs when left out: drop both copies.
         clean = ~np.isin(rows, rows[place])
         if clean.any():
             other = band(predicted[clean], measured[clean], least)
@@ -92,28 +92,28 @@ def _wider(found: Band, factor: float) -> Band:
 
 
 UNDER_COST = 2.0
-"""An underestimate costs so many times an overestimate: it brings jobs together that should be apart."""
+"""Cost of an underestimate relative to an overestimate: it puts jobs together that should not share."""
 
 
 def cost(predicted: Floats, measured: Floats, weights: Floats) -> float:
-    """Weighted mean error, underestimates counted `UNDER_COST` times."""
+    """Weighted mean absolute error, with underestimates multiplied by `UNDER_COST`."""
     error = predicted - measured
     return float(np.average(np.where(error < 0, -UNDER_COST * error, error), weights=weights))
 
 
 UNDER = 0.05
-"""A slowdown larger by this than predicted counts as underestimated."""
+"""A slowdown that exceeds its prediction by more than this counts as underestimated."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of n predictions for rows that a model had not learnt from.
+    """Scores of n predictions for rows that a model was not fitted to.
 
-    `r2`: 1 - squared errors over those of the mean (Zacarias et al. 2021, Eq. 2), None where that has none.
-    `mae`: mean absolute error of the slowdown. `cost`: mean error with underestimates counted
-    `pairing.fitted.UNDER_COST` times. `under_frac`: part of the rows underestimated by more than `UNDER`.
-    `worst_under`: largest underestimate, 0 if there is none. `coverage`: part of the rows that the 95 %
-    interval holds. `width`: its mean width.
+    `r2`: 1 - sum of squared errors over that of the mean (Zacarias et al. 2021, Eq. 2); None if the latter is
+    0. `mae`: mean absolute error of the slowdown. `cost`: mean error with underestimates multiplied by
+    `pairing.fitted.UNDER_COST`. `under_frac`: fraction of rows underestimated by more than `UNDER`.
+    `worst_under`: largest underestimate, or 0. `coverage`: fraction of rows inside the 95 % interval.
+    `width`: mean width of that interval.
     """
 
     r2: float | None
@@ -127,9 +127,9 @@ class Scores:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions (n,) with their intervals, beside what was measured.
+    """Measured slowdowns (n,), and their predictions with intervals.
 
-    `usual` is what whoever knows nothing of the pair would say, and `weight` what the row counts for.
+    `usual` is the prediction without any knowledge of the pair, and `weight` the weight of the row.
     """
 
     measured: Floats
@@ -148,7 +148,7 @@ def with_intervals(
 
 
 def concatenated(parts: list[Predictions]) -> Predictions:
-    """The predictions of several parts, one after the other."""
+    """Concatenate predictions."""
     fields = ("measured", "weight", "usual", "value", "low", "high")
     return Predictions(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
@@ -170,11 +170,11 @@ def scores_of(of: Predictions) -> Scores:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Scales and fillings learnt of F features from the jobs of a training set.
+    """Scales and fill values of F features, learnt from the jobs of a training set.
 
-    `scale` (F,) is the size at which asinh turns from linear to logarithmic, `fill` (F,) stands in for what
-    is missing, `flagged` (K,) are the features whose absence becomes a feature of its own. `mean` and `sd`
-    (F + K,) make all of one scale.
+    `scale` (F,) is the value at which asinh turns from linear to logarithmic, `fill` (F,) replaces missing
+    values, and `flagged` (K,) are the features whose absence becomes a feature of its own. `mean` and `sd`
+    (F + K,) standardise all features.
     """
 
     scale: Floats
@@ -189,7 +189,7 @@ class Preparation:
 
 
 def prepare(features: Floats) -> Preparation:
-    """Learn from the features (n, F) of the jobs of a training set, NaN where missing."""
+    """Preparation for the features (n, F) of a training set's jobs, NaN where missing."""
     missing = np.isnan(features)
     sizes = np.where(missing | (features == 0), np.nan, np.abs(features))
     scale = _median(sizes, 1.0)
@@ -213,49 +213,49 @@ def _median(values: Floats, otherwise: float) -> Floats:
 
 
 class Regressor(Protocol):
-    """A regressor as arrays."""
+    """A regressor whose parameters are arrays."""
 
     def pairs(self, targets: Floats, co_runners: Floats) -> Floats:
         """Predictions for all pairs of targets (n, F) and co-runners (m, F): (n, m)."""
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model on `n_inputs` = 2 F features; empty: they are."""
+        """Why arrays from a file are not a valid model of `n_inputs` = 2 F features; empty if they are."""
 
 
 # Regressors as arrays, for all pairs of many jobs at once.
 #
-# What all but trees take from target and co-runner are sums, so the two halves are computed apart. Trees are
-# a product of two matrices. A node splits on a feature of the target or on one of the co-runner, so the
-# leaves that a target may reach, whoever is beside it, follow from the target alone, and those of a co-runner
-# from it alone. A pair ends in the one leaf of each tree that both may reach: prediction [i, j] = sum over
-# leaves of (target i may reach it) * (value of the leaf) * (co-runner j may reach it).
+# All regressors except trees use sums over the features of target and co-runner, so the two halves are
+# computed separately. Trees become a product of two matrices. A node splits on a feature either of the target
+# or of the co-runner, so each job alone determines the set of leaves that it can reach beside any other. A
+# pair ends in the one leaf of each tree that both can reach: prediction [i, j] = sum over leaves of (target i
+# can reach it) * (value of the leaf) * (co-runner j can reach it).
 
 
 LEAF = -1
 _BLOCK_BYTES = 1 << 26
-"""Of one matrix of reachable leaves; larger ones are made in blocks of jobs."""
+"""Largest size of a matrix of reachable leaves; larger ones are computed in blocks of jobs."""
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Binary trees below each other, their nodes numbered through; a child comes after its parent.
+    """Binary trees with their nodes in common arrays, where a child comes after its parent.
 
     Parameters
     ----------
     roots : ndarray, shape (n_trees,)
-        Node that each tree begins with.
+        Root node of each tree.
     feature : ndarray, shape (n_nodes,)
-        Of F of the target, then F of the co-runner; `LEAF`: none.
+        Index into the F features of the target followed by the F of the co-runner; `LEAF` for leaves.
     threshold : ndarray, shape (n_nodes,)
-        A value up to it goes to `left`.
+        Values up to the threshold go to `left`.
     left, right : ndarray, shape (n_nodes,)
         Children; 0 for leaves.
     missing_left : ndarray of bool, shape (n_nodes,)
-        Where a missing value goes.
+        Whether a missing value goes to `left`.
     value : ndarray, shape (n_nodes,)
-        Of leaves: what they add to the sum.
+        Summand of each leaf.
     base : ndarray, shape ()
-        What the sum begins with.
+        Initial value of the sum.
     """
 
     roots: Ints
@@ -274,7 +274,7 @@ class Trees:
         """
         n_features = targets.shape[1]
         is_leaf = self.feature == LEAF
-        # A pair ends in one leaf of each tree, so what all leaves have in common need not be rounded.
+        # A pair ends in one leaf of each tree, so take out the leaves' mean before rounding to float32.
         common = self.value[is_leaf].mean()
         values = (self.value[is_leaf] - common).astype(np.float32)
         of_target = ~is_leaf & (self.feature < n_features)
@@ -293,8 +293,8 @@ class Trees:
         return (slice(i, i + step) for i in range(0, n, step))
 
     def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
-        """Nodes (rows) that jobs may come to; a node that does not decide lets both ways open."""
-        # Trees were grown on single precision; thresholds lie between such numbers.
+        """Nodes (rows) that jobs (columns) can reach; both ways are open at nodes that do not decide."""
+        # Trees were grown on single precision, and thresholds lie between such numbers.
         values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
         reach = np.zeros((len(self.feature), len(features)), bool)
         reach[self.roots] = True
@@ -310,7 +310,7 @@ class Trees:
         return reach
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no trees on `n_inputs` features; empty: they are."""
+        """Why arrays from a file are not valid trees of `n_inputs` features; empty if they are."""
         n = len(self.feature)
         if any(
             getattr(self, name).shape != (n,)
@@ -318,32 +318,32 @@ class Trees:
         ):
             return "its arrays differ in length"
         inner = np.flatnonzero(self.feature != LEAF)
-        # An infinite threshold parts what is missing from what is not.
+        # A threshold may be infinite: such a node separates missing values from the others.
         if self.base.shape or np.isnan(self.threshold).any():
-            return "a number that is none"
+            return "a number that is invalid"
         if not (np.isfinite(self.value).all() and np.isfinite(self.base)):
-            return "a number that is none"
+            return "a number that is invalid"
         if not len(self.roots) or self.roots.ndim != 1 or self.roots.min() < 0 or self.roots.max() >= n:
             return "a tree without nodes"
         if len(inner) and not (self.feature[inner].min() >= 0 and self.feature[inner].max() < n_inputs):
-            return "a node on a feature that is not there"
+            return "a node on a feature that does not exist"
         children = np.concatenate([self.left[inner], self.right[inner]])
         parents = np.concatenate([inner, inner])
         starts = np.concatenate([children, self.roots])
-        # Each node has one way to it and lies after its parent, so that every walk ends.
+        # Each node must have one parent and lie after it, so that every walk ends.
         if (
             len(starts) != n
             or len(np.unique(starts)) != n
             or not ((parents < children) & (children < n)).all()
         ):
-            return "nodes that are no trees"
+            return "nodes that are not trees"
         return ""
 
 
 _BLOCK_NUMBERS = 1 << 22
-"""Most numbers of an inner layer at once."""
+"""Largest number of values of an inner layer computed at once."""
 MOST_EXPONENT = 50.0
-"""Of what is beyond it nothing is believed, and nothing overflows."""
+"""Exponents are clipped here to avoid overflow; such large predictions are not meaningful anyway."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ class Linear:
         return np.add.outer(targets @ self.weights[:n], co_runners @ self.weights[n:]) + self.base
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         return _trouble(n_inputs, self.weights, self.base) or ("" if self.weights.ndim == 1 else "its shape")
 
 
@@ -374,7 +374,7 @@ class Product(Linear):
 
 @dataclass(frozen=True)
 class Similar:
-    """Effects of similar programs: see `pairing.training.fitting.Similar`.
+    """Kernel model over similar programs: see `pairing.training.fitting.Similar`.
 
     `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
     () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
@@ -398,17 +398,17 @@ class Similar:
         return np.asarray(self.joint * left @ right.T + apart + self.base)
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         scalars = (self.gamma, self.of_target, self.of_other, self.joint)
         found = _vectors_trouble(self, scalars, n_inputs)
-        return found or ("" if self.gamma >= 0 else "a number that is none")
+        return found or ("" if self.gamma >= 0 else "a number that is invalid")
 
 
 @dataclass(frozen=True)
 class Kernel:
     """Support vectors: `base` () + `dual` (S,) times kernel of `vectors` (S, 2 F) and features.
 
-    `degree` () is 0 for the kernel exp(-gamma |x - v|^2), else it is (gamma x.v + coef0)^degree.
+    The kernel is exp(-gamma |x - v|^2) if `degree` () is 0, else (gamma x.v + coef0)^degree.
     """
 
     vectors: Floats
@@ -424,7 +424,7 @@ class Kernel:
         mine, others = self.vectors[:, :n], self.vectors[:, n:]
         gamma, degree = float(self.gamma), int(self.degree)
         if degree == 0:
-            # exp of a sum is a product.
+            # The exponential of a sum is a product, so the two halves are computed separately.
             left = np.exp(-gamma * squares(targets, mine)) * self.dual
             return np.asarray(left @ np.exp(-gamma * squares(co_runners, others)).T + self.base)
         left, right = gamma * targets @ mine.T + self.coef0, gamma * co_runners @ others.T
@@ -434,9 +434,9 @@ class Kernel:
         return result + self.base
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         found = _vectors_trouble(self, (self.gamma, self.coef0, self.degree), n_inputs)
-        return found or ("" if 0 <= self.degree <= 9 else "a number that is none")
+        return found or ("" if 0 <= self.degree <= 9 else "a number that is invalid")
 
 
 def squares(one: Floats, other: Floats) -> Floats:
@@ -457,8 +457,8 @@ ACTIVATIONS: Mapping[str, Callable[[Floats], Floats]] = {
 class Layers:
     """A network: layer k is `activation` of `weights[k]` (in, out) times the one before, plus `biases[k]`.
 
-    `activation` () is a row of `ACTIVATIONS`; the last layer has one output and none. `sizes` are those of
-    all layers, and `numbers` their weights and biases one after the other.
+    `activation` () is an index into `ACTIVATIONS`. The last layer has one output and no activation. `sizes`
+    has the sizes of all layers, and `numbers` their weights and biases in sequence.
     """
 
     sizes: Ints
@@ -489,7 +489,7 @@ class Layers:
         return result
 
     def trouble(self, n_inputs: int) -> str:
-        """Why arrays from a file are no such model; empty: they are."""
+        """Why arrays from a file are not a valid model of this kind; empty if they are."""
         sizes = self.sizes
         if sizes.ndim != 1 or not 2 <= len(sizes) <= 16 or sizes.min() < 1 or sizes.max() > 1 << 16:
             return "its sizes"
@@ -498,13 +498,13 @@ class Layers:
             return "its shape"
         if self.activation.shape or not 0 <= self.activation < len(ACTIVATIONS):
             return "its activation"
-        return "" if np.isfinite(self.numbers).all() else "a number that is none"
+        return "" if np.isfinite(self.numbers).all() else "a number that is invalid"
 
 
 def _trouble(n_inputs: int, weights: Floats, base: Floats) -> str:
     if weights.shape[-1:] != (n_inputs,) or base.shape:
         return "its shape"
-    return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is none"
+    return "" if np.isfinite(weights).all() and np.isfinite(base) else "a number that is invalid"
 
 
 def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_inputs: int) -> str:
@@ -512,36 +512,36 @@ def _vectors_trouble(found: Similar | Kernel, scalars: Sequence[Floats], n_input
     if not has_rows or any(scalar.shape for scalar in scalars):
         return "its shape"
     if not (np.isfinite(found.dual).all() and all(map(np.isfinite, scalars))):
-        return "a number that is none"
+        return "a number that is invalid"
     return _trouble(n_inputs, found.vectors, found.base)
 
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A `SlowdownModel` from measured pairs.
+    """A `SlowdownModel` fitted to measured pairs.
 
     Parameters
     ----------
     kind : str
         Name of the regressor.
     features : tuple of str
-        Features it looks at, in the order of its arrays.
+        Features that the model uses, in the order of its arrays.
     regressor : Regressor
     preparation : Preparation or None
-        What features go through before; None: nothing, missing ones are NaN.
+        Preparation of the features; None: they are used as they are, NaN where missing.
     band : Band
         Width of the interval.
     usual : tuple of float
-        Mean, 2.5 % and 97.5 % of the measured slowdowns: what is said of a job that has none of the features.
-        The interval is at least as wide as that of the rows' weighted mean.
+        Mean, 2.5 % and 97.5 % quantile of the measured slowdowns: the prediction for a job that has none of
+        the features. The interval is at least as wide as that of the rows' weighted mean.
     most : float
-        Largest slowdown that was measured; what a model says beyond it is not believed.
+        Largest measured slowdown. Larger predictions are clipped to it.
     n_rows : int
-        Measured pairs that it was fitted to.
+        Number of measured pairs in the training set.
     machine : Machine or None
-        Where they were measured.
+        Machine of the measurements.
     card : mapping
-        Plain data for people: scores, training set, versions.
+        Description for people, as plain data: scores, training set, versions.
     """
 
     kind: str
@@ -556,7 +556,7 @@ class FittedModel:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
-        """Slowdown of `target`; see `SlowdownModel`. Several co-runners: `core.slowdown.together`."""
+        """Slowdown of `target`; see `SlowdownModel`. Combines several co-runners by `together`."""
         found = self._ends([target], co_runners)[:, 0, :]
         parts = [Estimate(v, low, high, self.n_rows, "1", self.kind) for v, low, high in found.T]
         return parts[0] if len(parts) == 1 else together(parts, self.kind)
@@ -580,6 +580,6 @@ class FittedModel:
 
 
 def matrix(jobs: Sequence[JobFeatures], names: Sequence[str]) -> Floats:
-    """Features of jobs, shape (n_jobs, n_names); NaN where a job does not have one."""
+    """Features of jobs, shape (n_jobs, n_names); NaN where a job lacks a feature."""
     rows = [[job.values.get(name, np.nan) for name in names] for job in jobs]
     return np.array(rows, float).reshape(len(jobs), len(names))

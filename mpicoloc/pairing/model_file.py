@@ -1,4 +1,4 @@
-"""Fitted models in files: arrays and a card, and no code: a stranger's file can do nothing but predict."""
+"""Model files: arrays and a card, but no code, so that reading a stranger's file is safe."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def _arrays(prefix: str, part: Any) -> dict[str, Array]:
 
 
 def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> StoredModel:
-    """The model that `to_document` took apart.
+    """The model from the result of `to_document`.
 
-    Raises `DataError` if it is none: the words say what is wrong, not in which file.
+    Raises `DataError` if it is not a valid model. The message does not name the file.
     """
     try:
         if told["kind"] == METHOD:
@@ -113,16 +113,16 @@ def _fields(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _trouble(model: FittedModel) -> str:
-    """Why the parts make no valid model; empty if they do."""
+    """Why a model is not valid; empty if it is."""
     band = model.band
     numbers = (*model.usual, model.most, *dataclasses.astuple(band))
     value, low, high = model.usual
     if not all(map(math.isfinite, numbers)) or model.n_rows < 0 or not model.features:
-        return "a number that is none"
+        return "a number that is invalid"
     if not (1 <= low <= value <= high and model.most >= 1):
-        return "slowdowns that are none"
+        return "slowdowns that are invalid"
     if not (band.below <= 0 <= band.above and band.fixed >= 0 and band.per_excess >= 0 and band.least >= 0):
-        return "an interval that is none"
+        return "an interval that is invalid"
     n = len(model.features)
     if (found := model.preparation) is not None:
         if reason := _not_prepared(found, n):
@@ -138,14 +138,14 @@ def _not_prepared(found: Preparation, n: int) -> str:
     if shapes != ((n,), (n,), (n_all,), (n_all,), 1):
         return "a preparation of other features"
     if len(found.flagged) and not (found.flagged.min() >= 0 and found.flagged.max() < n):
-        return "a preparation of features that are not there"
+        return "a preparation of features that do not exist"
     whole = np.concatenate([found.scale, found.fill, found.mean, found.sd])
     is_right = np.isfinite(whole).all() and (found.scale > 0).all() and (found.sd > 0).all()
     return "" if is_right else "a scale of 0"
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
-    """Write a model; errors as of `arrays_file.write`."""
+    """Write a model. Raises the errors of `arrays_file.write`."""
     told, arrays = to_document(model)
     arrays_file.write(path, FORMAT, VERSION, told, arrays)
 
@@ -153,8 +153,8 @@ def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str]) -> StoredModel:
     """Read a model.
 
-    Raises `DataError` if there is no such file, it is damaged, no model, or of another version. Raises
-    `EnvironmentFault` if the system refuses to open it.
+    Raises `DataError` if the file does not exist, is damaged, is not a model or has another version. Raises
+    `EnvironmentFault` if it cannot be opened.
     """
     told, arrays = arrays_file.read(path, FORMAT, VERSION)
     try:
@@ -164,15 +164,15 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
 
 
 def card(model: StoredModel) -> dict[str, Any]:
-    """A model's key facts for people, as plain values."""
+    """The description of a model for people, as plain values."""
     told, _ = to_document(model)
     return {name: told[name] for name in ("kind", "machine", "n_rows", "band")} | told["card"]
 
 
 def of_curves(path: str) -> BubbleModel:
-    """The model of a file of curves and scores; what is to be told of these is told.
+    """The model from a file of curves and scores. Prints the model's notes.
 
-    Raises `UsageError`, `DataError` as of `curves_file.read`.
+    Raises the errors of `curves_file.read`.
     """
     model = BubbleModel(curves_file.read(path))
     for note in model.notes:
@@ -183,7 +183,7 @@ def of_curves(path: str) -> BubbleModel:
 def each_beside_each_other(
     model: StoredModel, jobs: Sequence[JobFeatures]
 ) -> list[tuple[JobFeatures, list[JobFeatures], Estimate]]:
-    """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is beside one like itself."""
+    """Target, co-runner and slowdown of all ordered pairs of jobs; a single job is paired with itself."""
     found = model.predict_pairs(jobs)
     pairs = []
     for i, target in enumerate(jobs):

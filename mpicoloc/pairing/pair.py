@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    """Flags for how a plan is made."""
+    """Flags for the rules of a plan."""
     parser.add_argument(
         "--policy",
         default="blossom",
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_watching(parser: argparse.ArgumentParser) -> None:
-    """Flags of the service of a Slurm cluster."""
+    """Flags of the pairing service."""
     group = parser.add_argument_group("watching Slurm")
     group.add_argument("--watch", action="store_true", help="poll Slurm's queue, and place pairs")
     group.add_argument(
@@ -155,7 +155,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(args: argparse.Namespace, rules: Rules) -> int:
-    """Look until it is ended; with --once, 0 or an error that `main` reports."""
+    """Run the service until the process ends, or one round with --once."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     from mpicoloc.pairing.terminal import show_action
@@ -173,7 +173,7 @@ def _watch(args: argparse.Namespace, rules: Rules) -> int:
 
 
 def _release(args: argparse.Namespace) -> int:
-    """Give back the waiting jobs that the service has sent to nodes."""
+    """Release the waiting jobs that the service has assigned to nodes."""
     from mpicoloc.network.topology.hostlist import expand
     from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import service as service_loop

@@ -1,6 +1,6 @@
-"""Policies of pairing: Zacarias et al. 2021, section 3.5, and those it is compared with.
+"""Pairing policies: Zacarias et al. 2021, section 3.5, and the policies that it is compared with.
 
-Also what they know: the jobs that wait, and what a node has room for.
+Also their input: the waiting jobs, and a node's room.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Queue:
     runtime_s : array_like, shape (n,)
         Run time alone, s, > 0.
     slowdown : array_like, shape (n, n)
-        At [i, j] what job i suffers beside job j, T_co / T_solo; NaN: not known. The diagonal is not read.
-        What is below 1 counts as 1 (Zacarias et al. 2021, section 3.2).
+        At [i, j] the slowdown of job i beside job j, T_co / T_solo; NaN: not known. The diagonal is not read.
+        Values below 1 count as 1 (Zacarias et al. 2021, section 3.2).
     high : array_like, shape (n, n), optional
         Upper ends of the intervals of `slowdown`; NaN: not known.
     n_cores, memory_bytes : array_like, shape (n,), optional
-        What each job needs on a node.
+        Cores and memory that each job needs on a node.
     intensity : array_like, shape (n,), optional
-        How much each job loads what is shared, in any unit, for the policy ``di``; NaN: not known.
+        Load of each job on shared resources, in any unit, for the policy ``di``; NaN: not known.
 
     Raises
     ------
     DataError
-        If sizes differ or a number makes no sense.
+        If shapes differ or a number is out of range.
     """
 
     runtime_s: Floats
@@ -83,7 +83,7 @@ class Queue:
         return Queue(**parts)
 
     def counted_on(self, *, is_cautious: bool, prior_slowdown: float | None) -> Queue:
-        """The queue with the slowdowns that a decision counts on."""
+        """The queue with the slowdowns on which decisions are based."""
         slowdown = self.slowdown
         if is_cautious and self.high is not None:
             slowdown = np.fmax(slowdown, self.high)
@@ -93,8 +93,8 @@ class Queue:
 
 
 def _check(name: str, array: Floats) -> None:
-    """No number may be one that its quantity never is."""
-    # NaN of a run time is none of these, as it compares false with everything.
+    """Raise `DataError` if a number is out of its quantity's range."""
+    # A run time of NaN fails too, because all its comparisons are false.
     rules: dict[str, tuple[Callable[[Floats], Bools], str]] = {
         "runtime_s": (lambda a: (a > 0) & (a < np.inf), "a number > 0"),
         "n_cores": (lambda a: (a >= 1) & (a < np.inf), "a number >= 1"),
@@ -111,7 +111,7 @@ def _check(name: str, array: Floats) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """A node's room for the jobs on it together; infinite: no limit.
+    """Cores and memory of a node, for all jobs on it together; infinite: no limit.
 
     Raises
     ------
@@ -137,9 +137,9 @@ class Room:
             )
 
     def fits(self, queue: Queue, groups: Sequence[Sequence[int]]) -> Bools:
-        """Whether two groups fit a node together, shape (n_groups, n_groups), and each alone on the diagonal.
+        """Whether two groups fit a node together, shape (n_groups, n_groups); diagonal: each group alone.
 
-        A job whose size is not told fits everywhere.
+        A job of unknown size fits everywhere.
         """
         fits = np.ones((len(groups), len(groups)), np.bool_)
         for needed, room in ((queue.n_cores, self.n_cores), (queue.memory_bytes, self.memory_bytes)):
@@ -154,9 +154,9 @@ class Room:
 def duration_s(queue: Queue, jobs: Sequence[int]) -> float:
     """Duration of `jobs` that begin together on one node, s; NaN where a slowdown is not known.
 
-    The longest of their degraded run times, each as if all others were there all the time: for two jobs the
-    term max(RunTime_i Deg_ij, RunTime_j Deg_ji) of Zacarias et al. 2021, section 3.5. Of more than two the
-    time lost to each is added, as `slowdown.together` does.
+    The longest of their degraded run times, as if all jobs ran all the time: for two jobs the term
+    max(RunTime_i Deg_ij, RunTime_j Deg_ji) of Zacarias et al. 2021, section 3.5. For more than two jobs, the
+    time lost to each co-runner is added, as in `slowdown.together`.
     """
     chosen = list(jobs)
     lost = queue.slowdown[np.ix_(chosen, chosen)] - 1.0
@@ -171,9 +171,9 @@ class Graph:
     Parameters
     ----------
     weights : ndarray, shape (n, n)
-        How long two groups take together, s; infinite: they may not be together.
+        Duration of two groups together, s; infinite: they must not share a node.
     alone : ndarray, shape (n,)
-        How long each takes without the other, s.
+        Duration of each group without the other, s.
     """
 
     weights: Floats
@@ -183,7 +183,7 @@ class Graph:
 def degradation_graph(
     queue: Queue, groups: Sequence[Sequence[int]], room: Room, n_per_node: int, threshold_frac: float | None
 ) -> Graph:
-    """Durations of each two of `groups` together (Zacarias et al. 2021, section 3.5 and Figure 4)."""
+    """Durations of each pair of `groups` together (Zacarias et al. 2021, section 3.5 and Figure 4)."""
     if not groups:
         return Graph(np.empty((0, 0)), np.empty(0))
     jobs = np.array([job for group in groups for job in group], np.int64)
@@ -191,7 +191,7 @@ def degradation_graph(
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     lost = queue.slowdown[np.ix_(jobs, jobs)] - 1.0
     np.fill_diagonal(lost, 0.0)
-    # [i, B]: what job i loses to all jobs of group B.
+    # [i, B]: slowdown of job i by all jobs of group B, minus 1.
     lost_to = np.add.reduceat(lost, starts, axis=1)
     own = lost_to[np.arange(len(jobs)), np.repeat(np.arange(len(groups)), sizes)]
     degraded_s = queue.runtime_s[jobs, None] * (1.0 + own[:, None] + lost_to)
@@ -208,16 +208,16 @@ def degradation_graph(
 
 @dataclass(frozen=True)
 class Slot:
-    """Where and when a group runs."""
+    """Node and start time of a group."""
 
     node: int
     start_s: float
 
 
 def assign_nodes(durations_s: Sequence[float], n_nodes: int) -> list[Slot]:
-    """The longest first, each on the node that is free first.
+    """Place the longest groups first, each on the node that becomes free first.
 
-    Result: in the order of `durations_s`. Raises `UsageError` if there is no node.
+    Result: in the order of `durations_s`. Raises `UsageError` if `n_nodes` is less than 1.
 
     Graham 1969: the makespan is at most 4/3 - 1/(3 n_nodes) of the least possible one.
     """
@@ -233,43 +233,43 @@ def assign_nodes(durations_s: Sequence[float], n_nodes: int) -> list[Slot]:
 
 
 def makespan_s(durations_s: Sequence[float], slots: Sequence[Slot]) -> float:
-    """When the last group is over, s."""
+    """End of the last group, s."""
     ends = (slot.start_s + length for slot, length in zip(slots, durations_s, strict=True))
     return max(ends, default=0.0)
 
 
 POLICIES = {
-    "blossom": "the pairs that take the least time in all, by minimum-weight matching",
-    "greedy": "again and again the pair that is over soonest",
+    "blossom": "the pairs with the least total time, by minimum-weight matching",
+    "greedy": "repeatedly the pair with the earliest end",
     "di": "the least intensive job beside the most intensive one (Distributed Intensity)",
-    "fifo-shared": "two by two in order of arrival, whatever they suffer",
+    "fifo-shared": "two by two in order of arrival, without regard to slowdowns",
     "fifo": "one after the other",
 }
 WINDOW = 2000
-"""Jobs planned at once; a longer queue is planned in parts of it, in order of arrival."""
+"""Largest number of jobs planned at once. A longer queue is planned in parts of this size."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules by which a plan is made.
+    """Rules for a plan.
 
     Parameters
     ----------
     policy : str
         One of `POLICIES`.
     threshold_frac : float or None
-        Jobs share only if that takes at most this part of their time one after the other. None: always, as
-        far as slowdowns are known and nodes have room. Of no meaning to ``di`` and ``fifo-shared``.
+        Jobs share only if that takes at most this fraction of their time one after the other. None: always,
+        if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
     n_per_node : int
-        Most jobs on a node at once; above 2 for ``blossom`` and ``greedy``, with a threshold.
+        Largest number of jobs on a node; above 2 only for ``blossom`` and ``greedy`` with a threshold.
     is_cautious : bool
-        Count on the upper ends of the slowdowns' intervals.
+        Whether to use the upper ends of the slowdowns' intervals.
     prior_slowdown : float or None
-        Slowdown to assume where none is known. None: jobs without one run alone.
+        Slowdown to assume where none is known. None: jobs of unknown slowdown run alone.
     room : Room
-        What a node has.
+        Cores and memory of a node.
     tolerance_frac : float
-        How far above the optimum the policy ``blossom`` may stay.
+        Largest accepted gap to the optimum for the policy ``blossom``.
 
     Raises
     ------
@@ -288,14 +288,12 @@ class Rules:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"no policy {self.policy!r}; there are {', '.join(POLICIES)}")
-        # Sharing that takes longer than one after the other shortens no sum: a part above 1 would never be
-        # used.
+        # Jobs that take longer together than one after the other never reduce the total, so a threshold
+        # above 1 would have no effect.
         if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
-            raise UsageError(
-                f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 take the policy fifo"
-            )
+            raise UsageError(f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 use the policy fifo")
         if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
             raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
         if self.prior_slowdown is not None and not 1 <= self.prior_slowdown < np.inf:
@@ -304,7 +302,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs that begin together on one node, and how long they take; `why` a job is alone."""
+    """Jobs that begin together on one node, and their duration; `why` says why a job is alone."""
 
     jobs: tuple[int, ...]
     duration_s: float
@@ -313,18 +311,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which jobs share.
+    """The jobs that share nodes.
 
     Parameters
     ----------
     groups : tuple of Group
         Every job once, in order of arrival of the groups' first jobs.
     lower_bound_s : float
-        No such plan has a smaller `cost_s`; NaN where nothing was proved. Of a queue in parts: no plan
-        without groups across them.
+        Proven lower bound of `cost_s` over all plans; NaN without a proof. For a queue planned in parts, over
+        plans without groups across parts.
     policy : str
     notes : tuple of str
-        What the reader should know.
+        Notes for the reader of the plan.
     """
 
     groups: tuple[Group, ...]
@@ -334,12 +332,12 @@ class Plan:
 
     @property
     def cost_s(self) -> float:
-        """Sum of all durations: the makespan on one node if groups run one after the other."""
+        """Sum of all durations: the makespan if groups run one after the other on one node."""
         return sum((group.duration_s for group in self.groups), 0.0)
 
     @property
     def gap_frac(self) -> float:
-        """The largest possible gap between cost and optimum; NaN where nothing was proved."""
+        """Largest possible gap between cost and optimum, relative to the optimum; NaN without a proof."""
         if not self.groups:
             return 0.0
         return max(self.cost_s / self.lower_bound_s - 1, 0.0) if self.lower_bound_s > 0 else np.nan
@@ -348,18 +346,18 @@ class Plan:
 def plan(queue: Queue, rules: Rules | None = None) -> Plan:
     """Plan all jobs of `queue`.
 
-    Raises `DataError` if a job does not fit a node, or the policy needs an intensity that is not there.
-    Raises `EnvironmentFault` if the policy is ``blossom`` and rustworkx is not installed.
+    Raises `DataError` if a job does not fit a node, or the policy needs an intensity that is missing. Raises
+    `EnvironmentFault` if the policy is ``blossom`` and rustworkx is not installed.
 
-    Zacarias et al. 2021, section 3.5: minimum-weight perfect matching of the degradation graph. There pairs
-    that are slower than one after the other are parted afterwards; here staying alone is a choice of the
-    matching itself, whose sum is never larger.
+    Zacarias et al. 2021, section 3.5: minimum-weight perfect matching of the degradation graph. The paper
+    splits pairs that are slower than one after the other after the matching; here the matching itself may
+    leave a job alone, so the total is never larger.
     """
     return plan_parts(len(queue), queue.part, rules)
 
 
 def plan_parts(n_jobs: int, part_of: Callable[[slice], Queue], rules: Rules | None = None) -> Plan:
-    """`plan` where the slowdowns of all pairs do not fit into memory: `part_of` gives a part of the queue."""
+    """`plan` for a queue whose pairs do not all fit into memory: `part_of` returns a part of the queue."""
     rules = rules or Rules()
     plans = []
     starts = range(0, n_jobs, WINDOW)
@@ -378,14 +376,14 @@ def plan_parts(n_jobs: int, part_of: Callable[[slice], Queue], rules: Rules | No
 def _notes(found: Plan, n_jobs: int, rules: Rules) -> Iterator[str]:
     if n_jobs > WINDOW:
         yield (
-            f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair across parts, "
-            "and the least possible is that of such plans"
+            f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair crosses parts, "
+            "and the least possible holds for such plans only"
         )
-    # Not where nothing was proved: NaN.
+    # False without a proof, because the gap is then NaN.
     if found.gap_frac > rules.tolerance_frac:
         yield (
             f"the plan may take up to {100 * found.gap_frac:.2f} % more than the least possible: "
-            f"within {100 * rules.tolerance_frac:g} % nothing was proved"
+            f"a gap within {100 * rules.tolerance_frac:g} % was not proved"
         )
 
 
@@ -399,7 +397,7 @@ def _plan_once(queue: Queue, rules: Rules) -> Plan:
     bound_s = np.nan
     if rules.policy in ("blossom", "greedy"):
         found = _matched(graph, rules)
-        # Of larger groups nothing is proved.
+        # The bound holds for pairs only.
         bound_s = found.lower_bound if rules.n_per_node == 2 else np.nan
         groups = [*_merged(singles, graph, found.partner)]
         for _ in range(rules.n_per_node - 2):
@@ -438,7 +436,7 @@ def _merged(
 
 
 def _blind_pairs(queue: Queue, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs of the policies that do not look at slowdowns; those of which none is known are left out."""
+    """Pairs of the policies that ignore slowdowns. Jobs without a known slowdown are left out."""
     if rules.policy == "fifo":
         return []
     known = np.flatnonzero(_is_known(queue))
@@ -447,20 +445,20 @@ def _blind_pairs(queue: Queue, rules: Rules) -> list[tuple[int, int]]:
     if queue.intensity is None:
         raise DataError("the policy di needs an intensity of each job, such as its cache misses per second")
     known = known[~np.isnan(queue.intensity[known])]
-    # Footnote 1 of section 4.4.2: ascending, the lowest beside the highest, until all are considered.
+    # Footnote 1 of section 4.4.2: sort in ascending order, and pair the lowest with the highest.
     ranked = known[np.argsort(queue.intensity[known], kind="stable")]
     half = len(ranked) // 2
     return [*zip(ranked[:half].tolist(), ranked[::-1][:half].tolist(), strict=True)]
 
 
 def _is_known(queue: Queue) -> Bools:
-    """Whether anything is known of what each job suffers and causes."""
+    """Whether each job has a known slowdown both as target and as co-runner."""
     known = ~np.isnan(queue.slowdown)
     return np.asarray(known.any(axis=0) & known.any(axis=1))
 
 
 def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
-    """The group, a job alone with the reason."""
+    """The group; a job that is alone gets the reason."""
     if len(group.jobs) > 1:
         return group
     job = group.jobs[0]

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace, model: StoredModel) -> list[JobFeatures]:
-    """One job of each profile, or of each program where the model is made of curves."""
+    """One job for each profile, or for each program if the model is made of curves."""
     if args.curves is None:
         from mpicoloc.pairing import queue_files
 
@@ -77,7 +77,7 @@ def _card(args: argparse.Namespace, model: StoredModel) -> None:
     from mpicoloc.pairing import terminal
 
     if args.curves is not None:
-        raise UsageError("curves have no card; it is that of a model: give --model FILE")
+        raise UsageError("curves have no card; only a model has one: give --model FILE")
     try:
         terminal.print_model(model, is_json=args.json)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -1,9 +1,8 @@
-"""Slowdowns to learn from, out of runs that were made anyway: of jobs beside one other, or beside several if
-the slowdown by each is known.
+"""Training data from production runs: slowdowns of jobs beside one other job, or beside several jobs if the
+slowdown by each is known.
 
-Nobody has to measure anything for them: shutters tell what each run lost (Breslow et al. 2013, Eq. 7), and
-the other job's profile tells what it was beside. Also what jobs suffered when they met, and what that lets
-one expect of the next time.
+No extra measurements are needed: shutters measure the slowdown of each run (Breslow et al. 2013, Eq. 7), and
+the other job's profile describes the co-runner. Also the expected slowdown of jobs that have met before.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from mpicoloc.core.slowdown import LEAST_SLOWDOWN, JobFeatures, Moments, PairSlo
 from mpicoloc.pairing.features import job_features
 
 GAP_S = 86400.0
-"""A step that begins so long after the others have ended is of another job: numbers begin anew after months,
-and between two steps a job may do other things for hours."""
+"""A step that begins this long after the others have ended belongs to another job, s. Job numbers wrap around
+after months, and a job may do other work for hours between two steps."""
 _PEAKS = ("rss_bytes",)
-"""Quantities of which the job needs as much as its most demanding step, however short that is."""
+"""Quantities of which a job needs as much as its most demanding step, even if that step is short."""
 
 
 class RunLike(Protocol):
-    """The interface of anything that describes a run."""
+    """The interface of objects that describe a run."""
 
     @property
     def id(self) -> str:
-        """Of its job."""
+        """Id of the run's job."""
 
     @property
     def n_ranks(self) -> int:
@@ -43,28 +42,28 @@ class RunLike(Protocol):
 
     @property
     def start_unix_s(self) -> float:
-        """When it began, s since 1970; 0: not known."""
+        """Start of the run, s since 1970; 0 if unknown."""
 
     @property
     def wall_s(self) -> float:
-        """Its duration, s."""
+        """Duration of the run, s."""
 
     @property
     def partial(self) -> bool:
-        """Whether it is not known to its end."""
+        """Whether the end of the run is missing."""
 
 
 R = TypeVar("R", bound=RunLike)
 
 
 def distinct(found: Iterable[R]) -> list[R]:
-    """Each run once: the user's own file, a signed copy and what was recovered may all be there.
+    """Remove duplicate runs: the user's own file, a signed copy and a recovered profile may all exist.
 
-    Result: in the same order. Of several with the job's id and the same start, one that knows its end.
+    Result: in the same order. Of runs with the same job id and start, a complete one is preferred.
     """
     kept: dict[Hashable, R] = {}
     for run in found:
-        # Without a start nothing but the time tells two runs apart.
+        # Without a start only the duration distinguishes two runs.
         key = (run.id, run.start_unix_s, 0.0 if run.start_unix_s else run.wall_s)
         if key not in kept or (kept[key].partial and not run.partial):
             kept[key] = run
@@ -72,12 +71,12 @@ def distinct(found: Iterable[R]) -> list[R]:
 
 
 def runs_by_job(found: Iterable[R]) -> list[list[R]]:
-    """The runs of one user's jobs of one name, those of one job together.
+    """Group the runs of one user's jobs of one name by job.
 
-    A batch job may start several: `srun` after `srun` gives them its number, `mpicoloc run` a number of its
-    own behind that.
+    A batch job may start several runs (steps): `srun` gives each the job's number, and `mpicoloc run` appends
+    a number to it.
 
-    Result: jobs in the order in which they began, the steps of each too.
+    Result: jobs in order of start, with their steps in order of start.
     """
     open_jobs: dict[str, tuple[list[R], float]] = {}
     result: list[list[R]] = []
@@ -93,13 +92,13 @@ def runs_by_job(found: Iterable[R]) -> list[list[R]]:
 
 
 def job_number(name: str) -> str:
-    """The batch system's number of a job in the name of its run; the name, where it has none."""
+    """The batch system's job number in the name of a run, or the whole name if it has no number."""
     found = re.match(r"\d+(?=-|$)", name)
     return found[0] if found else name
 
 
 def peak_ranks(steps: Sequence[RunLike]) -> int:
-    """Most ranks of a job's steps at one instant."""
+    """Largest number of ranks that a job's steps had at the same time."""
     return _at_once(steps, lambda step: step.n_ranks)
 
 
@@ -152,7 +151,7 @@ def _union_s(steps: Sequence[RunLike]) -> float:
 
 
 def _slowdown(steps: Sequence[Run]) -> Estimate | None:
-    """Time of all steps over their time alone; None where that of a step is not known."""
+    """Time of all steps over their time alone; None if a step's slowdown is unknown."""
     alone = Estimate(1.0, 1.0, 1.0, 0, "1", "alone")
     told = [step.slowdown or (alone if step.was_alone else None) for step in steps]
     known = [each for each in told if each is not None and each.low > 0]
@@ -168,7 +167,7 @@ def _slowdown(steps: Sequence[Run]) -> Estimate | None:
 
 
 def _co_runners(steps: Sequence[Run]) -> tuple[tuple[str, float], ...]:
-    """Those of all steps but the steps themselves, and how long they were there, s."""
+    """Co-runners of all steps, without the steps themselves, and their overlap, s."""
     own = {step.id for step in steps}
     found: dict[str, float] = {}
     for step in steps:
@@ -192,9 +191,9 @@ def _seen(steps: Sequence[Run]) -> dict[str, Moments]:
 
 
 def weighted_moments(parts: Sequence[tuple[Moments, float]]) -> Moments:
-    """Moments of a quantity over parts of a run, each counting for its share of the time.
+    """Moments of a quantity over parts of a run, weighted by their time.
 
-    Result: of as many values as the part with most: a job of many steps counts no more than one of few.
+    Result: with the number of values of the largest part, so that many steps do not add weight to a job.
     """
     total_s = sum(part_s for _, part_s in parts)
     n = max(found.n for found, _ in parts)
@@ -209,10 +208,10 @@ def weighted_moments(parts: Sequence[tuple[Moments, float]]) -> Moments:
 
 Company: TypeAlias = tuple[Estimate, Sequence[Run]]
 MAIN_FRAC = 0.9
-"""Part of the shared time that the one co-runner was there at least, and others at most the rest."""
+"""Smallest fraction of the shared time with the main co-runner; other co-runners have at most the rest."""
 LEAST_SHARED_FRAC = 0.25
-"""Part of its time that a run was beside others at least: less of it tells of one phase of the job.
-More is not needed: shutters measure that part by itself, and its interval says how well."""
+"""Smallest fraction of its time that a run must share: less may cover only one phase of the job. A larger
+one is not needed, because shutters measure the shared part itself, and the interval reflects the error."""
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
@@ -241,7 +240,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
 
 
 def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company | str]:
-    """Slowdown of a run beside each other job, and the runs of that one; or why it is of no use."""
+    """Slowdown of a run beside each other job, with that job's runs; or why it cannot be used."""
     found = beside(run)
     if isinstance(found, str):
         yield found
@@ -257,7 +256,7 @@ def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company |
 
 
 def beside(run: Run) -> list[tuple[str, Estimate]] | str:
-    """Jobs that a run met, by their names, with the slowdown by each; or why these are not known."""
+    """Names of the jobs that a run met, with the slowdown by each; or why the slowdowns are unknown."""
     if run.partial or not run.solo_s > 0:
         return "did not come to its end"
     if run.was_alone:
@@ -272,8 +271,8 @@ def beside(run: Run) -> list[tuple[str, Estimate]] | str:
 
 
 def _by_each(run: Run, shared_s: float) -> list[tuple[str, Estimate]]:
-    """The slowdown by each co-runner that was told apart, while it was there."""
-    # The run was as fast as alone while nobody was beside it.
+    """Slowdown during the overlap with each co-runner whose effect was measured separately."""
+    # While the run had no co-runner, it ran at full speed.
     shared_work = 1 - max(run.wall_s - shared_s, 0.0) / run.solo_s
     found = []
     for name, overlap_s in run.co_runners:
@@ -284,13 +283,13 @@ def _by_each(run: Run, shared_s: float) -> list[tuple[str, Estimate]]:
 
 
 def _of_part(whole: Estimate, part: float) -> Estimate:
-    """The excess over 1 falls into this part of the work."""
+    """Slowdown of a part of the work, if the whole excess over 1 falls into that part."""
     low, value, high = (1 + (end - 1) / part for end in (whole.low, whole.value, whole.high))
     return Estimate(value, low, high, whole.n, "1", whole.method)
 
 
 def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:
-    """The run's row, or why there is none."""
+    """The run's row, or why it has none."""
     slowdown, beside = company
     mine, co_runner = told[id(run)], told[id(beside[0])]
     if mine is None:
@@ -305,12 +304,13 @@ def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> 
 def _by_others(
     kinds: Collection[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
 ) -> dict[int, JobFeatures | None]:
-    """Features of each run's kind, by the run's identity, from others: none that it met or that met the same.
+    """Features of each run's kind, by the run's identity, from runs that it did not meet, even indirectly.
 
-    None: there are no others. Of a run that was never alone, rates are per second of its time over its
-    slowdown: they would tell a model the slowdown that it is asked for, and nearly so would those of the job
-    beside it, since what goes wrong while both are there goes wrong for both. Where no run was alone, each
-    half of them tells of the other half. (All but one would tell it again, the other way round.)
+    None if there are no such runs. If a run was never alone, its rates are per second of its time over its
+    slowdown, so they would reveal to a model the slowdown that it is to predict. The rates of the job beside
+    it would nearly do so too, because both jobs share the same disturbances. If no run of a kind was alone,
+    the features of each half of the runs come from the other half. (Features from all other runs would reveal
+    the slowdown with the opposite sign.)
     """
     group = _together(kinds, company)
     told: dict[int, JobFeatures | None] = {}
@@ -330,7 +330,7 @@ def _by_others(
 def _together(
     kinds: Iterable[Sequence[Run]], company: Iterable[tuple[Run, Company | str]]
 ) -> dict[int, list[Run]]:
-    """Runs of one kind that met, or met the same run of another kind, by the identity of each of them."""
+    """Groups of runs of one kind that met, or that met the same run of another kind, by run identity."""
     group = {id(run): [run] for same in kinds for run in same}
     met: dict[int, dict[tuple[str, int, int], Run]] = defaultdict(dict)
     for run, found in company:
@@ -349,10 +349,10 @@ def _join(group: dict[int, list[Run]], one: Run, other: Run) -> None:
 
 
 def layout(run: Run, beside: Sequence[Run]) -> str:
-    """Whether a run and the runs beside it had processors of their own, on the nodes of which both tell.
+    """Whether a run and the runs beside it had separate processors, on nodes that both profiles describe.
 
-    Result: one of `core.slowdown.LAYOUTS`. Where both may run on the same processors, and these are enough
-    for both, it is not known: the system moves them as it likes.
+    Result: one of `core.slowdown.LAYOUTS`. The layout is unknown if both may run on the same processors and
+    these suffice for both, because the kernel may move them.
     """
     found = {_on_node(run, other, name) for other in beside for name in run.cpus.keys() & other.cpus.keys()}
     return found.pop() if len(found) == 1 else ""
@@ -369,7 +369,7 @@ def _on_node(one: Run, other: Run, name: str) -> str:
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:
-    """From the whole run's slowdown that of its shared part, out of which it was made."""
+    """Slowdown of the shared part of a run, from the whole run's slowdown."""
     shared_s = min(shared_s, run.wall_s)
     alone_s = run.wall_s - shared_s
     work_s = [run.wall_s / end - alone_s for end in (slowdown.low, slowdown.value, slowdown.high) if end > 0]
@@ -388,7 +388,7 @@ def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) ->
 
 
 def _overlap(one: Run, other: Run) -> bool:
-    """Both ran at some instant, for numbers of jobs begin anew one day."""
+    """Whether two runs overlap in time. The job number is not enough, because numbers wrap around."""
     ends = (run.start_unix_s + run.wall_s for run in (one, other))
     return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)
 
@@ -396,22 +396,22 @@ def _overlap(one: Run, other: Run) -> bool:
 K = TypeVar("K", bound=Hashable)
 
 RUN_SD = 0.1
-"""Of the logarithm of a slowdown from one meeting to the next, however well each of them was measured."""
+"""Standard deviation of the log slowdown between meetings, even with exact measurements."""
 GUESS_SD = 0.5
-"""Of the logarithm of a slowdown that somebody assumed, and of one pair among all that have a job in common:
-three times as much would be a surprise."""
+"""Standard deviation of an assumed log slowdown, and of one pair's among pairs with a common job. A deviation
+of three times as much would be a surprise."""
 MOST = 1000.0
-"""A job that says that it took so many times as long is not believed."""
+"""Slowdowns of this size and more are not credible and are ignored."""
 _Z = 1.959963984540054
 
 
 def meetings(job: Sequence[Run]) -> list[tuple[str, Estimate]]:
-    """Numbers of the jobs that a job met, and its slowdown beside each, as far as that was measured."""
+    """Numbers of the jobs that a job met, and its slowdown beside each, where measured."""
     whole = run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:
         overlap_s[job_number(name)] += both_s
-    overlap_s.pop(job_number(job[0].id), None)  # a step of its own that left no profile
+    overlap_s.pop(job_number(job[0].id), None)  # the job's own step that left no profile
     n_steps = Counter(job_number(name) for name, _ in whole.co_runners)
     by = {job_number(name): one for name, one in whole.slowdown_by.items() if n_steps[job_number(name)] == 1}
     found = beside(replace(whole, co_runners=tuple(overlap_s.items()), slowdown_by=by))
@@ -427,10 +427,10 @@ def expected_pair_slowdowns(
     measured: Mapping[tuple[K, K], Sequence[Estimate]],
     before: PairSlowdowns | float | None,
 ) -> tuple[Floats, Floats]:
-    """The expected slowdowns of all ordered pairs of kinds of jobs.
+    """Expected slowdowns of all ordered pairs of kinds of jobs, and their upper ends.
 
-    Shapes: result (n, n). Result: at [i, j] what the i-th kind suffers beside the j-th; NaN: nothing is
-    known. Of an assumption there is no upper end.
+    Shapes: result (n, n). Result: at [i, j] the slowdown of the i-th kind beside the j-th; NaN if unknown. An
+    assumed slowdown has no upper end.
     """
     place = {kind: i for i, kind in enumerate(kinds)}
     here = {
@@ -455,9 +455,10 @@ def expected_pair_slowdowns(
 def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimate]], n: int) -> Floats:
     """The assumed slowdown of each pair of n kinds.
 
-    The geometric mean of what its target suffered beside others, what others suffered beside its co-runner,
-    and, as one pair more, of what was assumed. A pair counts as one at most, however often it met, less if
-    that was measured badly, and for no more than a surprise: a profile is its user's word.
+    The geometric mean of the target's slowdowns beside other jobs, of other jobs' slowdowns beside the
+    co-runner and, with the weight of one pair, of the assumed slowdown. A pair has a weight of at most 1,
+    even if it met often, and less if it was measured badly. Its deviation is capped, because users write the
+    profiles.
     """
     total, count = np.zeros((2, n, n))
     most = _Z * GUESS_SD
@@ -465,13 +466,13 @@ def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimat
         log, variance = _mean(map(_point, meetings))
         count[pair] = GUESS_SD**2 / (GUESS_SD**2 + variance)
         total[pair] = count[pair] * min(max(log, 0.0) - math.log(assumed), most)
-    # What the pair itself did is not of others: it counts for itself, by `expected`.
+    # Leave out the pair's own meetings: `expected` adds them.
     log, weight = (each.sum(axis=1, keepdims=True) + each.sum(axis=0) - 2 * each for each in (total, count))
     return np.maximum(assumed * np.exp(log / (1 + weight)), 1.0)
 
 
 def guess(slowdown: float) -> Estimate:
-    """A slowdown that somebody assumed, as an estimate."""
+    """An assumed slowdown as an estimate."""
     return scattered(slowdown, GUESS_SD, 0, "assumed")
 
 
@@ -482,18 +483,18 @@ def scattered(slowdown: float, sd: float, n: int, method: str) -> Estimate:
 
 
 def expected(before: Estimate | None, measured: Sequence[Estimate]) -> Estimate:
-    """Slowdown of a pair that has met.
+    """Expected slowdown of a pair at its next meeting.
 
-    Result: of the next time that they meet; every end at least 1.
+    Result: value and ends are at least 1.
 
-    Mean of the logarithms, each weighted with the inverse of its variance: what follows of a normal prior and
-    normal errors. A meeting scatters by `RUN_SD` beside its own error, and no prediction is better than that.
-    So one that was measured badly says little, and none says so much that the next could not correct it. The
-    next time will scatter as well, so the interval is never narrower than that.
+    Mean of the logarithms, weighted by inverse variance, as follows from a normal prior and normal errors. A
+    meeting varies by `RUN_SD` in addition to its own error, and a prediction is never more certain than that.
+    So badly measured meetings have little weight, and later meetings can always correct earlier ones. The
+    next meeting varies too, so the interval is never narrower than `RUN_SD` allows.
     """
     points = list(map(_point, measured))
     if before is not None:
-        # Of a prediction the lower end is cut at 1: the upper one tells how certain it is.
+        # The lower end of a prediction is clipped at 1, so only the upper end shows its uncertainty.
         sd = math.log(before.high / before.value) / _Z
         points.append((math.log(before.value), max(sd**2, RUN_SD**2)))
     mean, variance = _mean(points)
@@ -503,7 +504,7 @@ def expected(before: Estimate | None, measured: Sequence[Estimate]) -> Estimate:
 
 
 def _point(meeting: Estimate) -> tuple[float, float]:
-    """Logarithm of what was measured, and its variance as one of what the pair does."""
+    """Logarithm of a measured slowdown, and its variance as a sample of the pair's slowdowns."""
     sd = math.log(meeting.high / meeting.low) / (2 * _Z)
     return math.log(meeting.value), sd**2 + RUN_SD**2
 

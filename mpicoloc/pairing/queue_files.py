@@ -1,4 +1,4 @@
-"""Files that tell which jobs wait and what pairs suffer: CSV, or JSON as of ``mpicoloc campaign --json``."""
+"""Files of waiting jobs and of slowdowns of pairs: CSV, or JSON as from ``mpicoloc campaign --json``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """One job of a queue: numbers that were not told are NaN, without a program it is one of its own.
+    """One job of a queue. Unknown numbers are NaN; a job without a program has its id as program.
 
-    `profile` is the file that tells of a run of it, `kind` what it says (`JobFeatures.kind`); empty: none.
+    `profile` is the profile of an earlier run, `kind` the kind from it (`JobFeatures.kind`); empty: none.
     """
 
     id: str
@@ -41,13 +41,13 @@ class WaitingJob:
 
 
 def jobs(path: str) -> list[WaitingJob]:
-    """The jobs of a file, in order of arrival.
+    """The jobs in a file, in order of arrival.
 
     Columns, or keys: ``id``, and ``runtime_s`` or ``profile``; ``program``, ``n_cores``, ``memory_bytes`` and
     ``intensity`` may be missing or empty.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, or a number
-    is none, or an id appears twice.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    invalid, or an id appears twice.
     """
     found = [_job(path, i, row) for i, row in enumerate(table_rows(path, "jobs", _JOB_KEYS, {"id"}), 1)]
     seen: set[str] = set()
@@ -59,15 +59,15 @@ def jobs(path: str) -> list[WaitingJob]:
 
 
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
-    """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if not told.
+    """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
-    Also by their kinds (``target_kind``, ``co_runner_kind``), where two names only have these.
+    Also by their kinds (``target_kind``, ``co_runner_kind``), if only one pair of names has these kinds.
 
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, or a number
-    is none or no slowdown, or a pair appears twice.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    invalid or not a slowdown, or a pair appears twice.
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
@@ -88,7 +88,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
     check_slowdowns(path, cells)
-    # Of several inputs of one program nobody knows which is meant.
+    # If a pair of kinds has several slowdowns, as for several inputs, none is the right one: leave it out.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 
 
@@ -102,16 +102,16 @@ def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
 
 @dataclass(frozen=True)
 class PredictedPairs:
-    """Slowdowns of all pairs of profiles, and the row of each profile."""
+    """Predicted slowdowns of all pairs of profiles, and the row of each profile."""
 
     slowdowns: PairSlowdowns
     rows: Mapping[str, int]
 
 
 def features(paths: Iterable[str], model: StoredModel | None = None) -> dict[str, JobFeatures]:
-    """Features of the jobs of these profiles, by their paths.
+    """Features of the jobs of these profiles, by path.
 
-    Raises `DataError` if a profile cannot be read, tells of no whole run, or is of another machine than the
+    Raises `DataError` if a profile cannot be read, is not of a complete run, or has another machine than the
     model.
     """
     from mpicoloc.pairing.training_sets import read_runs  # imports SciPy and pandas, which take a second
@@ -137,7 +137,7 @@ def _features(path: str, run: Run) -> JobFeatures:
 
 
 def fill_from_profiles(waiting: Sequence[WaitingJob], known: Mapping[str, JobFeatures]) -> list[WaitingJob]:
-    """The jobs, with fields that the file leaves out taken from their profiles."""
+    """The jobs, with missing fields filled in from their profiles."""
     found = []
     for job in waiting:
         profile = known.get(job.profile)
@@ -166,8 +166,8 @@ def as_queue(
 ) -> Queue:
     """The queue as arrays.
 
-    Of several slowdowns of a pair the first of these counts: measured for the two jobs, for their programs,
-    for programs and sizes of their profiles, predicted by the model.
+    If a pair has several slowdowns, the first of these counts: measured for the two jobs, for their programs,
+    for the programs and sizes in their profiles, predicted by the model.
     """
     n = len(waiting)
     slowdown = np.full((2, n, n), np.nan)
@@ -182,7 +182,7 @@ def as_queue(
             cells = np.ix_(indexes.get(target, []), indexes.get(co_runner, []))
             slowdown[0][cells], slowdown[1][cells] = value, high
     columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
-    # A missing value is one that always fits.
+    # Replace a missing value by one that always fits.
     least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
     given = {
         name: np.where(np.isnan(column), least[name], column)
@@ -205,12 +205,12 @@ def plan(
     model: StoredModel | None,
     rules: Rules,
 ) -> tuple[list[WaitingJob], Plan]:
-    """The jobs, completed from their profiles, and who shares a node with whom by these rules."""
+    """The jobs, completed from their profiles, and their plan by these rules."""
     known = features((job.profile for job in listed if job.profile), model)
     jobs = fill_from_profiles(listed, known)
 
     def queue_of(chosen: slice) -> Queue:
-        # Many jobs have as many profiles: all pairs of them would not fit into memory.
+        # Predict per part of the queue, because all pairs of many profiles would not fit into memory.
         part = jobs[chosen]
         return as_queue(part, measured, predict_pairs(model, known, part) if model else None)
 

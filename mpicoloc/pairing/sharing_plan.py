@@ -1,9 +1,9 @@
-"""Which waiting jobs share nodes next, and what of that is already said to the batch system.
+"""Decides which waiting jobs share nodes next, and which decisions the batch system still lacks.
 
-A pair is said in two steps, each one change of one job. Its first job, the *leader*, is sent to the queue for
-sharing, where it waits for the node that is free next; its partner stays where it is, and joins when the
-leader runs: at once, so that it waits for nothing. Everything that was decided stands at the jobs themselves
-(`Assignment.text`), so whoever comes next, also after a crash, knows it from the queue alone.
+A pair takes two steps, and each step changes one job. Its first job, the *leader*, is moved to the queue for
+sharing, where it waits for the node that becomes free next. Its partner stays in its own queue until the
+leader runs, and then joins it at once. Each decision is stored in the job's AdminComment (`Assignment.text`),
+so a restarted service can read all decisions from the queue.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from mpicoloc.core.batch_system import PENDING, REASONS_FOR_NODES, RUNNING, Batc
 from mpicoloc.pairing.policies import Group
 
 LATE = 2.0
-"""A job is overdue when it has run so many times as long as it does alone: beside another it has half of the
-processors, so it may run twice as long."""
+"""A job is overdue after this multiple of its run time alone: with half of the processors, as when it shares,
+it may run twice as long."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Of the nodes at one time.
+    """Jobs on the nodes at one time.
 
     Parameters
     ----------
     free_s : mapping of str to float
-        When the jobs on each node have ended, as far as it is known, s since 1970.
+        Expected end of all jobs on each node, s since 1970.
     owners : mapping of str to frozenset of int
-        Jobs on each node that has any.
+        Jobs on each node that is not idle.
     overdue : frozenset of str
-        Nodes with a job that is overdue: nobody knows when they are free.
+        Nodes with an overdue job. It is not known when they become free.
     """
 
     free_s: Mapping[str, float]
@@ -43,7 +43,7 @@ class Occupancy:
 
 
 def occupancy(now: Snapshot, runtime_s: Mapping[int, float]) -> Occupancy:
-    """The nodes of a cluster as they are."""
+    """The current occupancy of a cluster's nodes."""
     free_s = dict.fromkeys((node.name for node in now.nodes), now.now_s)
     owners: dict[str, frozenset[int]] = {}
     overdue: set[str] = set()
@@ -59,7 +59,7 @@ def occupancy(now: Snapshot, runtime_s: Mapping[int, float]) -> Occupancy:
 
 
 def _end(job: BatchJob, alone_s: float, now_s: float) -> tuple[float, bool]:
-    """When a job ends, s since 1970, and whether it is overdue."""
+    """Expected end of a job, s since 1970, and whether the job is overdue."""
     late_s = min(LATE * alone_s, job.limit_s)
     ends_s = [job.start_s + each_s for each_s in (alone_s, late_s, job.limit_s)]
     is_late = late_s < job.limit_s and ends_s[1] <= now_s
@@ -74,18 +74,18 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True)
 class Assignment:
-    """A leader that is to have its nodes in the queue for sharing; or a leader, and the job that joins it."""
+    """A leader, or a leader and the job that joins it, with their nodes in the queue for sharing."""
 
     jobs: tuple[int, ...]
     nodes: tuple[str, ...]
 
     @property
     def job(self) -> int:
-        """The job that is told."""
+        """The job that carries the assignment."""
         return self.jobs[-1]
 
     def text(self, limit_s: float, after: Sequence[int] = (), since_s: float | None = None) -> str:
-        """The text kept at that job: its own time limit, the jobs that it waits for, and since when."""
+        """The job's AdminComment: assignment, own time limit, jobs that it waits for, time of decision."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
         said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
         said += f" after {':'.join(map(str, after))}" if after else ""
@@ -93,7 +93,7 @@ class Assignment:
 
 
 def assignment_of(job: BatchJob) -> tuple[Assignment, float] | None:
-    """The assignment of a job and its own time limit, s; None: nothing was decided."""
+    """The assignment of a job and the job's own time limit, s; None if it has no assignment."""
     found = _TEXT.fullmatch(job.admin_comment)
     if found is None:
         return None
@@ -105,20 +105,20 @@ def assignment_of(job: BatchJob) -> tuple[Assignment, float] | None:
 
 
 def assigned_at_s(job: BatchJob) -> float:
-    """When it was decided for a job, s since 1970; infinite: nothing tells."""
+    """Time of a job's assignment, s since 1970; infinite if unknown."""
     found = _TEXT.fullmatch(job.admin_comment)
     return float(found[5]) if found and found[5] else math.inf
 
 
 def own_limit_s(job: BatchJob) -> float:
-    """Its time limit without what it was given for sharing, s; never more than it has."""
+    """Time limit of a job without the extension for sharing, s; at most its current limit."""
     told = assignment_of(job)
-    # What stands at a job may be somebody else's doing.
+    # Somebody else may have edited the comment, so the current limit caps the value.
     return job.limit_s if told is None else min(told[1], job.limit_s)
 
 
 def waits_as_assigned(job: BatchJob) -> bool:
-    """Whether it waits for no other jobs than those that it was told to wait for."""
+    """Whether the job depends only on jobs that its assignment names."""
     found = _TEXT.fullmatch(job.admin_comment)
     after = found[4] if found else None
     return not job.is_chained and set(job.waits_for) <= {
@@ -127,12 +127,12 @@ def waits_as_assigned(job: BatchJob) -> bool:
 
 
 SAME = 1.1
-"""Times that differ by no more are taken for the same: a partner comes a look later than its leader."""
+"""Times within this factor count as equal, because a partner joins one round after its leader starts."""
 
 
 @dataclass(frozen=True)
 class NextNodes:
-    """Nodes that a group of jobs gets, in queue order; `is_next`: no other group gets them before."""
+    """Nodes that a group of jobs gets; `is_next` says that no other group gets one of them earlier."""
 
     group: list[BatchJob]
     nodes: tuple[str, ...]
@@ -140,7 +140,7 @@ class NextNodes:
 
 
 def order(job: BatchJob) -> tuple[float, float, int]:
-    """Its place in the queue: the smaller, the sooner."""
+    """Sort key of a job in the queue: jobs with smaller keys come first."""
     return -job.priority, job.submit_s, job.id
 
 
@@ -149,7 +149,7 @@ def _alone_s(job: BatchJob, runtime_s: Mapping[int, float]) -> float:
 
 
 def fits(job: BatchJob, node: BatchNode) -> bool:
-    """Whether a node has all that the job wants of one, if nobody else is there."""
+    """Whether an idle node has the memory and processors that the job needs on a node."""
     has_memory = job.memory_bytes <= node.memory_bytes or math.isinf(job.memory_bytes)
     return has_memory and job.n_cpus <= node.n_cpus * max(job.n_nodes, 1)
 
@@ -159,7 +159,7 @@ def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:
 
 
 def placeable(jobs: Sequence[BatchJob], nodes: Sequence[BatchNode]) -> list[BatchJob]:
-    """Jobs that could begin if all of these nodes were idle; others keep none of them from anybody."""
+    """Jobs that could begin if all of these nodes were idle. Other jobs must not reserve nodes."""
     n_of_size = Counter((node.n_cpus, node.memory_bytes) for node in nodes)
     sizes = {(node.n_cpus, node.memory_bytes): node for node in nodes}
     return [
@@ -173,7 +173,7 @@ def placeable(jobs: Sequence[BatchJob], nodes: Sequence[BatchNode]) -> list[Batc
 def _first(
     heap: list[tuple[float, str]], group: Sequence[BatchJob], nodes: Mapping[str, BatchNode]
 ) -> list[tuple[float, str]]:
-    """Takes from the heap the nodes that are free first, of those that fit."""
+    """Take from the heap the nodes that fit the group and become free first."""
     found: list[tuple[float, str]] = []
     passed: list[tuple[float, str]] = []
     while heap and len(found) < group[0].n_nodes:
@@ -192,7 +192,7 @@ def next_nodes(
 ) -> list[NextNodes]:
     """Assign the waiting groups to nodes in queue order, each to the nodes that become free first.
 
-    Ends when each node has a next group. A group that fits none of these nodes takes none from others.
+    Ends when each node has a next group. A group that fits none of these nodes reserves none.
     """
     heap = [(nodes.free_s[node.name], node.name) for node in free]
     heapq.heapify(heap)
@@ -222,14 +222,14 @@ def next_nodes(
 
 
 def leader_groups(found: Sequence[NextNodes], nodes: Occupancy) -> list[tuple[Assignment, list[BatchJob]]]:
-    """Groups of several jobs that are next on all of their nodes."""
+    """Groups of several jobs that are next on all their nodes."""
     return [
         (Assignment((turn.group[0].id,), turn.nodes), turn.group)
         for turn in found
         if len(turn.group) > 1 and turn.is_next
-        # Nodes that are not free together would stand still, one for the other.
+        # If nodes became free at different times, the first would idle until the last is free.
         and len({nodes.owners.get(name) for name in turn.nodes}) == 1
-        # Nobody knows when such a node is free: who would wait for it is given back at the next look.
+        # A leader that waits for an overdue node would be released in the next round.
         and not nodes.overdue & set(turn.nodes)
     ]  # fmt: skip
 
@@ -241,7 +241,7 @@ def split_joins(
     runtime_s: Mapping[int, float],
     now_s: float,
 ) -> tuple[list[list[BatchJob]], list[BatchJob]]:
-    """Split the wishes: pairs that delay no job before the partner in the queue; partners of the others."""
+    """Split pairs into those that delay no job ahead of the partner, and the partners of the other pairs."""
     next_on: dict[str, NextNodes] = {}
     for turn in found:
         for name in turn.nodes:
@@ -251,7 +251,7 @@ def split_joins(
         left_s = max(nodes.free_s[name] for name in leader.nodes) - now_s
         before = [next_on[name].group for name in leader.nodes if name in next_on]
         before = [group for group in before if min(map(order, group)) < order(partner)]
-        # A group that shares may itself take that much longer, so it waits that much longer for others.
+        # A group that shares may itself take up to LATE times as long, so it can also wait longer.
         bounds_s = (left_s * (LATE if len(group) > 1 else SAME) for group in before)
         if _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf):
             put_off.append(partner)
@@ -261,20 +261,20 @@ def split_joins(
 
 
 WINDOW = 200
-"""Waiting jobs that are looked at: what is behind them has time."""
+"""Number of waiting jobs that are considered; jobs behind them do not start soon."""
 PATIENCE_S = 120.0
-"""A partner whose leader runs starts at once; one that has not in this time never will: it lacks memory, or
-something else that Slurm wants."""
+"""A partner that has not started within this time of its assignment never will: it lacks memory, or something
+else that Slurm requires."""
 REFUSED = "the batch system does not start it there"
 _WAITS = (*REASONS_FOR_NODES, "Dependency")
-"""Reasons for which jobs wait that were told to; who waits for anything else may do so for ever."""
+"""Reasons for which assigned jobs may wait. A job that waits for another reason may wait for ever."""
 _PRICE = '{"mpicoloc":'
-"""So begins what the plugin writes when a job ends; it stays with a job that is queued again."""
+"""Prefix of the plugin's AdminComment at a job's end, which a requeued job keeps."""
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """The queue for a node alone, where users submit, and the one for sharing, which only this uses."""
+    """The queue for jobs alone on nodes, where users submit, and the queue for sharing."""
 
     alone: str
     shared: str
@@ -282,9 +282,9 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Commit:
-    """Put the job of `share` into the shared queue, to begin once the jobs `after` have ended; why, in words.
+    """Move the job of `share` into the queue for sharing, to begin after the jobs `after` have ended.
 
-    `slowdowns` are the factors by which the time limit of each job of `share` must have grown.
+    The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` is for people.
     """
 
     share: Assignment
@@ -295,7 +295,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Release:
-    """Put a job back into the queue for a node alone, with the time limit that it had; why, in words."""
+    """Move a job back into the queue for jobs alone, with the time limit that it had; `why` is for people."""
 
     job: int
     limit_s: float
@@ -304,11 +304,10 @@ class Release:
 
 Action = Commit | Release
 Planned = Callable[[Sequence[BatchJob], Sequence[BatchJob]], Sequence[Group]]
-"""Groups of leaders and waiting jobs on as many nodes, by their indices in the former with the latter behind
-them."""
+"""Groups leaders and waiting jobs on equally many nodes. A group has indices into leaders + waiting jobs."""
 
 Timed = tuple[list[BatchJob], float]
-"""Jobs that begin together, the leader first, and how long they take, s."""
+"""Jobs that begin together, the leader first, and their duration, s."""
 LeaderGroup = tuple[Assignment, list[BatchJob]]
 """The assignment of a leader, and the jobs of its group."""
 
@@ -317,12 +316,12 @@ Growth = Callable[[BatchJob, Sequence[BatchJob]], float]
 
 
 def is_free(job: BatchJob) -> bool:
-    """Whether nobody has written at a job what this service does not know."""
+    """Whether the job's AdminComment is empty or only has the plugin's price."""
     return not job.admin_comment or job.admin_comment.startswith(_PRICE)
 
 
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
-    """Waiting jobs that may share, the next first: not held, without conditions or notes of others."""
+    """Waiting jobs that may share, in queue order: not held, and without conditions or foreign comments."""
     found = [
         job
         for job in now.jobs
@@ -334,7 +333,7 @@ def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
 
 
 def _queued(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
-    """All that wait for nodes alone, whatever conditions they have."""
+    """All jobs that wait for nodes of their own, even with conditions."""
     return [
         job
         for job in now.jobs
@@ -352,10 +351,10 @@ def decide(
 ) -> list[Action]:
     """Decide on the actions for the batch system.
 
-    Only what is next on a node is decided; the rest may yet get a better partner. Jobs that run alone are
-    left to the batch system. A leader waits for all that share its nodes now, and has one partner as long as
-    the batch system tells of it, so no third one comes in when one of two has just ended (as with the pairs
-    of a matching in Zacarias et al. 2021, section 4.4.1).
+    Only the next jobs on a node are decided, because later jobs may still get a better partner. Jobs that run
+    alone are left to the batch system. A leader waits for all jobs that share its nodes now. It has only one
+    partner while the batch system lists that partner, so no third job joins when one of the two has just
+    ended (as with the pairs of a matching in Zacarias et al. 2021, section 4.4.1).
 
     Result: releases, then partners, then leaders.
     """
@@ -366,11 +365,11 @@ def decide(
 
 @dataclass(frozen=True)
 class _State:
-    """One look at the batch system, and what of that is already said.
+    """State of the batch system in one round, with the assignments made so far.
 
-    What is `broken` is taken back, what is `kept` stands, and leaders that are `moved` get other nodes.
-    `hosts` run and may have a partner, `waiting` jobs may share, all `queued` want nodes alone, and who is
-    next may have nodes that are `free`.
+    `broken` assignments are withdrawn, `kept` ones remain, and the leaders in `moved` get other nodes.
+    `hosts` are running leaders that may get a partner, `waiting` are jobs that may share, `queued` are all
+    jobs that wait for nodes of their own, and `free` are nodes that no leader waits for.
     """
 
     now: Snapshot
@@ -411,18 +410,18 @@ def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, f
 
 
 def _planned(state: _State, plan: Planned) -> list[Timed]:
-    """The groups of a plan of all that may share."""
+    """The groups that `plan` makes of all jobs that may share."""
     leaders = [*state.hosts, *(state.now.by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
     both = [*leaders, *state.waiting]
     return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, state.waiting)]
 
 
 def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[LeaderGroup]]:
-    """Pairs whose partner begins now, and the groups that are next on nodes, with their leaders."""
+    """Pairs whose partner begins now, and the leaders that get nodes next, with their groups."""
     able = {job.id for job in state.waiting}
     wishes = _wishes(state, planned, able)
     begun = {job.id for group in wishes for job in group}
-    # Leaders come before all others, so a job that cannot share takes its place among them.
+    # Leaders start before all jobs that run alone, so reserve nodes for jobs that cannot share, too.
     others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
     found = next_nodes(others, state.free, state.nodes, state.runtime_s)
@@ -434,7 +433,7 @@ def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]]
 
 
 def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
-    """Leaders that run, each with the partner that the plan gives it."""
+    """Running leaders, each with the partner that the plan gives it."""
     by_name = {node.name: node for node in state.now.nodes}
     hosting = {job.id for job in state.hosts}
     n_idle = sum(node.name not in state.nodes.owners for node in state.free)
@@ -442,7 +441,7 @@ def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> li
         group
         for group, _ in planned
         if len(group) == 2 and group[0].id in hosting and group[1].id in able
-        # What nobody has the batch system itself gives to the next job, alone.
+        # If enough nodes are idle, the batch system starts the job there, alone.
         and n_idle < group[1].n_nodes
         and all(fits(group[1], by_name[name]) for name in group[0].nodes)
     ]  # fmt: skip
@@ -471,7 +470,7 @@ def _led(
     shared: Container[int],
     growth: Growth,
 ) -> Commit:
-    """The leader waits for jobs that share its nodes, or join one there; others let nobody in."""
+    """Commit a leader. It waits for jobs that share its nodes or join there: other jobs let nobody in."""
     names = set(share.nodes)
     there = {number for name in names for number in nodes.owners.get(name, ()) if number in shared}
     joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
@@ -480,7 +479,7 @@ def _led(
 
 
 def usable(now: Snapshot, partitions: Partitions) -> list[BatchNode]:
-    """Nodes of both queues that take jobs, by name."""
+    """Nodes in both queues that accept jobs, sorted by name."""
     both = {partitions.alone, partitions.shared}
     return sorted(
         (node for node in now.nodes if node.is_up and both <= set(node.partitions)),
@@ -495,7 +494,7 @@ def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> 
 
 
 def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
-    """Give back waiting jobs that have an assignment; with `names`, only those of these nodes."""
+    """Releases of all waiting jobs that have an assignment; with `names`, only on these nodes."""
     told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := assignment_of(job))]
     return [_release(job, "asked for") for job, share in told if not names or set(names) & set(share.nodes)]
 
@@ -505,7 +504,7 @@ def _release(job: BatchJob, why: str) -> Release:
 
 
 def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
-    """Assignments to withdraw: a node or the leader is gone, or it never begins."""
+    """Assignments to withdraw: a node or the leader is gone, somebody changed the job, or it never begins."""
     up = {node.name for node in now.nodes if node.is_up}
     found = []
     for number, share in said.items():
@@ -526,7 +525,7 @@ def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment
         elif len(share.jobs) == 2 and now.now_s - assigned_at_s(job) > PATIENCE_S:
             why = f"{REFUSED} ({job.reason or 'it did not start'})"
         elif any(_is_elsewhere(now.by_id[i], share.nodes) for i in job.waits_for if i in now.by_id):
-            why = "what it waits for has left"
+            why = "the job it waits for has left"
         if why:
             found.append(_release(job, why))
     return found
@@ -540,7 +539,7 @@ def _unbroken(said: Mapping[int, Assignment], broken: Sequence[Release]) -> list
 def _late(
     now: Snapshot, partitions: Partitions, kept: Sequence[Assignment], nodes: Occupancy
 ) -> list[Release]:
-    """Leaders that wait for jobs that are overdue, while other nodes will be free before."""
+    """Releases of leaders that wait for overdue jobs although other nodes become free earlier."""
     others = [node for node in _free(now, partitions, kept) if node.name not in nodes.overdue]
     others.sort(key=lambda node: nodes.free_s[node.name])
     found = []
@@ -549,20 +548,20 @@ def _late(
         own_s = max(nodes.free_s[name] for name in share.nodes)
         fit = [node for node in others if fits(job, node)][:n]
         if nodes.overdue & set(share.nodes) and n == len(fit) and nodes.free_s[fit[-1].name] < own_s:
-            found.append(_release(job, "what it waits for is overdue"))
+            found.append(_release(job, "the job it waits for is overdue"))
             others = [node for node in others if node not in fit]
     return found
 
 
 def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
-    """Whether a job that has not ended neither is on one of the nodes nor is to begin there."""
+    """Whether a job that has not ended is neither on one of the nodes nor assigned to one."""
     told = assignment_of(job)
     here = job.nodes if job.is_on_nodes else told[0].nodes if told else ()
     return (job.is_on_nodes or job.state == PENDING) and not set(nodes) & set(here)
 
 
 def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> list[BatchJob]:
-    """Leaders that run and have had no partner, where nobody else waits to be the next."""
+    """Running leaders without a partner, on nodes that no other assigned job waits for."""
     paired = {told[0].jobs[0] for job in now.jobs if (told := assignment_of(job)) and len(told[0].jobs) == 2}
     next_there = {name for share in kept for name in share.nodes}
     on_node = Counter(name for job in now.jobs if job.is_on_nodes for name in job.nodes)
@@ -578,7 +577,7 @@ def _hosts(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) ->
 
 
 def _leaders(now: Snapshot, kept: Sequence[Assignment]) -> list[Assignment]:
-    """The assignments of leaders, the first in the queue first."""
+    """The assignments of leaders, in queue order."""
     return sorted((each for each in kept if len(each.jobs) == 1), key=lambda each: order(now.by_id[each.job]))
 
 
@@ -589,7 +588,7 @@ def _moved(
     broken: Sequence[Release],
     nodes: Occupancy,
 ) -> list[Assignment]:
-    """Leaders that wait for nodes while others are idle, and nobody before them in the queue wants those."""
+    """New assignments of leaders to idle nodes that no job ahead in the queue waits for."""
     waiting = [
         *candidates(now, partitions),
         *_queued(now, partitions),

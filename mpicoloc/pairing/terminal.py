@@ -1,4 +1,4 @@
-"""Slowdown models for people: scores of those that competed, and what the best one predicts."""
+"""Output of plans, slowdown models, predictions and campaigns, for a terminal or as JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def plan_json(
     plan: Plan, slots: Sequence[policies.Slot], ids: Sequence[str], runtime_s: Sequence[float]
 ) -> dict[str, Any]:
-    """The plan; what was not proved or has no reason is None."""
+    """The plan as plain values. Unproven bounds and missing reasons are None."""
     return {
         "policy": plan.policy,
         "n_jobs": len(ids),
@@ -63,7 +63,7 @@ def plan_json(
 def show_plan(
     plan: Plan, slots: Sequence[policies.Slot], ids: Sequence[str], runtime_s: Sequence[float]
 ) -> None:
-    """Print a row for each group, nodes in order, and the sums."""
+    """Print a row for each group, in order of nodes, and the totals."""
     columns = (
         Column("jobs", lambda row: " + ".join(ids[job] for job in row[0].jobs)),
         Column("node", lambda row: row[1].node),
@@ -95,7 +95,7 @@ def _makespan_s(plan: Plan, slots: Sequence[policies.Slot]) -> float:
 
 
 def show_action(action: Action) -> None:
-    """Print one decision of the pairing service, at once."""
+    """Print one decision of the pairing service immediately."""
     if isinstance(action, Commit):
         *leader, job = action.share.jobs
         beside = f" beside {leader[0]}" if leader else ""
@@ -117,17 +117,17 @@ _SCORES = {
     "inside new": ("new", "coverage"),
     "width new": ("new", "width"),
 }
-"""Columns of the table: which rows, and a field of `pairing.fitted.Scores`."""
+"""Columns of the table: set of rows (known or new programs), and a field of `pairing.fitted.Scores`."""
 _LEFT_OUT = {"width new": 1, "error": 2, "worst new": 3}
 _SHORT = ("model", "error new", "cost new")
-"""Those that decide whether a model is of use."""
+"""The columns that show whether a model is useful."""
 
 
 def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
-    """Print what is known of a model.
+    """Print the card of a model.
 
-    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` if it is the card of no model: it may be
-    a stranger's.
+    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` if the card is malformed, because a
+    model file may come from anybody.
     """
     training, machine = card["training"], card["machine"]
     where = "an unknown machine"
@@ -157,7 +157,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
 
 
 def print_model(model: StoredModel, *, is_json: bool) -> None:
-    """Print what is known of a model; errors are those of `show_card`."""
+    """Print a model's card or curves. Raises the errors of `show_card`."""
     if is_json:
         print(json.dumps(model_file.card(model), indent=2, allow_nan=False))
     elif isinstance(model, BubbleModel):
@@ -189,7 +189,7 @@ Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
 def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Jobs, and predictions beside one other job, as `mpicoloc pair` reads them; or one beside several."""
+    """Jobs and predictions in the format that `mpicoloc pair` reads, unless beside several co-runners."""
     return {
         "model": kind,
         "jobs": [
@@ -204,11 +204,11 @@ def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pai
 
 
 Named = tuple[str, str | None]
-"""A job or program, and its kind (`JobFeatures.kind`); None: not known."""
+"""A job or program, and its kind (`JobFeatures.kind`), or None if unknown."""
 
 
 def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> dict[str, Any]:
-    """One slowdown, measured or predicted, beside one other job or program, or beside several."""
+    """One measured or predicted slowdown, beside one or several jobs or programs."""
     row: dict[str, Any] = {"target": target[0], "target_kind": target[1]}
     if len(co_runners) == 1:
         row |= {"co_runner": co_runners[0][0], "co_runner_kind": co_runners[0][1]}
@@ -235,7 +235,7 @@ def _name(job: JobFeatures) -> str:
 
 
 def show_bubbles(model: BubbleModel) -> None:
-    """Print what each program of a model of curves presses and suffers."""
+    """Print the pressure score and sensitivity of each program in a model of curves."""
     columns = (
         Column("program"),
         Column("score", form=".2f"),
@@ -253,7 +253,7 @@ def show_bubbles(model: BubbleModel) -> None:
 def show_experiments(
     todo: Sequence[Experiment], expected_s: Sequence[float | None], *, is_json: bool
 ) -> None:
-    """Print the experiments that would be made; as JSON with the times that they are expected to take, s."""
+    """Print the experiments that would be run; in JSON also their expected durations, s."""
     if not is_json:
         for each in todo:
             print(f"{each.i_round} {each.kind} {' '.join(each.names)}")
@@ -266,7 +266,7 @@ def show_experiments(
 
 
 def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Every slowdown with its interval, and with programs and sizes (`JobFeatures.kind`) that are known."""
+    """All slowdowns with their intervals, and with programs and sizes (`JobFeatures.kind`) if known."""
     return {
         "slowdowns": [
             as_row(
@@ -280,7 +280,7 @@ def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[s
 
 
 def show_campaign(found: Sequence[Slowdown], names: Sequence[str]) -> None:
-    """Print a row for each program: its slowdown beside each other one."""
+    """Print a row for each program, with its slowdown beside each program."""
     by_names = {(each.target, each.co_runner): each.slowdown for each in found}
     columns = [
         Column("beside", itemgetter(0)),

@@ -1,4 +1,4 @@
-"""Training sets from what lies on the disk: profiles of production, campaigns, and files of their own.
+"""Training sets from production profiles, from campaigns, and in files.
 
 A file has jobs, their features (NaN: not measured), and the rows of slowdowns: `numpy.load(path)` gives
 ``names`` (n_features,), ``values`` (n_jobs, n_features), and the columns of `core.slowdown.ROW_COLUMNS` as
@@ -46,7 +46,7 @@ VERSION = 1
 
 
 def write_file(training: TrainingSet, path: str | os.PathLike[str]) -> None:
-    """Write a training set; errors as of `arrays_file.write`."""
+    """Write a training set. Raises the errors of `arrays_file.write`."""
     names = sorted({name for job in training.jobs for name in job.values})
     values = [[job.values.get(name, np.nan) for name in names] for job in training.jobs]
     told = {
@@ -64,7 +64,7 @@ def write_file(training: TrainingSet, path: str | os.PathLike[str]) -> None:
 
 
 def read_file(path: str | os.PathLike[str]) -> TrainingSet:
-    """Read a training set; errors as of `arrays_file.read`."""
+    """Read a training set. Raises the errors of `arrays_file.read`."""
     told, arrays = arrays_file.read(path, FORMAT, VERSION)
     try:
         values = arrays_file.cast(arrays["values"], "f8")
@@ -89,7 +89,7 @@ def read_file(path: str | os.PathLike[str]) -> TrainingSet:
         )
         rows = np.zeros(arrays["rows.target"].shape, ROW_DTYPE)
         for column in ROW_COLUMNS:
-            if column.name != "key" or "rows.key" in arrays:  # which files of earlier versions have not
+            if column.name != "key" or "rows.key" in arrays:  # files of earlier versions lack it
                 rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
         # Files of earlier versions have no layout.
         return TrainingSet(jobs, rows, machine_from_values(told["machine"]), told.get("layout", ""))
@@ -98,7 +98,7 @@ def read_file(path: str | os.PathLike[str]) -> TrainingSet:
 
 
 def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
-    """The runs of many profiles, read on all cores."""
+    """Read the runs of many profiles on all cores. Returns runs by path, and error messages."""
     runs, troubles = {}, []
     for path, answer in parallel_map(paths, _read):
         try:
@@ -111,16 +111,16 @@ def read_runs(paths: Sequence[str]) -> tuple[dict[str, Run], list[str]]:
 
 
 def _read(path: str, raw: BinaryIO) -> dict[str, Any]:
-    """In a process of its own."""
+    """Read one profile as JSON values. Runs in a child process."""
     return run_as_json(run_of(hdf5.read(path, raw))) | {"owner": os.fstat(raw.fileno()).st_uid}
 
 
 def from_production(
     runs: Sequence[Run], machine: str = "", layout: str = ""
 ) -> tuple[TrainingSet, Counter[str]]:
-    """Slowdowns of runs beside other jobs.
+    """Training set from runs beside other jobs, and the number of unused runs by reason.
 
-    Raises `DataError` if they are of several machines or layouts and it is not told which is meant.
+    Raises `DataError` if the runs have several machines or layouts and the caller does not choose one.
     """
     known = _of_one_machine(runs, machine)
     found, others = rows_of(known)
@@ -137,8 +137,8 @@ def _only_layout(rows: Iterable[Row]) -> str:
     count = Counter(row.layout for row in rows if row.layout)
     if len(count) > 1:
         raise DataError(
-            f"{count['apart']} slowdowns of jobs on processors of their own and {count['same']} of jobs on "
-            "the same ones: choose with --layout apart or --layout same, and fit a model for each"
+            f"{count['apart']} slowdowns of jobs on separate processors and {count['same']} of jobs on the "
+            "same processors: choose with --layout apart or --layout same, and fit a model for each"
         )
     return next(iter(count), "")
 
@@ -146,10 +146,10 @@ def _only_layout(rows: Iterable[Row]) -> str:
 def from_campaign(folder: str) -> TrainingSet:
     """The training set of a campaign.
 
-    Programs are those that the profiles name, as in production, so that both may be learnt from together;
-    the campaign's names are the ids of the jobs.
+    Programs have the names from the profiles, as in production, so that both sources can be combined. The
+    campaign's names become the ids of the jobs.
 
-    Raises `DataError` if there is none in the folder, or its profiles are gone.
+    Raises `DataError` if the folder has no campaign, or if its profiles are missing.
     """
     done = campaign.read(folder)
     if not done:
@@ -163,7 +163,7 @@ def from_campaign(folder: str) -> TrainingSet:
     for path, run in runs.items():
         by_program[programs[path]].append(run)
     jobs = {name: job_features(same, name) for name, same in by_program.items()}
-    # The first experiment stays the first one when more rounds are made.
+    # The start of the first experiment identifies the campaign: later rounds do not change it.
     first_unix_s = min((run.begin_unix_s for made in done for run in made.runs), default=0.0)
     rows = [
         Row(
@@ -180,13 +180,13 @@ def from_campaign(folder: str) -> TrainingSet:
 
 
 def _layout(done: Sequence[campaign.Done]) -> str:
-    """Whether the places have processors in common."""
+    """Layout of the places: same or separate processors; empty if they overlap in part."""
     first, second = map(set, done[0].how["places"])
     return "same" if first == second else "" if first & second else "apart"
 
 
 def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
-    """The runs of the machine whose name has `wanted` in it; those of an unknown one count."""
+    """The runs on the machine whose name contains `wanted`, and runs on an unknown machine."""
     kinds: list[Machine] = []
     for run in runs:
         if run.machine is not None and not any(run.machine.is_like(kind) for kind in kinds):
@@ -209,7 +209,7 @@ def _machine(runs: Iterable[Run]) -> Machine | None:
 def learn_from(
     training: Sequence[str], campaigns: Sequence[str], folders: Sequence[str], *, machine: str, layout: str
 ) -> TrainingSet:
-    """All slowdowns of training files, campaigns and folders of profiles, each once."""
+    """All slowdowns from training files, campaigns and folders of profiles, without duplicates."""
     sets = [read_file(path) for path in training]
     sets += [from_campaign(folder) for folder in campaigns]
     if folders:
@@ -235,7 +235,7 @@ def _production(paths: Sequence[str], machine: str, layout: str) -> TrainingSet:
 
 
 def profile_paths(folders: Sequence[str], campaigns: Sequence[str]) -> list[str]:
-    """Profiles below the folders, without those of the campaigns, which have the same runs."""
+    """Profiles below the folders, except those of the campaigns, whose runs are read separately."""
     of_campaigns = tuple(os.path.join(os.path.realpath(folder), "") for folder in campaigns)
     found = dict.fromkeys(path for folder in folders for path in files_below(folder))
     return [path for path in found if not path.startswith(of_campaigns)]

@@ -1,1 +1,1 @@
-"""A real Slurm: its answers, its job records and charges, and the service that lets jobs share nodes."""
+"""Interface to Slurm: queries, records of steps, charges, and the service that lets jobs share nodes."""

@@ -1,4 +1,4 @@
-"""Slurm through its own commands: reads the queue, the nodes and single jobs, and changes jobs."""
+"""Slurm through its command line: reads the queue, the nodes and single jobs, and changes jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mpicoloc.errors import DataError, EnvironmentFault
 from mpicoloc.network.topology.hostlist import expand
 
 LIMIT_S = 20.0
-"""Limit of one command, s; one that takes longer waits for a controller that is down."""
+"""Time limit of one command, s. A command that takes longer is waiting for a controller that is down."""
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between attempts, s: a restart of slurmctld takes a second or two."""
 _AWAY_MESSAGES = (
@@ -31,13 +31,13 @@ _AWAY_MESSAGES = (
     "standby",
 )
 BUSY_MESSAGE = "Resource temporarily unavailable"
-"""Answer of slurmctld from 24.11 on if a job changes partition before its first scheduling attempt."""
+"""Answer of slurmctld (24.11 or later) to a change of partition before the first scheduling attempt."""
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Pauses between attempts to change such a job, s."""
 
 
 class ControllerAway(EnvironmentFault):
-    """The controller does not answer now; it may later."""
+    """The controller does not answer at the moment."""
 
 
 def run_program(
@@ -48,12 +48,12 @@ def run_program(
     limit_s: float = LIMIT_S,
     errors: str = "replace",
 ) -> str:
-    """Standard output of a program of Slurm, with times in s since 1970.
+    """Standard output of a Slurm command, with times in s since 1970.
 
-    Raises `EnvironmentFault` if there is no such program, the controller stays
-    away, or refuses.
+    Raises `EnvironmentFault` if the command does not exist, or the controller
+    does not answer or refuses.
     """
-    # SQUEUE_ variables of the user may leave jobs out.
+    # The user's SQUEUE_ variables could hide jobs.
     env = {name: text for name, text in os.environ.items() if not name.startswith("SQUEUE_")}
     env["SLURM_TIME_FORMAT"] = "%s"
     for pause_s in pauses_s:
@@ -86,7 +86,7 @@ def _controller_away(words: str) -> ControllerAway:
 
 
 def ask(command: Sequence[str]) -> str:
-    """Output of a program of Slurm at a job's end, where it must come soon; its bytes can be had back."""
+    """Output of a Slurm command at a job's end, with a short limit; `os.fsencode` restores its bytes."""
     return run_program(command, limit_s=_ASK_S, errors="surrogateescape")
 
 
@@ -105,28 +105,28 @@ _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
-"""Fields with conditions beyond nodes and processors. A change of one array task changes all tasks."""
+"""Fields of conditions beyond nodes and processors. Arrays count: changing one task changes all tasks."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
 
 def snapshot(clock: Callable[[], float] = time.time, pauses_s: Sequence[float] = PAUSES_S) -> Snapshot:
-    """The jobs, the nodes and the partitions now.
+    """Current jobs, nodes and partitions.
 
-    Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer. Raises `DataError` if
-    the answer is not understood.
+    Raises `EnvironmentFault` if Slurm is not installed or its controller does not answer. Raises `DataError`
+    if the answer is not understood.
     """
     jobs = _read_json("squeue", "jobs", pauses_s)
     nodes = _read_json("sinfo", "nodes", pauses_s)
     if isinstance(nodes, dict) and "nodes" not in nodes:
-        # From 23.02 on sinfo adds nodes up, and scontrol tells of each.
+        # sinfo aggregates nodes from Slurm 23.02 on, so ask scontrol, which lists each node.
         nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
     queues = partitions(run_program(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
 
 
 def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
-    """The partitions by ``scontrol --oneliner show partitions``."""
+    """Partitions from the output of ``scontrol --oneliner show partitions``."""
     found = []
     for line in settings_text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -144,14 +144,14 @@ def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
 
 
 def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
-    """Whether jobs get only as much memory as they ask for, by Slurm's settings."""
+    """Whether Slurm's settings give jobs only as much memory as they request."""
     return "MEMORY" in settings_text.get("SelectTypeParameters", "").upper()
 
 
 def settings(pauses_s: Sequence[float] = PAUSES_S) -> dict[str, str]:
-    """The settings by ``scontrol show config``, by name.
+    """Settings from ``scontrol show config``, by name.
 
-    Raises `EnvironmentFault` if there is no Slurm, or its controller does not answer.
+    Raises `EnvironmentFault` if Slurm is not installed or its controller does not answer.
     """
     lines = run_program(["scontrol", "show", "config"], pauses_s).splitlines()
     words = (line.partition("=") for line in lines if "=" in line)
@@ -166,12 +166,12 @@ def parsed(
     *,
     has_memory: bool = False,
 ) -> Snapshot:
-    """The answer of ``squeue --json`` and ``sinfo --json`` (from 23.02 on ``scontrol show nodes --json``).
+    """Parse the output of ``squeue --json`` and ``sinfo --json`` (23.02 on: ``scontrol show nodes --json``).
 
-    Versions differ: numbers of 23.02 and later are ``{"set": ..., "infinite": ..., "number": ...}``, and
-    states are lists. `has_memory`: jobs get only as much memory as they ask for.
+    From 23.02 on numbers are ``{"set": ..., "infinite": ..., "number": ...}``, and states are lists.
+    `has_memory` says that jobs get only as much memory as they request.
 
-    Raises `DataError` if something is missing or of another kind: another version of Slurm.
+    Raises `DataError` if a field is missing or has another type, as in another version of Slurm.
     """
     try:
         found = tuple(_job(row, has_memory) for row in _rows(jobs, "jobs"))
@@ -179,15 +179,15 @@ def parsed(
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
             f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
-            "Slurm 22.05, 24.11 and 26.05 are tested, and the formats between are read"
+            "mpicoloc is tested with Slurm 22.05, 24.11 and 26.05"
         ) from None
 
 
 def update(job: int, changes: Mapping[str, str], pauses_s: Sequence[float] = ()) -> None:
-    """Change a job, as ``scontrol update`` does.
+    """Change a job by ``scontrol update``.
 
-    Raises `ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if Slurm refuses:
-    the job has ended or begun, nobody has tried to start it yet (as when it is held), or the caller is no
+    Raises `ControllerAway` if the controller does not answer. Raises `EnvironmentFault` if Slurm refuses: the
+    job has ended or begun, Slurm has not tried to start it yet (as for a held job), or the caller is not an
     operator.
     """
     command = ["scontrol", "update", f"JobId={job}", *(f"{name}={text}" for name, text in changes.items())]
@@ -209,7 +209,7 @@ def _read_json(command: str, what: str, pauses_s: Sequence[float], *words: str) 
     try:
         return json.loads(text)
     except ValueError:
-        raise DataError(f"{command} --json gave no JSON of {what}: {text[:80]!r}") from None
+        raise DataError(f"{command} --json did not print JSON with {what}: {text[:80]!r}") from None
 
 
 def _rows(answer: Any, what: str) -> list[Mapping[str, Any]]:
@@ -244,7 +244,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
-        # 26.05 gives jobs that name no number of nodes one of its own.
+        # Slurm 26.05 sets max_nodes itself for a job that requests no number of nodes.
         or (
             "JOB_IMPLICIT_MAX_NODES" not in row.get("flags", ())
             and n_nodes < _number(row["max_nodes"]) < _NO_VALUE
@@ -255,7 +255,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
 
 
 def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:
-    """Memory that a job asks for on each node, bytes; infinite if it asks for none, because it gets all."""
+    """Memory that a job requests on each node, bytes; infinite if it requests none, because it gets all."""
     n_cpus = math.ceil(_number(row["cpus"]) / max(n_nodes, 1))
     asked_mib = max(_number(row["memory_per_node"]), _number(row["memory_per_cpu"]) * n_cpus)
     return asked_mib * 2**20 or math.inf
@@ -271,7 +271,7 @@ def _node(row: Mapping[str, Any]) -> BatchNode:
 
 
 def _number(value: Any) -> float:
-    """A number of Slurm's JSON, which may be null or wrapped; 0 if it is not set."""
+    """A number from Slurm's JSON, which may be null or wrapped in an object; 0 if it is not set."""
     if isinstance(value, Mapping):
         value = math.inf if value["infinite"] else value["number"] if value["set"] else None
     return 0 if value is None else float(value)
@@ -282,7 +282,7 @@ def _is_given(value: Any) -> bool:
 
 
 def _words(value: Any) -> list[str]:
-    """A state, or a state with its flags behind it."""
+    """A state, followed by its flags if Slurm gives a list."""
     return [str(word) for word in value] if isinstance(value, list) else [str(value)]
 
 
@@ -291,24 +291,24 @@ def _names(text: object) -> tuple[str, ...]:
 
 
 _ASK_S = 5.0
-"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all of them."""
+"""Longest wait for one answer of Slurm, s; slurmd allows 20 s for all answers together."""
 _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
            "Partition", "BatchFlag")  # fmt: skip
-"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes; then Account, which is the user's text
-where Slurm does not check it."""
+"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes, and then Account, which can be any text
+of the user where Slurm does not check accounts."""
 _LEAD = len(_FIELDS) * _WIDTH
 
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a job, as slurmctld knows it.
+    """Slurm's data on one start of a job.
 
-    `submitted_unix_s` differs between the starts of one number: a requeued job gets a new one when it has
-    left its nodes. Files of this start are not older than `since_unix_s`. `address` names this job alone,
-    where the number may mean all tasks of an array. `admin_comment` is None if it is too long to be read.
-    `fields` has all that slurmctld said, by squeue's names.
+    `submitted_unix_s` differs between the starts of a job: a requeued job gets a new submit time when it has
+    left its nodes. Files of this start are not older than `since_unix_s`. `address` names only this job,
+    where the number could mean all tasks of an array. `admin_comment` is None if it is too long to be read.
+    `fields` has all values from slurmctld, by squeue's names.
     """
 
     job: int
@@ -321,19 +321,19 @@ class Start:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def name(self, step: str) -> str:
-        """Name in the spool of the profile of a step."""
+        """Name of a step's profile in the spool."""
         return f"{self.stem}.{step}.h5"
 
     @property
     def stem(self) -> str:
-        """The beginning of all names in the spool."""
+        """Common prefix of the names of this start's files in the spool."""
         return f"{self.job}.{self.submitted_unix_s}"
 
 
 def query_start(job: int, uid: int) -> Start:
-    """Ask slurmctld about a job that runs or has just ended.
+    """Query slurmctld for a job that runs or has just ended.
 
-    Raises `EnvironmentFault` if it does not answer, or knows no such job of that user any more.
+    Raises `EnvironmentFault` if slurmctld does not answer, or does not have this job of that user.
     """
     fields = ",".join(f"{name}:{_WIDTH}" for name in _FIELDS)
     wanted = f"{fields},admin_comment:{COMMENT_WIDTH},Account:{_WIDTH}"
@@ -343,7 +343,7 @@ def query_start(job: int, uid: int) -> Start:
 
 
 def parse_start(answer: str, job: int, uid: int) -> Start:
-    """The job in the answer of squeue; errors as of `query_start`."""
+    """The job in squeue's output. Raises `EnvironmentFault` if the job is not there."""
     # Columns have fixed widths in bytes, so a comment with line breaks cannot look like another job's row.
     raw = os.fsencode(answer)
     for begin in (0, *(found.end() for found in re.finditer(b"\n", raw))):
@@ -354,7 +354,7 @@ def parse_start(answer: str, job: int, uid: int) -> Start:
         if len(lead) < _LEAD or b"\n" in lead or (row["JobID"], row["UserID"]) != (str(job), str(uid)):
             continue
         row["Account"] = os.fsdecode(rest[COMMENT_WIDTH : COMMENT_WIDTH + _WIDTH]).strip()
-        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # so squeue says that there is none
+        comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # squeue's text for no comment
         with contextlib.suppress(ValueError):
             return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
     raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
@@ -376,7 +376,7 @@ def _start(row: Mapping[str, str], comment: str | None) -> Start:
 
 
 def user_name(uid: int) -> str:
-    """Name of a user; the number of one without a name."""
+    """Name of a user, or the number if the user has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,8 +1,8 @@
-"""The end of a job of Slurm: signs its profiles and removes its files from shared memory.
+"""The end of a Slurm job: signs its profiles and removes its files from shared memory.
 
-slurmstepd and slurmd call it as root (``mpicoloc slurm close``, ``mpicoloc slurm clean``). It may run again:
-the spool shows what is done. A process that opens a user's profile has neither root's rights nor the site's
-key in its memory.
+slurmstepd and slurmd run this as root (``mpicoloc slurm close``, ``mpicoloc slurm clean``). A second run is
+harmless, because the spool shows what was done. A process that parses a user's profile has neither root's
+rights nor the site's key in its memory.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from mpicoloc.slurm import client, records
 from mpicoloc.slurm.client import Start
 
 MAX_PROFILES = 1000
-"""Most profiles of one start of a job that are signed."""
+"""Largest number of signed profiles per start of a job."""
 MAX_BYTES = 4 << 30
-"""Most bytes of all signed profiles of one start of a job."""
+"""Largest total size of the signed profiles of one start of a job."""
 MAX_FILE_BYTES = 256 << 20
-"""Most bytes of one profile."""
+"""Largest size of one profile."""
 MEMORY_BYTES = 3 << 29
-"""Memory of a process that opens a profile, bytes: an epilog runs beside other jobs, in no job's limits."""
+"""Memory limit of a process that parses a profile, bytes: no job's limits apply to an epilog."""
 KEEPER_S = 10.0
-"""Longest wait for what writes the profile of a job that was killed, s."""
+"""Longest wait for the keepers, which write the profile of a killed job, s."""
 _NAP_S = 0.1
 PRICES = ".mpicoloc-prices-"
-"""Begin of the names of files in the spool that `price_so_far` keeps while a job runs."""
+"""Prefix of the cache files that `price_so_far` keeps in the spool while a job runs."""
 _STALE_S = 3600.0
-"""A file that is being written for longer was left by a killed writer, s."""
+"""Age at which a partly written file is removed, s: its writer was killed."""
 _PRICES_KEPT_S = 30 * 86400.0
-"""Prices that no step changed for so long were left by a job without an epilog, s."""
+"""Age at which a cache of prices is removed, s: its job ended without an epilog."""
 _MARK_KEPT_S = 400 * 86400.0
-"""Age at which a mark is removed, s: no job lasts so long after its last step."""
+"""Age at which a mark is removed, s: no job runs that long after its last step."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise a UsageError for a pattern without the step, which all steps of a job would share."""
+    """Raise a UsageError if all steps of a job would share a path, because the pattern lacks the step."""
     if "%s" not in _split(pattern):
         raise UsageError(
             f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
@@ -65,7 +65,7 @@ def profile_path(pattern: str, start: Start, step: str) -> str:
 
 
 def _fill_pattern(pattern: str, start: Start) -> list[str]:
-    """Pieces of the path; ``%s`` stays for the step."""
+    """Pieces of the path, in which ``%s`` still stands for the step."""
     values = {"%j": str(start.job), "%u": str(start.uid), "%%": "%"}
     return [values.get(part, part) for part in _split(pattern)]
 
@@ -75,9 +75,9 @@ def _split(pattern: str) -> list[str]:
 
 
 def find_profiles(pattern: str, start: Start) -> list[tuple[str, str]]:
-    """Profiles that a user's job left.
+    """Profiles that a user's job left, each with its name in the spool.
 
-    Result: regular files of that user only, of this start of the job, each with its name in the spool.
+    Only regular files that belong to that user and to this start of the job are returned.
     """
     parts = _fill_pattern(pattern, start)
     found = glob.glob("".join("*" if part == "%s" else glob.escape(part) for part in parts))
@@ -98,13 +98,13 @@ def _is_recent_file_of(path: str, start: Start) -> bool:
 def sign(
     found: tuple[str, str], start: Start, key: signature.Key, spool: str, now_unix_s: float
 ) -> str | None:
-    """Put a signed profile into the spool; returns its path there, None if it is there already.
+    """Put a signed profile into the spool. Returns its path there, or None if it was signed before.
 
-    Raises `DataError` if the file is no profile of that user's, one of another job, or one too many. Raises
-    `EnvironmentFault` if the spool cannot be written.
+    Raises `DataError` if the file is not a profile of this job and user, or if the job has too many profiles.
+    Raises `EnvironmentFault` if the spool cannot be written.
     """
     path, to = found[0], os.path.join(spool, found[1])
-    # The user's file may have changed since; the signed one stays.
+    # The user may have changed the file since, so a profile that is signed already is not replaced.
     if os.path.lexists(to) or _was_signed_for_earlier_start(path, found[1], spool, start):
         return None
     content = _read_user_file(path, start.uid, signed_profiles(spool, start))
@@ -124,7 +124,7 @@ def sign(
 
 
 def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
-    """Whether an earlier start has signed it. Slurm's times, whole seconds, cannot tell."""
+    """Whether the profile was signed for an earlier start, by file times: Slurm's are too coarse."""
     of_step = name.removeprefix(start.stem)
     same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
     with contextlib.suppress(OSError):
@@ -139,19 +139,19 @@ def _short(text: str) -> str:
 
 
 def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
-    """Content of a file that its user may replace by another file or a link at any moment."""
+    """Read a file that its user may replace by another file or a link at any moment."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise DataError(f"{path} cannot be taken ({error.strerror}): it is not signed") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}): it is not signed") from None
     with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
             raise DataError(f"{path} is not a file of user {uid}: it is not signed")
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(
-                f"{path} has more than {MAX_FILE_BYTES >> 20} MiB: it is not signed here; the site can, with "
-                "`mpicoloc sign`"
+                f"{path} has more than {MAX_FILE_BYTES >> 20} MiB: it is not signed here; the site can sign "
+                "it with `mpicoloc sign`"
             )
         _check_room(path, status.st_size, before)
         return file.read(status.st_size)
@@ -160,22 +160,22 @@ def _read_user_file(path: str, uid: int, before: Iterable[str]) -> bytes:
 def _check_room(path: str, n_bytes: int, before: Iterable[str]) -> None:
     sizes = []
     for other in before:
-        with contextlib.suppress(FileNotFoundError):  # the site may take them away
+        with contextlib.suppress(FileNotFoundError):  # the site may remove signed profiles
             sizes.append(os.stat(other).st_size)
     if len(sizes) >= MAX_PROFILES:
-        raise DataError(f"{path} is not signed: its job has {len(sizes)} that are, and no more are taken")
+        raise DataError(f"{path} is not signed: its job already has {len(sizes)} signed profiles, the limit")
     if sum(sizes) + n_bytes > MAX_BYTES:
         most = f"{MAX_BYTES >> 20} MiB"
-        raise DataError(f"{path} is not signed: it would make more than {most} of signed profiles of its job")
+        raise DataError(f"{path} is not signed: its job's signed profiles would exceed {most}")
 
 
 def signed_profiles(spool: str, start: Start) -> list[str]:
-    """Signed profiles of this start of a job, in the order of their names."""
+    """Sorted paths of the signed profiles of this start of a job."""
     return sorted(glob.glob(os.path.join(glob.escape(spool), f"{start.stem}.*.h5")))
 
 
 def sweep_spool(spool: str, now_unix_s: float) -> None:
-    """Remove half-written files of killed writers, and prices and marks of jobs that ended long ago."""
+    """Remove partly written files of killed writers, and prices and marks of jobs that ended long ago."""
     oldest_s = {
         ".mpicoloc-*.part": _STALE_S,
         f"{records.NOTES_FOLDER}/.mpicoloc-*.part": _STALE_S,
@@ -190,18 +190,18 @@ def sweep_spool(spool: str, now_unix_s: float) -> None:
 
 
 def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
-    """The facts of signed profiles of this start of a job, parsed with its user's rights."""
+    """Profiles, without tables, of this start of a job, parsed with its user's rights."""
     return list(profiles.read_facts(paths, start.uid, MEMORY_BYTES))
 
 
 def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
-    """Wait for the keepers of a killed job, which write its profile; returns whether they have ended."""
+    """Wait for the keepers of a killed job, which write its profile. Returns whether they have ended."""
     deadline_s = time.monotonic() + limit_s
     with _as_user(start.uid):
         files = leftovers.files(folder)
         jobs = {key: paths for key, paths in files.items() if _belongs_to(key, paths, start.job)}
     while pids := _processes(start.uid, jobs):
-        # Poll only the processes that were found; when they end, search again for ones that they started.
+        # Poll only the processes found. When they have ended, search again for processes they started.
         while any(any(init_barrier.entries(str(pid), "cmdline")) for pid in pids):
             if time.monotonic() > deadline_s:
                 return False
@@ -215,9 +215,9 @@ def _processes(uid: int, jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def remove_shared_files(job: int, uid: int, folder: str) -> int:
-    """Remove what a user's job left in the node's shared memory; returns how many files.
+    """Remove a job's files from the node's shared memory. Returns the number of files.
 
-    Files are looked for and removed with that user's rights.
+    The search and the removal use the rights of the job's user.
     """
     with _as_user(uid):
         found = leftovers.find(folder, quiet_s=0.0)
@@ -226,13 +226,13 @@ def remove_shared_files(job: int, uid: int, folder: str) -> int:
 
 @contextlib.contextmanager
 def _as_user(uid: int) -> Iterator[None]:
-    """Run the block with the rights of that user and of no group."""
+    """Run the block with the user's rights, without any of the user's groups."""
     before, groups = (os.geteuid(), os.getegid()), os.getgroups()
     if before[0] == uid:
         yield
         return
     try:
-        os.setgroups([])  # while root's rights are there
+        os.setgroups([])  # before the process gives up root's rights
         os.setegid(NOBODY)
         os.seteuid(uid)
         yield
@@ -243,7 +243,7 @@ def _as_user(uid: int) -> Iterator[None]:
 
 
 def _belongs_to(key: str, paths: Iterable[str], job: int) -> bool:
-    """Whether files are of this job: its number is in the key that PMIx gave, or in the segments."""
+    """Whether files belong to this job, by the job number in the PMIx key or in the segments."""
     if re.search(rf"\.{job}[.-]\d+$", key):
         return True
     for path in paths:
@@ -253,10 +253,10 @@ def _belongs_to(key: str, paths: Iterable[str], job: int) -> bool:
     return False
 
 
-# The price of a job by its profiles, written into its AdminComment, where its user sees it.
+# The price of a job by its profiles, written into the job's AdminComment, where its user sees it.
 #
-# `ledger collect` charges another amount: by Slurm's CPUs and time, which are known only when the job has
-# ended.
+# `ledger collect` charges a different amount, computed from Slurm's CPUs and time, which are known only after
+# the job has ended.
 
 
 _PRICE = '{"mpicoloc":'
@@ -264,7 +264,7 @@ _PRICE = '{"mpicoloc":'
 
 @dataclass(frozen=True)
 class ProfilePrice:
-    """Price by one profile; None if not measured. `slowdown` has value, low and high."""
+    """Price by one profile; None where not measured. `slowdown` holds value, low and high."""
 
     runtime_su: float | None
     fair_su: float | None
@@ -272,9 +272,9 @@ class ProfilePrice:
 
 
 def price_so_far(spool: str, start: Start) -> dict[str, Any] | None:
-    """Price of a job by its profiles that are signed so far; None if there are none.
+    """Price of a job by the profiles signed so far; None if there are none.
 
-    Each profile is read once; a cache in the spool has the prices for the steps that end later.
+    A cache in the spool keeps the prices, so that each profile is read only once.
     """
     paths = signed_profiles(spool, start)
     before = _read_cache(spool, start)
@@ -293,7 +293,7 @@ def remove_cache(spool: str, start: Start) -> None:
 
 
 def _version(path: str) -> str:
-    """Name, size and time of a profile: they change when the site replaces it."""
+    """Name, size and time of a profile, which change when the site replaces the file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -302,7 +302,7 @@ def _version(path: str) -> str:
 
 
 def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, ProfilePrice]]:
-    """Prices of the files that are profiles: read in one process, or one by one if some are none."""
+    """Prices by those files that are valid profiles: read in one process, or one by one if some are not."""
     found = read_signed(paths, start)
     if len(found) == len(paths):
         yield from zip(paths, map(price_of_profile, found), strict=True)
@@ -316,7 +316,7 @@ def _cache_path(spool: str, start: Start) -> str:
 
 
 def _read_cache(spool: str, start: Start) -> dict[str, ProfilePrice]:
-    """Prices that earlier steps have read; empty if the cache is missing or damaged."""
+    """Prices that earlier steps stored; empty if the cache is missing or damaged."""
     path = _cache_path(spool, start)
     with contextlib.suppress(OSError, AttributeError, *MALFORMED), elf.open_regular(path) as file:
         return {name: ProfilePrice(**values) for name, values in json.load(file).items()}
@@ -340,7 +340,7 @@ def price_of_profile(profile: Profile) -> ProfilePrice:
 
 
 def sum_prices(prices: Sequence[ProfilePrice]) -> dict[str, Any]:
-    """Price of all steps of a job, and the slowdown of the most expensive one."""
+    """Price of all steps of a job, and the slowdown of the most expensive step."""
     return {
         "n_profiles": len(prices),
         "slowdown": max(prices, key=lambda price: price.runtime_su or 0.0).slowdown,
@@ -355,11 +355,10 @@ def _sum_if_all_known(prices: list[float | None]) -> float | None:
 
 
 def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
-    """Write the price into the job's AdminComment, beside what others have written there.
+    """Write the price into the job's AdminComment, without changing other text there.
 
-    Result: false if the job has ended, because then Slurm takes no comment. Raises `EnvironmentFault` if
-    slurmctld refuses, or does not answer. Raises `DataError` if the comment is longer than what can be read
-    of it.
+    Result: false if the job has ended, because Slurm then accepts no comment. Raises `EnvironmentFault` if
+    slurmctld refuses or does not answer. Raises `DataError` if the comment is too long to be read.
     """
     if not start.is_running:
         return False
@@ -381,7 +380,7 @@ def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
 
 
 def with_price(comment: str, price_text: str) -> str:
-    """A comment with this price in the place of an earlier one, else at its end."""
+    """The comment with its price replaced, or with the price appended if it has none."""
     before, after = comment, ""
     at = comment.find(_PRICE)
     if at >= 0:
@@ -394,9 +393,9 @@ def with_price(comment: str, price_text: str) -> str:
 def close_job(
     start: Start, key: KeyFile, out: str, spool: str, *, shm_dir: str, step: str | None, ended_s: float
 ) -> int:
-    """Sign and settle what a job left; one bad profile does not stop the signing of the others.
+    """Write a job's records and sign its profiles. One bad profile does not stop the others.
 
-    Result: the highest exit code of what went wrong, 0 if nothing did.
+    Result: the highest exit code of all errors, or 0.
     """
     code = 0
     if step is not None:
@@ -407,7 +406,7 @@ def close_job(
             code = error.exit_code
         folder = os.path.dirname(profile_path(out, start, step)) or "."
         if not os.path.isdir(folder):
-            messages.trouble(f"no folder {folder}, so step {start.job}.{step} has no profile: make it")
+            messages.trouble(f"no folder {folder}, so step {start.job}.{step} has no profile: create it")
     elif not start.is_running:
         code = print_results(records.settle_job(spool, start, key, time.time()))
         if code == 0:
@@ -421,7 +420,7 @@ def close_job(
 
 
 def _sign(start: Start, key: KeyFile, out: str, spool: str) -> Iterator[str | MpicolocError]:
-    """Sign what the steps of a job left; yields as `records.settle_job`."""
+    """Sign the profiles of a job's steps. Yields like `records.settle_job`."""
     found, strange = records.split_by_known_steps(find_profiles(out, start), spool, start)
     if strange:
         messages.trouble(
@@ -436,7 +435,7 @@ def _sign(start: Start, key: KeyFile, out: str, spool: str) -> Iterator[str | Mp
 
 
 def _price(spool: str, start: Start) -> None:
-    """Into AdminComment, while Slurm takes it."""
+    """Write the price into the job's AdminComment, or warn if the job has ended."""
     if start.is_running:
         told = price_so_far(spool, start)
         is_told = told is None or write_admin_comment(start, told)
@@ -444,11 +443,11 @@ def _price(spool: str, start: Start) -> None:
         remove_cache(spool, start)
         is_told = not signed_profiles(spool, start)
     if not is_told:
-        messages.note(f"job {start.job} has ended: Slurm takes no price into its AdminComment any more")
+        messages.note(f"job {start.job} has ended, so its price cannot be written into its AdminComment")
 
 
 def print_results(results: Iterable[str | MpicolocError]) -> int:
-    """Print what was made, report what was not; returns the highest exit code."""
+    """Print results and report errors. Returns the highest exit code."""
     code = 0
     for result in results:
         if isinstance(result, MpicolocError):

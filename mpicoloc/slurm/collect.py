@@ -1,4 +1,4 @@
-"""`mpicoloc ledger collect`: charges steps by Slurm's records and the slowdowns of their profiles."""
+"""`mpicoloc ledger collect`: charges steps by Slurm's records and the slowdowns in the steps' profiles."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _WAITS, _KNOWN = "waits", "known"
 _NEW = ("charged", "would be charged")
 _STATUS = (*_NEW, "already charged", "late", "refused")
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
-"""Names that the plugin gives; a record of another name counts only beside a profile."""
+"""Names that the plugin gives to files. A record with another name counts only next to a profile."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step by the name of its files; `is_charged`: in full, before there was a profile."""
+    """A step, named by its files; `is_charged`: it was charged in full before it had a profile."""
 
     folder: str
     stem: str
@@ -53,29 +53,29 @@ class Step:
 
     @property
     def profile(self) -> str:
-        """Where its profile is or would be."""
+        """Path of the step's profile, which may not exist."""
         return os.path.join(self.folder, self.stem + PROFILE)
 
     @property
     def record(self) -> str:
-        """Where Slurm's record of it is or would be."""
+        """Path of Slurm's record of the step, which may not exist."""
         return os.path.join(self.folder, self.stem + RECORD)
 
     @property
     def start(self) -> str:
-        """The start of its job, with which the names of all its steps begin."""
+        """The start of the step's job: the common prefix of the names of all its steps."""
         return ".".join(self.stem.split(".")[:2])
 
     @property
     def is_script(self) -> bool:
-        """Whether it is the job itself, by its name."""
+        """Whether the name is that of the job itself: its script or allocation."""
         return self.stem.rpartition(".")[2] in SCRIPTS
 
 
 def scan(folder: str, names: Sequence[str], ledger: Ledger) -> tuple[int, list[Step]]:
-    """Number of settled steps in a spool, and all others, by the names of their files.
+    """Number of settled steps in a spool, and the other steps, found by the names of their files.
 
-    Scripts are last, because they pay for what their steps do not.
+    Scripts are last, because a script pays for the job's time that its steps do not pay.
     """
     profiles, records = _stems(names)
     stems = list(profiles | records)
@@ -85,14 +85,14 @@ def scan(folder: str, names: Sequence[str], ledger: Ledger) -> tuple[int, list[S
     found = [
         Step(folder, stem, stem in profiles, stem + RECORD in in_full)
         for stem in rest
-        # What was charged in full is settled, unless a profile came after all.
+        # A step that was charged in full is settled, unless its profile arrived later.
         if stem in profiles or stem + RECORD not in in_full
     ]
     return len(stems) - len(found), sorted(found, key=lambda step: (step.is_script, step.stem))
 
 
 def _stems(names: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Names of profiles and of records, without their ends."""
+    """Names of profiles and of records, without their extensions."""
     profiles, records = (
         {name[: -len(end)] for name in names if name.endswith(end)} for end in (PROFILE, RECORD)
     )
@@ -110,13 +110,13 @@ def _names(folder: str) -> list[str]:
 
 
 def _doubts(folder: str, names: Sequence[str]) -> Iterator[str]:
-    """Warnings about a folder that may not be a spool, or not a safe one."""
+    """Warnings about a folder that may not be a spool, or that other users can change."""
     profiles, records = _stems(names)
     status = os.stat(folder)
     if profiles and not records:
         yield (
-            f"{folder} has profiles and no record of Slurm's plugin: give the folder that plugstack.conf "
-            "names with spool=, not that of out="
+            f"{folder} has profiles but no record of Slurm's plugin: give the folder that plugstack.conf "
+            "names with spool=, not the one with out="
         )
     taken = {stem + PROFILE for stem in profiles} | {stem + RECORD for stem in records}
     if others := sorted(set(names) - taken):
@@ -126,25 +126,27 @@ def _doubts(folder: str, names: Sequence[str]) -> Iterator[str]:
             "subfolders are not read"
         )
     are_others_in = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    remedy = "let it be root's, with mode 755"
+    remedy = "make root its owner, with mode 755"
     if status.st_uid not in (0, os.geteuid()) or (are_others_in and not status.st_mode & stat.S_ISVTX):
-        yield f"other users may remove files from {folder}, and a step without record pays nothing: {remedy}"
+        yield (
+            f"other users can remove files from {folder}, and a step without a record pays nothing: {remedy}"
+        )
     elif are_others_in:
-        yield f"other users may add files to {folder}: {remedy}"
+        yield f"other users can add files to {folder}: {remedy}"
 
 
 @dataclass
 class CpuTimeline:
-    """Number of CPUs of all steps of a job over the job's own time, which stops while the job is suspended.
+    """CPUs in use by the steps of a job, as a function of the job's run time without suspensions.
 
-    ``n_cpus[i]`` CPUs from ``at_s[i]`` on.
+    The steps use ``n_cpus[i]`` CPUs from ``at_s[i]`` on.
     """
 
     at_s: list[float] = field(default_factory=list)
     n_cpus: list[int] = field(default_factory=list)
 
     def given_cpu_s(self, record: StepRecord, *, is_added: bool) -> float:
-        """CPU seconds that a step adds to these; at no time do all steps have more CPUs than the job."""
+        """CPU seconds that a step adds, if all steps together have at most the job's CPUs at any time."""
         if record.job_ran_s is None:
             return record.cpu_s
         most = math.inf if record.job_n_cpus is None else max(record.job_n_cpus, record.n_cpus)
@@ -158,7 +160,7 @@ class CpuTimeline:
         return given_cpu_s
 
     def _split_at(self, at_s: float) -> int:
-        """Index of the interval that begins at this time; it is made if there is none."""
+        """Index of the interval that begins at this time. Inserts the interval if it does not exist."""
         i = bisect.bisect_left(self.at_s, at_s)
         if i == len(self.at_s) or self.at_s[i] != at_s:
             self.at_s.insert(i, at_s)
@@ -168,11 +170,11 @@ class CpuTimeline:
 
 @dataclass
 class ChargedJob:
-    """Charges of the steps of one run of a job: no CPU second is charged twice.
+    """Charges of the steps of one run of a job, so that no CPU second is charged twice.
 
-    `n_turns` is of `charges.charges_of_job`. `by_hand` has charges by hand of the job's number without a
-    known step. `paid_cpu_s` is for each step but scripts. `unpaid_cpu_s` were used by those steps and nobody
-    has paid them, because a charge that overlaps others was refunded.
+    `n_turns` comes from `charges.charges_of_job`. `by_hand` lists charges by hand for this job number that
+    belong to no known step. `paid_cpu_s` has each step except scripts. `unpaid_cpu_s` is CPU time of these
+    steps that nobody has paid, because a charge that overlaps others was refunded.
     """
 
     n_turns: int
@@ -182,7 +184,7 @@ class ChargedJob:
     load: CpuTimeline = field(default_factory=CpuTimeline)
 
     def add_charge(self, record: StepRecord, cpu_s: float | None) -> None:
-        """Add the charge of a step; `cpu_s` None: a charge by hand for all of its CPU seconds."""
+        """Add the charge of a step; `cpu_s` None: it was charged by hand for all its CPU seconds."""
         if record.is_script or record.step in self.paid_cpu_s:
             return
         self.paid_cpu_s[record.step] = record.cpu_s if cpu_s is None else cpu_s
@@ -191,10 +193,10 @@ class ChargedJob:
             self.unpaid_cpu_s += given_cpu_s - cpu_s
 
     def paid_by_others(self, record: StepRecord) -> tuple[dict[str, float], dict[str, float], float]:
-        """CPU seconds that the charge of a step leaves out, because others of its job pay them.
+        """CPU seconds that the charge of a step leaves out, because other charges of its job pay them.
 
-        Result: for a script, those of each step and of each transaction by hand; and those of times at which
-        the steps together had more CPUs than the job.
+        Result: for a script, CPU seconds paid by each step and by each transaction by hand; for other steps,
+        CPU seconds while the steps together had more CPUs than the job.
         """
         if record.is_script:
             by_step = {step: round(cpu_s, 3) for step, cpu_s in self.paid_cpu_s.items()}
@@ -205,7 +207,7 @@ class ChargedJob:
         return {}, {}, round(record.cpu_s - own_cpu_s, 3)
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
-        """CPU seconds of a script's job charged by hand, each at most what the job had from that run on."""
+        """CPU seconds charged by hand for runs in a script; at most the script's after a run's start."""
         end_s = script.step_start_unix_s + script.ran_s
         return {
             str(paid.transaction): round(
@@ -218,12 +220,13 @@ class ChargedJob:
 
 @dataclass(frozen=True)
 class _Books:
-    """Where charges go, by which terms, and what this call did so far.
+    """Ledger, key and terms of this call, and its state so far.
 
-    `by` says whose account pays: ``user`` or ``account`` of Slurm. `grace_s` is the age of a record, s, at
-    which its step is charged without a profile. `accounts` has the names of all accounts, `key_id` that of
-    the site's key. `jobs` has the charges of jobs by their runs: of all jobs in a dry run, else of the last
-    one. `held` has starts of jobs with a step that is not charged yet, so the script's share is not known.
+    `by` is the Slurm field that names the paying account: ``user`` or ``account``. `grace_s` is the age of a
+    record, s, at which its step is charged without a profile. `accounts` has the names of all accounts,
+    `key_id` identifies the site's key. `jobs` maps runs to the charges of their jobs: of all jobs in a dry
+    run, else of the last job only. `held` has starts of jobs with a step that is not charged yet: until then
+    the script's share is unknown.
     """
 
     ledger: Ledger
@@ -244,9 +247,9 @@ class _Books:
 
 
 def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
-    """Charge every step of the spool that the ledger does not have, and print the outcome of each.
+    """Charge every step in the spool that the ledger lacks, and print the outcome of each.
 
-    One step's error does not stop the steps of other jobs. Returns the highest exit code of all steps.
+    An error in one step does not stop the steps of other jobs. Returns the highest exit code of all steps.
     """
     ledger, stamp = ledger_of(args), bill_ledger.stamp_now()
     tariff = bill_charges.tariff_of(args)
@@ -269,7 +272,7 @@ def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
                 results.append(outcome)
                 _print_outcome(outcome, quiet=args.json)
     finally:
-        # The summary is printed also if the ledger fails half way.
+        # Print the summary even if the ledger fails half way.
         if args.json:
             summary = {"n_known": n_known, "n_waiting": n_waiting, "charges": results}
             print(json.dumps(summary, indent=2, allow_nan=False))
@@ -279,7 +282,7 @@ def run(args: argparse.Namespace, key: signature.KeyFile) -> int:
 
 
 def _summary(results: list[Result], n_waiting: int, n_known: int, grace_s: float) -> str:
-    """One line of all counts."""
+    """All counts in one line."""
     counts = []
     for name in _STATUS:
         found = [one for one in results if one["status"] == name]
@@ -307,7 +310,7 @@ def _collect_step(step: Step, books: _Books) -> tuple[Result | str, int]:
         try:
             return _try_charge(step, books)
         except Overtaken:
-            # Another call has charged a step of this job meanwhile: look again.
+            # Another call has charged a step of this job meanwhile, so read the job's charges again.
             books.jobs.clear()
 
 
@@ -316,12 +319,12 @@ def _is_young(step: Step, books: _Books) -> bool:
     grace_s = books.grace_s
     try:
         return grace_s > 0 and os.stat(step.record).st_mtime + grace_s > books.stamp.at_unix_s
-    except OSError:  # told when it is read
+    except OSError:  # reported when the record is read
         return False
 
 
 def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
-    """As `_collect_step`, for a step that does not wait for others."""
+    """Outcome and exit code of a step that does not wait for others."""
     sealed = None
     try:
         sealed = _record_of(step, books.key)
@@ -341,20 +344,20 @@ def _try_charge(step: Step, books: _Books) -> tuple[Result | str, int]:
             books.held.add(step.start)
     else:
         result, code = _post(step, account, charge, record, books)
-    # Nothing of an unchecked record is shown.
+    # Show nothing from a record that was not verified.
     known = {"job": sealed.record.name, "account": books.payer(sealed.record)} if sealed else {}
     return result | {"job": None, "account": None} | known, code
 
 
 def _record_of(step: Step, key: signature.Key) -> Sealed:
-    """Slurm's record of a step, checked.
+    """The verified Slurm record of a step.
 
-    Raises `Refused`, `DataError`, `EnvironmentFault` if there is none, it is not the site's or of another
-    step, is damaged, or cannot be read.
+    Raises `Refused` if the record is missing, not signed by the site, or that of another step; `DataError` if
+    it is damaged; `EnvironmentFault` if it cannot be read.
     """
     found = records.read_record(step.record)
     if found is None:
-        raise Refused(f"Slurm's record of its step, {step.record}, is not there: {BY_HAND}")
+        raise Refused(f"Slurm's record of its step, {step.record}, does not exist: {BY_HAND}")
     reason = found.reason(key)
     if reason:
         raise Refused(reason)
@@ -364,16 +367,16 @@ def _record_of(step: Step, key: signature.Key) -> Sealed:
 
 
 def _charge(step: Step, sealed: Sealed, job: ChargedJob, books: _Books) -> Charge | None:
-    """The charge of a step; None: it may still get a good profile.
+    """The charge of a step; None if a good profile may still arrive.
 
-    Raises `UsageError`, `EnvironmentFault` if the site's price function fails, or the profile cannot be read.
+    Raises `UsageError` if the site's price function fails, `EnvironmentFault` if the profile cannot be read.
     """
     profile, lacks = "none", "it left no profile"
     if os.path.lexists(step.profile):
         try:
             return _charge_by_profile(step, sealed.record, job, books)
         except (Refused, DataError) as error:
-            # A bad profile must not make the job free of charge.
+            # A step with a bad profile is charged in full, or users could avoid charges by damaging profiles.
             profile, lacks = "refused", f"its profile was refused: {error}"
     if _is_young(step, books):
         return None
@@ -391,7 +394,7 @@ def _charge(step: Step, sealed: Sealed, job: ChargedJob, books: _Books) -> Charg
 
 
 def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _Books) -> Charge:
-    """The charge by a step's profile, which must be the site's and of this run."""
+    """The charge by a step's profile, which must carry the site's signature and be from this run."""
     taken = bill_charges.read(step.profile)
     if isinstance(taken, MpicolocError):
         raise taken
@@ -411,7 +414,7 @@ def _charge_by_profile(step: Step, record: StepRecord, job: ChargedJob, books: _
 
 
 def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) -> None:
-    """Refuse the profile of another job or of another run."""
+    """Refuse a profile from another job or another run."""
     job = taken.profile.job
     if job.id != str(record.job):
         raise Refused(f"it is the profile of job {printable(job.id)}, not of job {record.job}")
@@ -419,7 +422,7 @@ def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) ->
     if job.start_unix_s and not -SKEW_S <= late_s <= record.ran_s + SKEW_S:
         raise Refused(
             f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
-            "it is of another run"
+            "it is from another run"
         )
     for before in bill_ledger.standing(ledger, digests=[taken.digest]):
         run, number = before.facts.get("run", record.run), before.posting.transaction
@@ -435,9 +438,9 @@ def _charge_by(
     job: ChargedJob,
     books: _Books,
 ) -> Charge:
-    """The charge for Slurm's CPUs and time, less what other steps of the job pay.
+    """The charge for CPUs and time from Slurm's record, less what other charges of the job pay.
 
-    `settles` is the file whose name marks the step as charged.
+    `settles` is the file name that marks the step as charged.
     """
     by_step, by_hand, overlap_cpu_s = job.paid_by_others(record)
     charged_s = record.charged_s(sum(by_step.values()) + sum(by_hand.values()) + overlap_cpu_s)
@@ -454,7 +457,7 @@ def _charge_by(
         "by_hand_cpu_s": by_hand,
         "overlap_cpu_s": overlap_cpu_s,
     }
-    # A name that is unique to this run, also after Slurm's job numbers have started again.
+    # The submit time keeps names unique after Slurm's job numbers have wrapped around.
     names_run = str(int(record.job_submit_unix_s)) in settles.split(".")
     return Charge(
         evidence["digest"],
@@ -469,9 +472,9 @@ def _charge_by(
 
 
 def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
-    """Refuse to charge a step that was charged by hand, from other content than that of `charge`.
+    """Refuse to charge a step that was charged by hand from another profile than that of `charge`.
 
-    A script pays for what was not.
+    A script is not refused if that charge is for another run in the job: the script pays for the rest.
     """
     start_s = charge.facts["start_unix_s"] or 0.0
     step = JobCharge(0, str(record.job), start_s, charge.digest, record.cpu_s, record)
@@ -485,7 +488,7 @@ def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
 
 
 def _post(step: Step, account: str, charge: Charge, record: StepRecord, books: _Books) -> tuple[Result, int]:
-    """Charge a step to an account; a dry run only returns the price."""
+    """Charge a step to an account. A dry run only returns the price."""
     file = charge.facts["file"]
     if books.is_dry:
         result, code = bill_charges.entry(file, charge, "would be charged", None), 0
@@ -494,7 +497,7 @@ def _post(step: Step, account: str, charge: Charge, record: StepRecord, books: _
     if code:
         books.held.add(step.start)
         return result, code
-    if result["status"] == "already charged":  # by another call, meanwhile
+    if result["status"] == "already charged":  # by another call meanwhile
         books.jobs.clear()
     else:
         job = books.jobs[record.run_of("")]
@@ -504,14 +507,14 @@ def _post(step: Step, account: str, charge: Charge, record: StepRecord, books: _
 
 
 def _late_profile(step: Step, found: list[Standing]) -> Result | str:
-    """Result for a profile that came after its step was charged; none if the site has refunded some of it."""
+    """Result for a profile that arrived after its step was charged in full and nothing was refunded yet."""
     for paid in found:
         number, file = paid.posting.transaction, str(paid.facts.get("file"))
         is_own = os.path.basename(file) == os.path.basename(step.record)
         if paid.posting.amount_usu and not paid.refunded_usu:
             reason = (
                 f"it came after its step was charged {'without it' if is_own else 'with the script'}, as "
-                f"transaction {number}: after `mpicoloc ledger refund {number} --release` it is charged by it"
+                f"transaction {number}: `mpicoloc ledger refund {number} --release` lets it be used"
             )
             job = f"{step.start.partition('.')[0]}.{step.stem.rpartition('.')[2]}"
             late = {"reason": reason, "job": job, "account": paid.posting.account}
@@ -520,7 +523,7 @@ def _late_profile(step: Step, found: list[Standing]) -> Result | str:
 
 
 def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
-    """The charge of the script of a step's job, if it has paid for the step's time."""
+    """The charge of the script of a step's job, if that charge includes the step's time."""
     if record.is_script:
         return None
     scripts = bill_ledger.standing(ledger, runs=[record.run_of(step) for step in SCRIPTS])
@@ -528,23 +531,23 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
 
 
 def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:
-    """Result for a step that its job's script has paid for; the ledger then lists the step as covered."""
+    """Result for a step whose time its job's script has paid. The ledger then lists the step as covered."""
     if not books.is_dry:
         bill_ledger.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
     return _late_profile(step, [script]) if step.has_profile else _KNOWN
 
 
 def _account(record: StepRecord, books: _Books) -> str:
-    """The account that pays; it is checked before the profile is read, which takes longer."""
+    """The account that pays. It is checked first, because reading the profile takes longer."""
     name = books.payer(record)
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")
     if name not in books.accounts:
-        # Without Slurm's check of accounts a user may write anything, so only a plain name goes into the
-        # command.
+        # If Slurm does not check accounts, users can write any text there, so only a valid name is put into
+        # the command.
         remedy = f"no account has that name: {BY_HAND}"
         if is_name(name):
-            remedy = f"`mpicoloc ledger open {shlex.quote(name)}` makes it"
+            remedy = f"`mpicoloc ledger open {shlex.quote(name)}` creates it"
         raise Refused(f"there is no account {printable(name)[:80]!r} for job {record.job}: {remedy}")
     return name
 
@@ -569,9 +572,9 @@ def _charges_of_job(step: Step, record: StepRecord, books: _Books) -> ChargedJob
 def _earlier_charges(
     step: Step, record: StepRecord, books: _Books
 ) -> Iterator[tuple[StepRecord, float | None, int]]:
-    """Earlier charges of this start of a job: Slurm's record, CPU s (None by hand), transaction.
+    """Earlier charges of this start of a job: Slurm's record, CPU s (None if by hand), transaction.
 
-    The oldest comes first: a charge by hand pays for what no earlier charge does.
+    Oldest first, because a charge by hand counts only for CPU seconds that no earlier charge has paid.
     """
     start = f"{record.job}.{int(record.job_submit_unix_s)}"
     for name, paid in bill_ledger.charges_of_start(books.ledger, start).items():

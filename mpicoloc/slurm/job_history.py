@@ -1,7 +1,7 @@
-"""Facts from the profiles of a folder on the jobs in Slurm's queue.
+"""Data about the jobs in Slurm's queue from the profiles in a folder.
 
-Users write the profiles, and the plugin signs what they wrote. So a profile is trusted for its owner's own
-jobs only, and implausible numbers are left out.
+Users write the profiles, and the plugin signs them unverified. So a profile is trusted only for its owner's
+own jobs, and implausible numbers are left out.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
 
 N_RUNS = 5
-"""The last jobs of a kind that count."""
+"""Number of most recent jobs of a kind from which its features are taken."""
 N_MEASURED_JOBS = 20
-"""The last jobs of a kind that count, of those with a measured slowdown."""
+"""Number of most recent jobs of a kind whose measured slowdowns count."""
 RUNTIME_MAX_S = 366 * 86400.0
 """A longer run time is implausible, s."""
 N_CORES_MAX = 10**8
 """More cores are implausible."""
 FEATURE_MAX = 1e21
-"""A larger feature is implausible, whatever its unit; its square must still be a finite number."""
+"""A larger feature is implausible, whatever its unit. The square must stay finite."""
 COLUMNS = ("user", "batch_name", "job", "n_ranks", "start_unix_s", "wall_s", "partial", "slowdown")
-"""Columns of the history that are read."""
+"""Columns that are read from the history."""
 Name = tuple[str, str]
 """User and name of jobs."""
 Kind = tuple[str, str, int]
@@ -45,7 +45,7 @@ Meeting = tuple[str, Estimate]
 
 @dataclass(frozen=True, slots=True)
 class _ProfileRow:
-    """One profile as the history has it (`steps.Ran`), and the uid of its file's owner."""
+    """One profile's row in the history (a `RunLike`), and the uid of its file's owner."""
 
     path: str
     owner: int
@@ -59,7 +59,7 @@ class _ProfileRow:
 
 @dataclass(frozen=True)
 class _JobsOfName:
-    """Jobs of one name, each a list of its steps: in order of their start, and by job number."""
+    """Jobs of one name, each a list of its steps: in order of start, and by job number."""
 
     in_order: list[list[_ProfileRow]]
     of_number: dict[str, list[list[_ProfileRow]]]
@@ -67,10 +67,10 @@ class _JobsOfName:
 
 @dataclass
 class ProfileHistory:
-    """Facts from the profiles below a folder on kinds of jobs (user, name, number of ranks).
+    """Data about kinds of jobs (user, name, number of ranks) from the profiles below a folder.
 
-    `machine` is the model's: profiles of other machines are left out. `notes` has a line for each sort of
-    trouble with the folder's index or with profiles.
+    `machine` is the model's: profiles from other machines are left out. `notes` has a message for each type
+    of problem with the folder's index or with profiles.
     """
 
     folder: str
@@ -89,9 +89,9 @@ class ProfileHistory:
     _excluded_until_s: dict[int, float] = field(default_factory=dict)
 
     def update(self, running: Container[str] = ()) -> None:
-        """Read new profiles, except those of the jobs `running`, whose steps are not complete.
+        """Read new profiles. Jobs in `running` are left out later, because their steps are not complete.
 
-        Raises `DataError`, `EnvironmentFault` as of `profile.history.changes`.
+        Raises the errors of `profile.history.changes`.
         """
         rows, changed, note = history.changes(self.folder, self._seen, COLUMNS)
         self.notes = {"index": note} if note else {}
@@ -147,7 +147,7 @@ class ProfileHistory:
         return self._features_of_paths[paths]
 
     def measured_pairs(self, kinds: Collection[Kind]) -> dict[tuple[Kind, Kind], list[Estimate]]:
-        """Measured slowdowns of jobs of these kinds beside jobs of these kinds, the last ones of each."""
+        """Measured slowdowns of these kinds of jobs beside each other, from each kind's latest jobs."""
         jobs = {
             kind: list(itertools.islice(self._jobs_of(kind, is_measured=True), N_MEASURED_JOBS))
             for kind in kinds
@@ -163,7 +163,7 @@ class ProfileHistory:
         return found
 
     def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
-        """Read the meetings of jobs; `jobs` has the profiles of each job, and their user."""
+        """Read the meetings of jobs; `jobs` maps the profiles of each job to the job's user."""
         new = {paths: user for paths, user in jobs.items() if paths not in self._meetings}
         runs = self._read({path: user for paths, user in new.items() for path in paths})
         self._meetings = {paths: made for paths, made in self._meetings.items() if paths in jobs}
@@ -181,7 +181,7 @@ class ProfileHistory:
         return tuple(step.path for job in reversed(list(found)) for step in job)
 
     def _jobs_of(self, kind: Kind, *, is_measured: bool = False) -> Iterator[list[_ProfileRow]]:
-        """Ended jobs of a kind, the last one first; `is_measured`: only those with a measured slowdown."""
+        """Ended jobs of a kind, latest first; with `is_measured`, only jobs with a measured slowdown."""
         user, name, n_ranks = kind
         return (
             job
@@ -205,7 +205,7 @@ class ProfileHistory:
         return self._jobs[name]
 
     def _kind_of_number(self, number: str, beside: Sequence[_ProfileRow]) -> Kind | None:
-        """Kind of the job with this number that overlapped `beside`; None if several jobs match."""
+        """Kind of the job with this number that overlapped `beside`; None if no job or several match."""
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
             (*name, production.peak_ranks(job))
@@ -213,7 +213,7 @@ class ProfileHistory:
             for job in self._of_name(name).of_number.get(number, ())
             if job[0].start_unix_s < end_s and begin_s < _end_s(job)
         }
-        # Another user may have forged one of them, or two clusters use the same number.
+        # With several matches, a user may have forged one, or two clusters use the same number.
         return found.pop() if len(found) == 1 else None
 
     def _is_trusted(self, user: str, owner: int | None, path: str) -> bool:
@@ -228,7 +228,7 @@ class ProfileHistory:
         return False
 
     def _read(self, users: Mapping[str, str]) -> dict[str, Run]:
-        """Runs by path: those on machines like the model's, from trusted files."""
+        """Runs by path, from trusted files, on machines like the model's."""
         full = {os.path.join(self.folder, path): path for path in users}
         read, _ = read_runs(list(full))
         # The file may have been replaced between the listing and the reading.
@@ -282,7 +282,7 @@ def _end_s(job: Sequence[_ProfileRow]) -> float:
 
 
 def _implausible(found: JobFeatures) -> str:
-    """The first implausible number, in words; empty if there is none."""
+    """Description of the first implausible number; empty if there is none."""
     if found.runtime_s > RUNTIME_MAX_S:
         return f"a run of {found.runtime_s:.3g} s"
     if found.n_cores > N_CORES_MAX:

@@ -1,15 +1,15 @@
 """Records and notes of steps: JSON files in the spool, beside the signed profiles.
 
-A record is what Slurm said of a step when it ended, with the site's code on it: who ran it, on how many cores
-and for how long. The profile tells how much the step was slowed down, as its user's programs measured it.
-Root queries a record on the step's first node before slurmctld forgets the step. Users cannot forge it: texts
-that a user chooses could look like other fields, so they are not read or stand last.
+A record holds Slurm's data about a step at its end, signed with the site's key: who ran the step, on how many
+cores and for how long. The profile holds the step's slowdown, as the user's programs measured it. Root
+queries Slurm for the record on the step's first node, before slurmctld forgets the step. Users cannot forge a
+record: text that a user chooses could look like another field, so it is either not read or comes last.
 
-A note is of a step that has begun, until the step has its record. The Slurm plugin writes it as root in C
-(``csrc/spank/notes.c``), without a query to Slurm; fields that slurmctld has forgotten are taken from it, so
-that records which are missing, because slurmctld was away or a node died, can be made later. Beside the notes
-lie marks: a mark says that steps of a job of `srun` or `salloc` alone have records, so the job itself needs
-one too.
+A note describes a step that has begun, and exists until the step has its record. The Slurm plugin writes the
+note as root in C (``csrc/spank/notes.c``), without a query to Slurm. If slurmctld did not answer or a node
+died, the record is written later, and the note supplies the fields that slurmctld has forgotten. The notes'
+folder also holds marks: a mark says that steps of a job without a script (`srun` or `salloc` only) have
+records, so the job itself needs one too.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ from mpicoloc.slurm.client import ControllerAway, Start
 T = TypeVar("T")
 STEP = re.compile(r"\d{1,10}|batch|interactive")
 NOTES_FOLDER = ".steps"
-"""In the spool; root's only."""
+"""Subfolder of the spool that only root can read."""
 NOTE_MAX_BYTES, MAX_BYTES = 1 << 12, 1 << 16
 VERSION = 1
 SKEW_S = 60.0
-"""By how much the clocks of a node and of slurmctld may differ, s."""
+"""Largest accepted difference between the clocks of a node and of slurmctld, s."""
 
 
 @dataclass(frozen=True)
 class StepNote:
-    """One step as its first node saw it.
+    """Data about one step, recorded on its first node.
 
     Attributes
     ----------
     job, step : int, str
-        Slurm's number of the job; that of the step, or ``batch`` for the script and ``interactive``.
+        Slurm's number of the job; Slurm's number of the step, ``batch`` (the script) or ``interactive``.
     uid : int
-        Who runs it.
+        The user who runs the step.
     n_nodes, n_cpus_here : int
-        Nodes of the step, and CPUs that it has on the first one.
+        Nodes of the step, and its CPUs on the first node.
     begun_unix_s, ended_unix_s : float, float or None
-        When its tasks began, and when the last one on the first node ended, s; None: they run, or the end was
-        not seen.
+        Start of the step's tasks, and end of the last task on the first node, s. The end is None while tasks
+        run, or if nothing recorded it.
     path : str
-        Its file.
+        The note's file.
     """
 
     job: int
@@ -89,16 +89,16 @@ class StepNote:
 
 
 def note_paths(spool: str, job: int | None = None) -> list[str]:
-    """Files of the notes in a spool, of one job or of all, in the order of their names."""
+    """Sorted paths of the notes in a spool: of one job, or of all jobs."""
     start = "[0-9]" if job is None else f"{job}."
     return sorted(glob.glob(os.path.join(glob.escape(spool), NOTES_FOLDER, f"{start}*.json")))
 
 
 def read_note(path: str) -> StepNote | None:
-    """The note in a file; None: it is gone, as its record was made.
+    """Read the note in a file. Returns None if the file is gone, because the step has its record.
 
-    Raises `DataError` if it is no note, or one of another version, or not root's. Raises `EnvironmentFault`
-    if it cannot be read.
+    Raises `DataError` if the file is not a note, has another version or is not owned by root. Raises
+    `EnvironmentFault` if it cannot be read.
     """
 
     def make(values: dict[str, Any]) -> StepNote:
@@ -107,14 +107,14 @@ def read_note(path: str) -> StepNote | None:
             raise ValueError(found.step)
         return found
 
-    damaged = "is not a note of a step: it is damaged. Look its job up with `sacct`, and remove it"
+    damaged = "is not a note of a step: it is damaged. Look its job up with `sacct`, and remove the file"
     return _read(path, make, damaged, NOTE_MAX_BYTES, is_roots=True)
 
 
 def _read(
     path: str, make: Callable[[dict[str, Any]], T], damaged: str, max_bytes: int, *, is_roots: bool = False
 ) -> T | None:
-    """The result of `make` for a JSON file; None: there is none."""
+    """Apply `make` to the values of a JSON file. Returns None if the file does not exist."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if is_roots else 0)
     try:
         with open(os.open(path, flags), "rb") as file:
@@ -135,9 +135,9 @@ def _read(
 
 
 def mark_job(spool: str, job: int) -> None:
-    """Mark a job for its epilog (``mn_has`` in C), which writes the record of the job itself.
+    """Mark a job, so that its epilog (``mn_has`` in C) writes a record of the job itself.
 
-    Raises `EnvironmentFault` if the folder refuses.
+    Raises `EnvironmentFault` if the mark cannot be written.
     """
     path = mark_path(spool, job)
     try:
@@ -150,7 +150,7 @@ def mark_job(spool: str, job: int) -> None:
 
 
 def unmark_job(spool: str, job: int) -> None:
-    """Remove the mark of a job that has its records, if there is one; errors as of `remove`."""
+    """Remove the mark, if any, of a job that has all its records. Raises the errors of `remove_note`."""
     remove_note(mark_path(spool, job))
 
 
@@ -161,14 +161,14 @@ def marked_jobs(spool: str) -> list[int]:
 
 
 def mark_path(spool: str, job: int | str) -> str:
-    """Path of a job's mark; its ending is not ``.json``, so it is not read as a note."""
+    """Path of a job's mark. The mark does not end in ``.json``, so it is not read as a note."""
     return os.path.join(spool, NOTES_FOLDER, f"{job}.allocation")
 
 
 def remove_note(path: str) -> None:
     """Remove a note whose step has its record.
 
-    Raises `EnvironmentFault` if the folder refuses.
+    Raises `EnvironmentFault` if the note cannot be removed.
     """
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -179,7 +179,7 @@ def remove_note(path: str) -> None:
 
 @dataclass(frozen=True)
 class Sealed:
-    """A record as its file has it; nothing of it is checked before `reason`."""
+    """The unverified content of a record's file: call `reason` to verify it."""
 
     record: StepRecord
     covered: bytes
@@ -187,8 +187,8 @@ class Sealed:
     code: str
 
     def reason(self, key: Key) -> str:
-        """Why this is not as the holder of `key` wrote it; empty: it is."""
-        # In constant time, so that no caller can find the code byte by byte.
+        """Why the record is not as the holder of `key` wrote it; empty if it is."""
+        # Compare in constant time: the timing must not reveal how many bytes of a forged code are right.
         if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
         if self.key_id != key_id(key):
@@ -197,19 +197,19 @@ class Sealed:
 
 
 def record_path(profile: str) -> str:
-    """Where the record of a profile in a spool is."""
+    """Path of the record that belongs to a profile in a spool."""
     return os.path.splitext(profile)[0] + ".json"
 
 
 def record_paths(spool: str, job: int) -> list[str]:
-    """Records of a job's steps in a spool, of all of its starts, in the order of their names."""
+    """Sorted paths of the records of a job's steps in a spool, for all starts of the job."""
     return sorted(glob.glob(os.path.join(glob.escape(spool), f"{job}.*.json")))
 
 
 def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
-    """Write a record whole or not at all, readable by its owner only; False: there is one, which stays.
+    """Write a record atomically, readable by its owner only. Returns False if a record exists: it stays.
 
-    Raises `EnvironmentFault` if the folder or disk refuses.
+    Raises `EnvironmentFault` if the record cannot be written.
     """
     text = json.dumps(seal(record, key), indent=1, allow_nan=False) + "\n"
     try:
@@ -233,28 +233,28 @@ def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
 
 
 def seal(record: StepRecord, key: Key) -> dict[str, Any]:
-    """The record as plain values, with its code."""
+    """The record as plain values, with its authentication code."""
     values = {"schema_version": VERSION, **asdict(record)}
     code = mac(key, _covered(values))
     return {**values, "signature": {"algorithm": ALGORITHM, "key_id": key_id(key), "code": code}}
 
 
 def read_record(path: str) -> Sealed | None:
-    """The record in a file; None: there is no such file.
+    """Read the record in a file. Returns None if the file does not exist.
 
-    Raises `DataError` if it is no record, or one of another version. Raises `EnvironmentFault` if it cannot
-    be read.
+    Raises `DataError` if the file is not a record or has another version. Raises `EnvironmentFault` if it
+    cannot be read.
     """
 
     def make(values: dict[str, Any]) -> Sealed:
         code = values.pop("signature")
         return Sealed(step_record_of(values), _covered(values), str(code["key_id"]), str(code["code"]))
 
-    return _read(path, make, "is not a record of Slurm's: it is damaged", MAX_BYTES)
+    return _read(path, make, "is not a Slurm record: it is damaged", MAX_BYTES)
 
 
 def _covered(values: dict[str, Any]) -> bytes:
-    """One text for the same values, however the file is laid out."""
+    """The bytes that the code covers: canonical JSON, which does not depend on the file's layout."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -264,14 +264,15 @@ _STEP_LINE = re.compile(r"StepId=\S+ UserId=\d+ StartTime=(\d+) .*? Nodes=(\d+) 
 def record_ended_step(
     start: Start, step: str, key: signature.Key, spool: str, ended_unix_s: float
 ) -> str | None:
-    """Write the record of a step that ends now into the spool, beside the place of its profile.
+    """Write the record of a step that ends now into the spool, next to its profile.
 
-    The profile of a killed step comes later, when Slurm has forgotten the step. The step's note is removed. A
-    job without a script gets a mark: its epilog then writes the record of the job itself.
+    The record cannot wait for the profile: if the step was killed, the profile arrives after Slurm has
+    forgotten the step. The step's note is removed. A job without a script gets a mark, so that its epilog
+    writes a record of the job itself.
 
-    Result: where the record is; None: there is one of that name. Raises `EnvironmentFault` if slurmctld does
-    not answer, or knows the step no more and there is no note of it, or the spool cannot be written. Raises
-    `DataError` if its answer is not understood: another version of Slurm.
+    Result: path of the record; None if a record of that name exists. Raises `EnvironmentFault` if slurmctld
+    does not answer, or has forgotten a step without a note, or if the spool cannot be written. Raises
+    `DataError` if Slurm's answer is not understood, as from another version of Slurm.
     """
     if not STEP.fullmatch(step):
         raise UsageError(f"step {step!r}: give its number, batch or interactive")
@@ -282,24 +283,24 @@ def record_ended_step(
         record = _record_of_ended(start, step, notes[0] if notes else None, ended_unix_s)
         written = write_record(spool, name, record, key)
     if start.fields["BatchFlag"] == "0":
-        mark_job(spool, start.job)  # before the note goes, so that there is always one of them
+        mark_job(spool, start.job)  # before the note is removed, so that a mark or a note always exists
     for note in notes:
         remove_note(note.path)
     return written
 
 
 def write_record(spool: str, name: str, record: StepRecord, key: signature.Key) -> str | None:
-    """Write a record beside where the profile of this name is or will be.
+    """Write a record next to the profile of this name, which may not exist yet.
 
-    Result: its path; None: there is one, which stays. Raises `EnvironmentFault` if the spool cannot be
-    written.
+    Result: path of the record; None if a record exists: it stays. Raises `EnvironmentFault` if the spool
+    cannot be written.
     """
     path = record_path(os.path.join(spool, name))
     return path if write_sealed(path, replace(record, profile=name), key) else None
 
 
 def read_notes(spool: str, start: Start) -> list[StepNote]:
-    """Notes of the steps of this start of a job; those that cannot be read are left out."""
+    """Notes of the steps of this start of a job, without notes that cannot be read."""
     found = []
     for path in note_paths(spool, start.job):
         with contextlib.suppress(DataError, EnvironmentFault):
@@ -318,14 +319,14 @@ def recorded_steps(spool: str, start: Start) -> set[str]:
 def split_by_known_steps(
     found: Sequence[tuple[str, str]], spool: str, start: Start
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Profiles of steps that Slurm has begun, and all others, which a user may lay there."""
+    """Profiles of steps that Slurm has begun, and all others, which a user may have put there."""
     steps = recorded_steps(spool, start) | {note.step for note in read_notes(spool, start)}
     known = {start.name(step) for step in steps}
     return [one for one in found if one[1] in known], [one for one in found if one[1] not in known]
 
 
 def is_note_of(start: Start, note: StepNote) -> bool:
-    """Whether a note belongs to this start of the job, not to an earlier one or a job of the same number."""
+    """Whether a note belongs to this start of the job: not to an earlier start or a namesake of the job."""
     if start.fields.get("StateCompact") == "PD":
         return False
     # A job that was not requeued has no earlier start, so clocks may differ.
@@ -341,7 +342,7 @@ def _restarts(row: Mapping[str, str]) -> int:
 def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_s: float) -> StepRecord:
     """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
     if note is None or not is_leaving(start, note):
-        # Of scripts scontrol shows nothing, or all steps, with names that look like others.
+        # scontrol is not asked about scripts: it prints nothing or all steps, whose names a user may choose.
         command = ["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"]
         try:
             text = "" if step in SCRIPTS else client.ask(command)
@@ -353,14 +354,14 @@ def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_
 
 
 def is_leaving(start: Start, note: StepNote) -> bool:
-    """Whether a requeued job is leaving its nodes; Slurm then no longer has its start and run time."""
+    """Whether a requeued job is leaving its nodes. Slurm has then lost the job's start and run time."""
     begun = start.fields.get("StartTime", "")
     is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
     return not start.is_running and is_later and _restarts(start.fields) > 0
 
 
 def parse_step(start: Start, step: str, text: str, user: str, ended_unix_s: float) -> StepRecord:
-    """Record from Slurm's answers; errors as of `record_ended_step`."""
+    """Record from Slurm's answers. Raises `DataError` if they are not understood."""
     own = None
     if step not in SCRIPTS:
         found = _STEP_LINE.match(text)
@@ -387,14 +388,14 @@ def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepR
 
 
 def _changed(row: Mapping[str, str], **values: object) -> dict[str, str]:
-    """Fields as squeue would have printed them with these values."""
+    """Fields in squeue's format, with these values replaced."""
     return {**row, **{name: str(value) for name, value in values.items()}}
 
 
 def _make_record(
     start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
 ) -> StepRecord:
-    """The record; `own` has start, nodes and CPUs of the step, None: they are the job's."""
+    """The record; `own` has start, nodes and CPUs of the step, or is None to take the job's."""
     row = start.fields
     try:
         job_start = float(row["StartTime"])
@@ -427,25 +428,25 @@ def _make_record(
 
 
 def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
-    """Run time of the step, s; at most the job's own (`used`), which stops while the job is suspended."""
+    """Run time of the step, s: at most the job's run time `used`, which excludes suspended time."""
     ran_s = max(0.0, ended_unix_s - step_start_unix_s)
     if used:
         used_s = slurm_seconds(used)
         if used_s is None:
             raise ValueError(f"no time: {used!r}")
-        ran_s = min(ran_s, used_s + 1.0)  # whole seconds, rounded down
+        ran_s = min(ran_s, used_s + 1.0)  # Slurm rounds down to whole seconds
     return round(ran_s, 3)
 
 
 def _not_understood(start: Start, step: str, error: Exception) -> DataError:
     return DataError(
         f"Slurm's answer about step {start.job}.{step} is not understood "
-        f"({type(error).__name__}: {error}): tried are squeue and scontrol of Slurm 22.05"
+        f"({type(error).__name__}: {error}): mpicoloc is tested with squeue and scontrol of Slurm 22.05"
     )
 
 
 _ENDED_STATES = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
-"""States of jobs that have ended, epilogs included."""
+"""States of jobs whose epilogs have ended, too."""
 
 
 def settle_job(
@@ -453,10 +454,10 @@ def settle_job(
 ) -> Iterator[str | MpicolocError]:
     """Write the missing records of a job in its epilog, and remove its notes.
 
-    A job without a script whose steps have records gets a record of its own, which pays for the rest of its
-    time.
+    A job without a script whose steps have records gets a record of its own, so that the time outside its
+    steps is charged too.
 
-    Result: path of a record that was made, or what keeps one from being made.
+    Yields the path of each new record, or the error that prevented it.
     """
     for note in read_notes(spool, start):
         yield from _attempt(_write_from_note(spool, note, start, now_unix_s, key))
@@ -464,7 +465,7 @@ def settle_job(
 
 
 def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
-    """The result, or the error instead; that slurmctld does not answer is raised."""
+    """Yield results, or the error that ended them. `ControllerAway` is raised instead."""
     try:
         yield from made
     except ControllerAway:
@@ -474,33 +475,33 @@ def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
 
 
 def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
-    """Write the record of a job of `srun` or `salloc` alone, whose steps may not fill its time."""
+    """Write the record of a job without a script, whose steps may not fill the job's time."""
     if start.fields["BatchFlag"] != "0":
-        return  # its script pays, unless its user had that not measured
+        return  # its script is charged, unless the user has excluded the script from measurement
     known = recorded_steps(spool, start)
     noted = {note.step for note in read_notes(spool, start)}
-    # Slurm requeues scripts only, and tells the start of one that it requeues no more.
+    # Slurm requeues only jobs with a script, so a restart count means that this job had one.
     if not known or (known | noted).intersection(SCRIPTS) or start.fields["RestartCnt"] != "0":
         return
     user, ended = client.user_name(start.uid), start.fields["EndTime"]
     if not ended.isdecimal():
-        raise DataError(f"Slurm has no end of job {start.job} ({ended!r}): it has no record")
+        raise DataError(f"Slurm has no end time of job {start.job} ({ended!r}): no record is written")
     record = parse_step(start, ALLOCATION, "", user, float(ended))
     made = write_record(spool, start.name(ALLOCATION), record, key)
     yield from [made] if made else []
 
 
 def settle_all(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
-    """Write the missing records of all jobs without an epilog.
+    """Write the missing records of all jobs whose epilog did not write them.
 
-    Their first node has died, or slurmctld did not answer there. Jobs that run, or whose epilog may still
-    come, are left out.
+    Either the job's first node died, or slurmctld did not answer there. Jobs that run, or whose epilog may
+    still run, are left out.
 
-    Result: as of `settle_job`. Raises `EnvironmentFault` if slurmctld does not answer, or the spool cannot be
+    Yields like `settle_job`. Raises `EnvironmentFault` if slurmctld does not answer or the spool cannot be
     read.
     """
     yield from _settle_notes(spool, key)
-    # After the notes, because a job gets its own record only if one of its steps has one.
+    # After the notes, because a job gets its own record only if one of its steps has a record.
     yield from _settle_allocations(spool, key)
 
 
@@ -525,9 +526,10 @@ def _settle_notes(spool: str, key: signature.Key) -> Iterator[str | MpicolocErro
 def _settle_note(
     spool: str, note: StepNote, start: Start | None, same: Sequence[StepNote], key: signature.Key
 ) -> Iterator[str]:
-    """Write the record of a note whose job, now in this start, may have ended; `same` are all of its notes.
+    """Write the record of a note if the note's start of the job has ended.
 
-    Raises `Refused` if Slurm does not know the job any more.
+    `start` is the job's current start, `same` all notes of the job. Raises `Refused` if Slurm has forgotten
+    the job.
     """
     row = start.fields if start else {}
     state = row.get("StateCompact")
@@ -535,7 +537,7 @@ def _settle_note(
         if state in _ENDED_STATES:
             yield from _write_from_note(spool, note, start, float(row["EndTime"]), key)
     elif start and state == "CG":
-        return  # its epilog may yet come
+        return  # its epilog may still run
     elif start and row["RestartCnt"] == "1":
         first = _first_start(spool, start, [other for other in same if not is_note_of(start, other)], key)
         yield from _write_from_note(spool, note, first, float(start.submitted_unix_s), key)
@@ -545,7 +547,7 @@ def _settle_note(
 
 def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     """Write the records of marked jobs that have ended."""
-    marked = marked_jobs(spool)  # read first: a job marked later may be unknown to the answer
+    marked = marked_jobs(spool)  # before the query, whose answer may lack jobs that are marked later
     known = _jobs_without_script() if marked else {}
     for job in marked:
         yield from _attempt(_settle_allocation(spool, job, known.get(job), key))
@@ -564,8 +566,8 @@ def _settle_allocation(
 
 
 def _jobs_without_script() -> dict[int, tuple[int, str]]:
-    """User and state of all jobs without a script, by number: one query for thousands of jobs."""
-    # No field is a user's text, so none can look like another job's line.
+    """User and state of all jobs without a script, by job number, from a single query."""
+    # Users do not choose any of these fields, so they cannot forge another job's line.
     fields = ("JobID", "UserID", "StateCompact", "BatchFlag")
     wanted = ",".join(f"{name}:24" for name in fields)
     answer = client.ask(["squeue", "--noheader", "--all", "--states=all", "--Format", wanted])
@@ -584,42 +586,42 @@ def _forgotten_job(spool: str, job: int) -> str:
 def settle_stated_job(
     spool: str, key: signature.Key, start: Start, ended_unix_s: float | None
 ) -> Iterator[str | MpicolocError]:
-    """Write the records of one start of a job that Slurm has forgotten, as the site states it from `sacct`.
+    """Write the records of one start of a job that Slurm has forgotten, from the site's `sacct` values.
 
-    `start` is of user 0, with Account and Cluster; `ended_unix_s` None: the notes of all of its steps have
-    their end. Yields as `settle_all`. Raises `UsageError` if there is no note of it.
+    `start` has user 0 and the fields Account and Cluster. If `ended_unix_s` is None, each note must have its
+    step's end. Yields like `settle_all`. Raises `UsageError` if this start of the job has no note.
     """
     found = []
     for path in note_paths(spool, start.job):
         note = read_note(path)
         if note is None or not is_note_of(replace(start, uid=note.uid), note):
             continue
-        is_later = ended_unix_s is not None and note.begun_unix_s > ended_unix_s  # of a later start
+        is_later = ended_unix_s is not None and note.begun_unix_s > ended_unix_s  # from a later start
         if not _has_record_already(spool, note, key) and not is_later:
             found.append(note)
     if not found:
         raise UsageError(
-            f"no step of job {start.job} that was submitted at {start.submitted_unix_s} waits for its record"
+            f"no step of job {start.job}, submitted at {start.submitted_unix_s}, waits for its record"
         )
     row = _squeue_row(start, found)
     for note in found:
         ended_s = note.ended_unix_s if ended_unix_s is None else ended_unix_s
         if ended_s is None:
-            yield UsageError(f"the end of step {note.name} is unknown: give that of its job with --ended")
+            yield UsageError(f"the end of step {note.name} is unknown: give the end of its job with --ended")
         else:
             of_note = replace(start, uid=note.uid, fields=row)
             yield from _write_from_note(spool, note, of_note, ended_s, key)
 
 
 def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
-    """Fields as squeue would have printed them; unknown ones are empty."""
+    """Fields in squeue's format; unknown fields are empty."""
     return _changed(
         start.fields,
         SubmitTime=start.submitted_unix_s,
         StartTime=int(min(note.begun_unix_s for note in notes)),
         NumNodes=max(note.n_nodes for note in notes),
         NumCPUs=max(note.n_cpus_here * note.n_nodes for note in notes),
-        JobCPUs="",  # it may have had more than each of these steps
+        JobCPUs="",  # unknown: the job may have had more CPUs than any of these steps
         RestartCnt=0,
         ArrayTaskID="N/A",
         Partition="",
@@ -628,7 +630,7 @@ def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
 
 
 def _has_record_already(spool: str, note: StepNote, key: signature.Key) -> bool:
-    """Remove a note whose step has a record already (a hung writer leaves one); whether it was removed."""
+    """Remove the note, which a hung writer may leave, if its step has a record. Returns whether it did."""
     sealed = None
     for other in record_paths(spool, note.job):
         with contextlib.suppress(MpicolocError):
@@ -640,7 +642,7 @@ def _has_record_already(spool: str, note: StepNote, key: signature.Key) -> bool:
 
 
 def _is_record_of(note: StepNote, record: StepRecord) -> bool:
-    """Whether note and record are of one step. Slurm tells whole seconds only."""
+    """Whether note and record describe the same step. Slurm reports whole seconds only."""
     after_s = note.begun_unix_s - record.step_start_unix_s
     return (record.uid, record.step) == (note.uid, note.step) and -1.0 <= after_s <= record.ran_s
 
@@ -648,10 +650,10 @@ def _is_record_of(note: StepNote, record: StepRecord) -> bool:
 def _write_from_note(
     spool: str, note: StepNote, start: Start, ended_unix_s: float, key: signature.Key
 ) -> Iterator[str]:
-    """Write the record of a note; `ended_unix_s` is the latest end of its job."""
+    """Write the record of a note, then remove the note. A note without an end gets `ended_unix_s`."""
     made = write_record(spool, start.name(note.step), record_from_note(start, note, ended_unix_s), key)
     if start.fields.get("BatchFlag") == "0":
-        mark_job(spool, start.job)  # as at the end of a step that was seen
+        mark_job(spool, start.job)  # as `record_ended_step` does
     remove_note(note.path)
     yield from [made] if made else []
 
@@ -666,10 +668,10 @@ def _query_start(job: int, uid: int) -> Start | None:
 
 
 def _first_start(spool: str, start: Start, notes: Sequence[StepNote], key: signature.Key) -> Start:
-    """The first start of a job that was requeued since, so that SubmitTime is now the second start's.
+    """The first start of a job that was requeued once, so that Slurm has only the second start's SubmitTime.
 
-    The first start's submit time is taken from its records, else the begin of its first step stands for it:
-    no other start of the job can have that time.
+    The first submit time comes from the first start's records. Without records, the time at which its first
+    step began takes its place: it is unique, because no other start of the job can have it.
     """
     began_s = min(note.begun_unix_s for note in notes)
     submitted_s = int(began_s)

@@ -1,7 +1,7 @@
-"""The pairing service: reads Slurm's queue again and again, and decides which waiting jobs share a node next.
+"""The pairing service: reads Slurm's queue periodically, and decides which waiting jobs share a node next.
 
-All of its state can be read from the queue and the profiles, so it may die at any time. Jobs that it has not
-changed run as the batch system wants them.
+The service can die at any time, because it rebuilds its state from the queue and the profiles. Slurm
+schedules jobs that the service has not changed as usual.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from mpicoloc.slurm.job_history import Kind, ProfileHistory
 MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 """Slowdowns of each kind of job beside each other kind (`ProfileHistory.measured_pairs`)."""
 EXCLUDED_S = 600.0
-"""A job that Slurm refused to change is left alone for this time, s."""
+"""Time for which the service leaves a job alone after Slurm refused to change it, s."""
 FORBIDDEN_SLOWDOWN = 1e9
-"""Slowdown of two leaders: larger than any, because each has nodes of its own."""
+"""Slowdown of two leaders: so large that no plan pairs them, because each has nodes of its own."""
 SNAPSHOT_AGE_MAX_S = 1.0
-"""An older snapshot is taken again: reading thousands of profiles for the first time takes longer, s."""
+"""Largest age of a snapshot, s. Reading thousands of profiles for the first time takes longer."""
 MIN_REMAINING_S = 1.0
-"""Remaining run time of a job that has run longer than its profiles say, s."""
+"""Assumed remaining run time of a job that has run longer than its profiles predict, s."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class ServiceSettings:
     partitions : sharing_plan.Partitions
         Names of the two queues.
     rules : policies.Rules
-        How pairs are chosen.
+        Rules for choosing pairs.
     model : SlowdownModel or None
-        Without one, each pair is expected to have `rules.prior_slowdown`.
+        If None, `rules.prior_slowdown` is the expected slowdown of each pair.
     n_sharing : int
-        Jobs that the queue for sharing puts on one processor (Slurm's OverSubscribe=FORCE:2).
+        Jobs per processor in the queue for sharing (2 for Slurm's OverSubscribe=FORCE:2).
     """
 
     partitions: sharing_plan.Partitions
@@ -70,7 +70,7 @@ class ServiceSettings:
 
 
 def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
-    """A sentence if nodes differ from the machine on which the model was measured."""
+    """A warning if nodes differ from the machine on which the model was measured, else an empty list."""
     machine = getattr(how.model, "machine", None)
     nodes = sharing_plan.usable(now, how.partitions)
     other = None if machine is None else next((each for each in nodes if each.n_cpus != machine.n_cpus), None)
@@ -78,12 +78,12 @@ def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
         return []
     return [
         f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: "
-        "fit a model of jobs that ran on such nodes"
+        "fit a model to jobs that ran on such nodes"
     ]
 
 
 def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -> list[sharing_plan.Action]:
-    """Actions for this snapshot: `sharing_plan.decide` with what the profiles tell of the jobs."""
+    """Actions for this snapshot: `sharing_plan.decide` with run times and slowdowns from the profiles."""
     features = {
         job.id: _within_limit(job, found)
         for job in now.jobs
@@ -96,13 +96,13 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
         return plan_groups(leaders, waiting, features, how, now, measured)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        # Jobs that take turns on a processor take this much longer, whatever the model expects.
+        # Jobs that take turns on a processor take at least this much longer, whatever the model predicts.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
         both = [job, *others]
         if not all(each.id in features for each in both):
             return least
         value, high = _expected_slowdowns(both, features, how, measured)
-        # An unknown pair counts as 1 here; `least` covers it.
+        # An unknown pair adds nothing here; `least` covers it.
         lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
         return max(1.0 + float(lost.sum()), least)
 
@@ -110,7 +110,7 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
 
 
 def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
-    """No job runs longer than its time limit, whatever its profiles say."""
+    """Cap the run time at the job's time limit, which profiles of longer runs may exceed."""
     return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), MIN_REMAINING_S)))
 
 
@@ -122,10 +122,10 @@ def plan_groups(
     now: Snapshot,
     measured: MeasuredPairs,
 ) -> list[policies.Group]:
-    """Groups of leaders and waiting jobs that have as many nodes.
+    """Groups of leaders and waiting jobs; jobs of a group have equally many nodes.
 
-    A job without profiles runs alone, so that there is one next time. So does a job whose time limit cannot
-    grow as much as sharing needs.
+    A job without profiles runs alone, so that it has a profile next time. A job also runs alone if sharing
+    needs a longer time limit than the partition allows.
     """
     both = [*leaders, *waiting]
     room, max_s = _smallest_room(now, how), now.queue(how.partitions.shared).max_s
@@ -137,7 +137,7 @@ def plan_groups(
     ]  # fmt: skip
     groups = []
     for n_nodes in sorted({both[i].n_nodes for i in sharable}):
-        # Policies that pair neighbours of the queue need leaders and others in turn.
+        # Alternate leaders and waiting jobs, because some policies pair neighbours in the queue.
         first = [i for i in sharable if both[i].n_nodes == n_nodes and i < len(leaders)]
         others = [i for i in sharable if both[i].n_nodes == n_nodes and i >= len(leaders)]
         mixed = [i for two in itertools.zip_longest(first, others) for i in two if i is not None]
@@ -177,8 +177,8 @@ def _expected_slowdowns(
     how: ServiceSettings,
     measured: MeasuredPairs,
 ) -> tuple[Floats, Floats]:
-    """Expected slowdown of each job beside each other, and its upper end; see `pair_history`."""
-    # Jobs of one kind have the same features, and a queue has many jobs of few kinds.
+    """Expected slowdown of each job beside each other, and its upper end (`production`)."""
+    # Predict per kind, because jobs of a kind have the same features and a queue has few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
     place = {kind: i for i, kind in enumerate(of_kind)}
     which = np.array([place[job.kind] for job in jobs], int)
@@ -203,19 +203,19 @@ def _fits_in(job: BatchJob, found: JobFeatures, room: Room) -> bool:
 
 def _n_cores(job: BatchJob) -> float:
     """Processors that a job needs on each of its nodes."""
-    # A running job has all processors of its nodes, so its tasks tell what it uses.
+    # A running job is allocated all processors of its nodes, so its tasks show what it uses.
     n_cores = max(job.n_tasks, job.n_cpus) if job.state == PENDING else job.n_tasks
     return max(n_cores / max(job.n_nodes, 1), 1.0)
 
 
 def _memory_bytes(job: BatchJob, found: JobFeatures) -> float:
-    """Memory on a node: the larger of what its ranks used and what it asked for, bytes."""
+    """Memory of a job on a node: the larger of what its ranks used and what the job requested, bytes."""
     measured_bytes = found.values.get("rss_bytes_mean", 0.0) * found.n_cores / max(job.n_nodes, 1)
     return max(measured_bytes, job.memory_bytes)
 
 
 def _smallest_room(now: Snapshot, how: ServiceSettings) -> Room:
-    """Room of the smallest node, within the rules' limits: a pair may be placed on any node."""
+    """Room of the smallest node, within the rules' limits, because a pair may be placed on any node."""
     nodes = sharing_plan.usable(now, how.partitions)
     n_cores = min((node.n_cpus * how.n_sharing for node in nodes), default=1)
     memory_bytes = min((node.memory_bytes for node in nodes), default=1.0)
@@ -223,12 +223,12 @@ def _smallest_room(now: Snapshot, how: ServiceSettings) -> Room:
     return Room(min(float(n_cores), given.n_cores), min(memory_bytes, given.memory_bytes))
 
 
-# Carries out what is decided: changes of jobs in Slurm, and the log of them.
+# Applies decisions: changes jobs in Slurm and logs the changes.
 
 
 @dataclass
 class AuditLog:
-    """Log in lines of JSON: what was decided, changed and refused, and when. A full disk stops no job."""
+    """Log of decisions, changes and refusals, as JSON lines. A full disk does not stop the service."""
 
     path: str | None
     warn: Callable[[str], None]
@@ -248,7 +248,7 @@ class AuditLog:
 
 
 class UpdateRefused(EnvironmentFault):
-    """Slurm has refused to change the job `job`."""
+    """Slurm refused to change the job `job`."""
 
     def __init__(self, job: int, error: EnvironmentFault) -> None:
         super().__init__(str(error))
@@ -262,10 +262,10 @@ def apply_action(
     audit: AuditLog,
     pauses_s: Sequence[float] = (),
 ) -> int | None:
-    """Change the jobs of an action in Slurm and log it.
+    """Change the jobs of an action in Slurm, and log the action.
 
-    Result: number of the job that Slurm refused to change; None if it made all changes. Raises
-    `slurm_command.ControllerAway` if it does not answer.
+    Result: number of the job that Slurm refused to change; None if Slurm made all changes. Raises
+    `client.ControllerAway` if slurmctld does not answer.
     """
     try:
         change_jobs(action, now, partitions, pauses_s)
@@ -291,12 +291,12 @@ def change_jobs(
     partitions: sharing_plan.Partitions,
     pauses_s: Sequence[float] = (),
 ) -> None:
-    """Make the changes of an action: as a rule one change of one job.
+    """Make the changes of an action: usually one change of one job.
 
-    A leader that already runs may need a longer time limit as well. It gets that first, so that a service
-    which is killed in between harms nobody, and loses it again if Slurm refuses its partner.
+    A leader that already runs may also need a longer time limit. Its limit is changed first, so that no job
+    runs out of time if the service is killed in between, and is restored if Slurm refuses the partner.
 
-    Raises `UpdateRefused` if Slurm refuses. Raises `slurm_command.ControllerAway` if it does not answer.
+    Raises `UpdateRefused` if Slurm refuses, and `client.ControllerAway` if slurmctld does not answer.
     """
     if isinstance(action, sharing_plan.Release):
         _update(action.job, _release_changes(action, now.by_id[action.job], partitions), pauses_s)
@@ -305,7 +305,7 @@ def change_jobs(
     extended: list[BatchJob] = []
     for number, factor in zip(action.share.jobs, action.slowdowns, strict=True):
         job = now.by_id[number]
-        # A job that is slowed down must not hit its time limit, so the limit grows by the same factor.
+        # The time limit grows by the expected slowdown, so that the slowed job does not reach it.
         limit_s = min(sharing_plan.own_limit_s(job) * factor, max_s)
         changes = {"TimeLimit": _minutes(limit_s)} if limit_s > job.limit_s else {}
         if number == action.share.job:
@@ -316,7 +316,7 @@ def change_jobs(
                 extended.append(job)
         except UpdateRefused:
             for leader in extended:
-                # A leader that has ended meanwhile cannot be changed, and needs no change.
+                # Slurm refuses to change a leader that has ended meanwhile, which needs no change.
                 with contextlib.suppress(UpdateRefused):
                     _update(leader.id, {"TimeLimit": _minutes(leader.limit_s)}, pauses_s)
             raise
@@ -349,7 +349,7 @@ def _commit_changes(
 def _release_changes(
     action: sharing_plan.Release, job: BatchJob, partitions: sharing_plan.Partitions
 ) -> dict[str, str]:
-    """Undo what the service changed, but nothing that somebody else has changed since."""
+    """Changes that undo the service's changes, except where somebody else has changed the job since."""
     changes = {"AdminComment": ""}
     if job.partition != partitions.shared:
         return changes
@@ -367,10 +367,10 @@ def _release_changes(
 def release_jobs(
     partitions: sharing_plan.Partitions, audit: AuditLog, names: Collection[str] = ()
 ) -> list[sharing_plan.Release]:
-    """Undo the changes of all waiting jobs, or of those that wait for the nodes `names`.
+    """Undo the service's changes of all waiting jobs, or of the jobs that wait for the nodes `names`.
 
-    Result: what was undone. Raises `EnvironmentFault` if Slurm does not answer, or refuses to change a job;
-    the others are changed. Raises `UsageError` if it has no partitions of these names.
+    Result: the actions. Raises `EnvironmentFault` if Slurm does not answer or refuses to change a job; in the
+    latter case the other jobs are released. Raises `UsageError` if Slurm lacks one of the partitions.
     """
     now = client.snapshot()
     if missing := _missing_partitions(now, partitions):
@@ -389,17 +389,17 @@ def release_jobs(
 def configuration_advice(
     now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping[str, str]
 ) -> list[str]:
-    """Settings of Slurm and its partitions that keep pairs from forming, a sentence each."""
+    """Warnings about settings of Slurm and its partitions that keep pairs from forming."""
     found = _missing_partitions(now, partitions)
     alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
     if not found and shared.tier <= alone.tier:
         found.append(
             f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
-            f"{alone.name}: a partner waits behind jobs that want the node alone, and comes late"
+            f"{alone.name}: a partner waits behind jobs that need the node alone, and starts late"
         )
     if (preempt := settings.get("PreemptType", "(null)")) not in ("preempt/none", "(null)"):
         found.append(
-            f"PreemptType={preempt}: what is sent to {shared.name} may end jobs of {alone.name}; "
+            f"PreemptType={preempt}: a job moved to {shared.name} may preempt jobs of {alone.name}; "
             "set preempt/none"
         )
     given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
@@ -411,22 +411,22 @@ def configuration_advice(
     selected = settings.get("SelectTypeParameters", "")
     if client.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
         found.append(
-            f"SelectTypeParameters={selected} without DefMemPerCPU: a job that names no memory takes all "
-            "of its node, and no partner starts beside it; set DefMemPerCPU, if the partitions have none"
+            f"SelectTypeParameters={selected} without DefMemPerCPU: a job that requests no memory gets all "
+            "memory of its node, so no partner starts there; set DefMemPerCPU, if the partitions have none"
         )
     return [*found, *_foreign_comment_advice(now, partitions)]
 
 
 def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
-    """A sentence if most waiting jobs have an AdminComment of somebody else and are left alone."""
+    """A warning if most waiting jobs have a foreign AdminComment, because the service leaves them alone."""
     waiting = [job for job in now.jobs if job.state == PENDING and job.partition == partitions.alone]
     texts = Counter(job.admin_comment for job in waiting if not sharing_plan.is_free(job))
     if 2 * texts.total() <= len(waiting):
         return []
     (most, _), *_ = texts.most_common(1)
     return [
-        f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment of "
-        f"somebody else's ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
+        f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment not "
+        f"from mpicoloc ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
     ]
 
 
@@ -441,7 +441,7 @@ def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> l
 
 @dataclass
 class LoopState:
-    """State of earlier rounds, so that nothing is repeated: announced actions, and jobs to leave alone."""
+    """State of earlier rounds: actions announced already, and jobs to leave alone for a while."""
 
     announced: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
     excluded_until_s: dict[int, float] = field(default_factory=dict)
@@ -458,14 +458,14 @@ def run_once(
 ) -> list[sharing_plan.Action]:
     """One round: take a snapshot, decide, change the jobs unless `is_dry`, and log.
 
-    Result: actions that earlier rounds did not have. Raises `EnvironmentFault` if Slurm does not answer. A
-    refused change of one job is logged; that job is tried again after `EXCLUDED_S`. Raises `DataError` if its
-    answer or the folder of profiles is not understood.
+    Result: the actions; in a dry run only new actions. If Slurm refuses to change a job, the refusal is
+    logged, and the job is tried again after `EXCLUDED_S`. Raises `EnvironmentFault` if Slurm does not answer.
+    Raises `DataError` if Slurm's answer or the folder of profiles is not understood.
     """
     state = LoopState() if state is None else state
     now = client.snapshot(clock)
     known.update({str(job.id) for job in now.jobs if job.is_on_nodes})
-    # Reading new profiles may take long. The snapshot for the decision must be young, so they are read first.
+    # Reading new profiles may take long. Read them first, so that the decision has a fresh snapshot.
     known.measured_pairs({job.kind for job in now.jobs if known.features_of(job, now.now_s) is not None})
     if clock() - now.now_s > SNAPSHOT_AGE_MAX_S:
         now = client.snapshot(clock)
@@ -494,7 +494,7 @@ def _apply_actions(
     new = []
     for action in actions:
         if isinstance(action, sharing_plan.Commit) and unchanged & set(action.after):
-            continue  # it would wait for a job that could not be moved
+            continue  # the job would wait for one that could not be moved
         if state.excluded_until_s.keys() & set(_jobs_of(action)):
             continue
         new.append(action)
@@ -528,17 +528,17 @@ def _close_locks() -> None:
         file.close()
 
 
-# A child that reads a profile may hang and outlive the service; it must not keep the lock.
+# A child that reads a profile may hang and outlive the service. It must not keep the lock.
 os.register_at_fork(after_in_child=_close_locks)
 
 
 @contextlib.contextmanager
 def hold_lock(partitions: Partitions) -> Iterator[None]:
-    """Hold the lock of these partitions; the system lets go of it when the process ends.
+    """Hold the lock of these partitions. The kernel releases the lock when the process ends.
 
-    Without a place for the lock, or on a file system without locks, there is none.
+    If the lock's file cannot be created or the file system has no locks, the service runs without a lock.
 
-    Raises `EnvironmentFault` if another service holds it.
+    Raises `EnvironmentFault` if another service holds the lock.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     words = "\0".join((os.environ.get("SLURM_CONF", ""), partitions.alone, partitions.shared))
@@ -553,7 +553,7 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
             except BlockingIOError:
                 raise EnvironmentFault(
                     f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
-                    f"({path} is locked): end it first, or look with --dry-run"
+                    f"({path} is locked): end it first, or use --dry-run"
                 ) from None
             _HELD.append(file)
             stack.callback(_HELD.remove, file)
@@ -564,36 +564,36 @@ Show = Callable[[Action], None]
 
 
 def service_settings(partitions: Partitions, rules: Rules, model_path: str | None) -> ServiceSettings:
-    """Settings of a service with these rules and the model of a file.
+    """Settings of a service with these rules and the model in a file.
 
-    Raises `UsageError` if the service cannot decide by these rules.
+    Raises `UsageError` if the service cannot apply these rules.
     """
     if model_path is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
     if rules.policy == "blossom":
-        blossom.library()  # a missing library is reported now, not when two jobs wait
+        blossom.library()  # report a missing library at start, not when two jobs wait
     if rules.policy == "di":
-        raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: take another")
+        raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: use another policy")
     if rules.n_per_node != 2:
-        raise UsageError(f"--watch makes pairs, and --per-node is {rules.n_per_node}: leave it out")
+        raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave it out")
     return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
 
 
 def named_partitions(alone: str, shared: str) -> Partitions:
     """The two queues.
 
-    Raises `UsageError` if they are one.
+    Raises `UsageError` if both have the same name.
     """
     if alone == shared:
-        raise UsageError(f"--alone and --shared are both {alone}: jobs must have nodes of their own in one")
+        raise UsageError(f"--alone and --shared are both {alone}: name two different partitions")
     return Partitions(alone, shared)
 
 
 def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
-    """Look until the process ends, or once. A service that changes jobs is the only one of its partitions.
+    """Run rounds until the process ends, or run one round. A lock admits one service that changes jobs.
 
-    Raises `MpicolocError` what stopped the only look; of several looks each trouble is reported and the next
-    one tries again.
+    Raises the `MpicolocError` that stopped a single round. Without `is_once` the error is reported, and the
+    next round tries again.
     """
     lock = contextlib.nullcontext() if pairing.is_dry else hold_lock(pairing.how.partitions)
     with lock:
@@ -610,20 +610,20 @@ def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
 
 
 class PairingService:
-    """The pairing service between two looks at the queue: what it knows, and what it has already reported.
+    """The pairing service, with the state between two rounds: job history, and messages already reported.
 
     Parameters
     ----------
     profiles : str
         Folder of the jobs' profiles.
     model_path : str or None
-        File of the model in `how`, which is read again when it changes.
+        File of the model in `how`. The file is read again when it changes.
     how : ServiceSettings
     audit : AuditLog
     show : callable
-        Gets each new action.
+        Called with each new action.
     is_dry : bool
-        Decide and log only.
+        Whether to decide and log only.
     """
 
     def __init__(
@@ -662,7 +662,7 @@ class PairingService:
         self.reported |= self.known.notes.keys()
 
     def renew_model(self) -> None:
-        """Read the model again if its file has changed and holds one."""
+        """Read the model again if its file has changed. If that fails, warn and keep the old model."""
         stamp = _stamp(self.model_path)
         if stamp == self.model_stamp or self.model_path is None:
             return
@@ -670,14 +670,14 @@ class PairingService:
         try:
             model = model_file.read(self.model_path)
         except MpicolocError as error:
-            messages.trouble(f"{error}; the model that was read before is kept")
+            messages.trouble(f"{error}; the previous model stays in use")
             return
         self.how = dataclasses.replace(self.how, model=model)
         self.known.set_machine(model.machine)
         self._warn_of_layout()
 
     def report_trouble(self, error: MpicolocError) -> None:
-        """Report an error, but not twice in turn: Slurm restarts, file systems go and come."""
+        """Report an error, but not twice in a row: Slurm may restart, and a file system may come back."""
         if str(error) != self.trouble:
             messages.trouble(str(error))
             self.audit.add(time.time(), "trouble", error=str(error))
@@ -686,13 +686,13 @@ class PairingService:
     def _warn_of_layout(self) -> None:
         if getattr(self.how.model, "card", {}).get("layout") == "apart":
             messages.trouble(
-                f"{self.model_path} learnt from jobs on processors of their own, and pairs here share them: "
-                "they will suffer more; measure a campaign whose two `places` are the same"
+                f"{self.model_path} was fitted to jobs on separate processors, but pairs here share theirs "
+                "and slow down more; measure a campaign whose two `places` are the same"
             )
 
 
 def _stamp(path: str | None) -> tuple[int, ...]:
-    """A stamp that changes when a file is written anew; the same for none."""
+    """A stamp that changes when the file is rewritten; constant if the path is None or cannot be read."""
     try:
         found = os.stat(path) if path else None
     except OSError:

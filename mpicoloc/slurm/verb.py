@@ -32,7 +32,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of what may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
@@ -138,7 +138,7 @@ def _action(actions: Any, name: str, function: Any, words: str) -> argparse.Argu
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     return int(args.act(args))
 
 
@@ -199,7 +199,7 @@ def _key(args: argparse.Namespace) -> Any:
     from mpicoloc.profile import signature
 
     key = key_of(args)
-    signature.key_id(key)  # what is wrong with it is said once
+    signature.key_id(key)  # report a bad key once, before the files are read
     return key
 
 
@@ -218,7 +218,7 @@ def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import client, close, records
 
     if not os.path.isdir(args.spool):
-        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder of plugstack.conf")
+        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder in plugstack.conf")
     key = _key(args)
     close.sweep_spool(args.spool, time.time())
     if args.job is None:

@@ -115,7 +115,7 @@ def test_company_spoils_an_experiment(openmpi, tmp_path, shm_dir):
         process.terminate()
         process.wait(60)
     assert made == 1, told
-    assert "a: job somebody-else ran on this node, too" in told[0]
+    assert "a: job somebody-else also ran on this node" in told[0]
 
 
 def test_each_run_has_its_own_limit(tmp_path):
@@ -153,7 +153,7 @@ def test_a_campaign_that_is_ended_ends_what_it_started(tmp_path, number):
             jobs.wait_until(lambda: len(left(tmp_path)) == 1, "the shell's end", 10)
             (tmp_path / "programs.toml").write_text("[programs.short]\ncommand = 'false'\n")
             third = campaign(tmp_path, "--pairs", "1")
-            assert "a campaign was killed here; what it had left running was ended (1 " in third.stderr
+            assert "killed here; the processes that it left running were ended (1)" in third.stderr
         assert left(tmp_path) == []
     finally:
         process.kill()

@@ -1,12 +1,12 @@
 """Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
 
-Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others,
-search of parameters. What is believed is another score: each program is left out in turn, as target and as
-co-runner, of everything: search, choice, fit, and width of the interval. A scheduler asks about programs
-that nobody has paired yet.
+Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others, and
+a parameter search. The decisive score is a different one: each program in turn, as target and as co-runner,
+is left out of the search, the choice, the fit and the interval's width. The reason is that a scheduler needs
+predictions for programs that nobody has paired yet.
 
-Most regressors are those of scikit-learn; those of few parameters, for training sets of few programs, are
-made here in its manner. Rows of x are the features of the target and, after them, those of the co-runner.
+Most regressors come from scikit-learn. Regressors with few parameters, for training sets of few programs, are
+defined here with the same interface. Rows of x have the features of the target, then those of the co-runner.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ from mpicoloc.pairing.fitted import (
 
 
 class IntensityRegressor:
-    """One feature, added up over target and co-runner: the best one, and a straight line.
+    """A straight line in the sum of the best single feature of target and co-runner.
 
-    What Distributed Intensity (Zacarias et al. 2021, section 2.2) knows of a pair: misses of the last cache.
-    Where they were not counted, the data choose among the few features that tell most of a job.
+    Distributed Intensity (Zacarias et al. 2021, section 2.2) uses last-level cache misses. If these were not
+    counted, the data choose among the features in `FEW`.
     """
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> IntensityRegressor:
@@ -94,8 +94,8 @@ class IntensityRegressor:
 class ProductRegressor:
     """Slowdown - 1 = sensitivity of the target times pressure of the co-runner.
 
-    The logarithm of each is linear in the features of its job: a generalised linear model with logarithmic
-    link. `alpha` draws all weights to 0, where every pair has the mean.
+    The logarithm of each factor is linear in the features of its job: a generalised linear model with a log
+    link. `alpha` shrinks all weights towards 0, at which every pair has the mean slowdown.
     """
 
     def __init__(self, alpha: float) -> None:
@@ -103,7 +103,7 @@ class ProductRegressor:
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> ProductRegressor:
         """Learn weights; returns itself."""
-        if not (y > 1).any():  # no logarithm of nothing
+        if not (y > 1).any():  # the logarithm of 0 is undefined
             self.coef_, self.intercept_ = np.zeros(x.shape[1]), -MOST_EXPONENT
             return self
         found = PoissonRegressor(alpha=self.alpha, max_iter=400).fit(x, y - 1, sample_weight)
@@ -119,13 +119,13 @@ class SimilarRegressor:
     """A model by slowdowns of similar programs: effects of target, of co-runner, and of both together.
 
     Kriging with the covariance a k(t, t') + b k(c, c') + c k(t, t') k(c, c') between pairs (t, c) and
-    (t', c'), k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that is near none is taken for an average
-    one, but what is known of the other program of the pair still counts, which a product alone would lose.
+    (t', c'), k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that resembles no other counts as average,
+    but the effect of its partner still counts, which a product alone would lose.
 
     Parameters
     ----------
     length : float
-        How far programs may be apart and still be similar, in standard deviations of a feature.
+        Distance up to which programs count as similar, in standard deviations of a feature.
     noise : float
         Variance of a row of mean weight, over that of the effects.
     joint : float
@@ -139,7 +139,7 @@ class SimilarRegressor:
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> SimilarRegressor:
         """Learn the weight of each pair; returns itself."""
-        # A pair that met often is one point, or its covariance would have no inverse worth the time.
+        # Merge the rows of a pair into one point, or the covariance matrix would be nearly singular.
         noise = self.noise * sample_weight.mean()
         x, which = np.unique(x, axis=0, return_inverse=True)
         weight = np.bincount(which.ravel(), sample_weight)
@@ -165,19 +165,18 @@ class SimilarRegressor:
 
 Parameters = Mapping[str, Any]
 MAX_LEAVES = 256
-"""Of a tree: as many as 400 rows have use for. The time of a prediction grows with them."""
+"""Largest number of leaves of a tree: enough for 400 rows. Prediction time grows with it."""
 MAX_ITERATIONS = 400
-"""Of the optimisers that go on until nothing gets better."""
+"""Iteration limit of optimisers that run until convergence."""
 
 
 @dataclass(frozen=True)
 class Kind:
     """One kind of regressor.
 
-    `space` has a list or a distribution of each parameter that is searched (Zacarias et al. 2021, Table 2);
-    `make` builds the estimator of scikit-learn from parameters and a seed, `arrays` makes arrays of it when
-    it is fitted. `usual` is the point that is tried first. `is_prepared`: its features go through a
-    `Preparation` first.
+    `space` has a list or a distribution for each searched parameter (Zacarias et al. 2021, Table 2). `make`
+    builds the estimator from parameters and a seed, and `arrays` converts the fitted estimator to arrays. The
+    search tries the parameters `usual` first. `is_prepared`: features pass through a `Preparation` first.
     """
 
     space: Mapping[str, Any]
@@ -188,13 +187,13 @@ class Kind:
 
 
 def fit(kind: Kind, parameters: Parameters, seed: int, x: Floats, y: Floats, weights: Floats) -> Any:
-    """A fitted estimator of scikit-learn.
+    """A fitted estimator.
 
     Shapes: `x` (n, 2 F), `y`, `weights` (n,).
     """
     estimator = kind.make(parameters, seed)
     with warnings.catch_warnings():
-        # A search tries points at which optimisers do not settle; their scores tell.
+        # A search also tries parameters for which optimisers do not converge. Their scores are bad enough.
         warnings.simplefilter("ignore")
         return estimator.fit(x, y, sample_weight=weights)
 
@@ -278,7 +277,7 @@ def _boosting_arrays(estimator: Any) -> Trees:
 
 
 def _trees(parts: list[dict[str, Any]], base: float) -> Trees:
-    """The trees one after the other; what leaves do not have is 0."""
+    """The trees in common arrays. Fields that leaves lack are 0."""
     sizes = [len(part["feature"]) for part in parts]
     roots = np.cumsum([0, *sizes[:-1]])
     whole: dict[str, Any] = {}
@@ -418,11 +417,11 @@ KINDS: Mapping[str, Kind] = {
         True,
     ),
 }
-"""Those of the paper, two more kinds of trees, and two of few parameters. The network is fitted by Adam,
-which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
+"""The regressors of the paper, two more kinds of trees, and two regressors of few parameters. The network is
+fitted by Adam, which has no schedule for its learning rate, so Table 2's `learning_rate` is not searched."""
 BASELINES: Mapping[str, Kind] = {
     "mean": Kind({}, {}, lambda parameters, seed: DummyRegressor(), _constant_arrays, True),
-    # The one number for all that costs least.
+    # The constant prediction of least cost.
     "quantile": Kind(
         {},
         {},
@@ -442,10 +441,10 @@ BASELINES: Mapping[str, Kind] = {
 
 
 MIN_ROWS, MIN_PROGRAMS = 8, 4
-"""Below which there is no model. With so few the mean is kept unless another kind is clearly better, and it
-is more than an assumption; of fewer programs nothing is left to learn from when one is left out."""
+"""Smallest training set for a model. With so few rows the mean is kept unless another kind is clearly better,
+which still beats an assumption. With fewer programs, leaving one out leaves nothing to learn from."""
 LOOKED_AT = "features"
-"""The parameter of every kind that says which features it looks at."""
+"""The parameter of every kind that selects its set of features."""
 FEATURE_SETS = ("few", "mean", "all")
 FEW = (
     "mpi_frac_mean",
@@ -457,7 +456,7 @@ FEW = (
     "ipc_mean",
     "cache_misses_per_s_mean",
 )
-"""Features that describe a program in few numbers: with ten programs, two of a hundred fit anything."""
+"""Features that describe a program by few numbers, because two of a hundred features fit any ten programs."""
 MISSES = "cache_misses_per_s_mean"
 """The feature that Distributed Intensity uses."""
 _NO_MEAN = ("_min", "_max", "_sd")
@@ -465,9 +464,9 @@ _NO_MEAN = ("_min", "_max", "_sd")
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows of a training set as numbers; `features` (n_jobs, F) has NaN where a job lacks one.
+    """Rows of a training set as numbers; `features` (n_jobs, F) has NaN where a job lacks a feature.
 
-    `half` are half the widths of the rows' own intervals.
+    `half` has the half widths of the rows' own intervals.
     """
 
     names: tuple[str, ...]
@@ -480,7 +479,7 @@ class Problem:
     program: Ints
 
     def columns(self, wanted: str, jobs: Ints) -> Ints:
-        """Features of one of `FEATURE_SETS`, or ``misses``, in which `jobs` differ; others teach nothing."""
+        """Columns of one of `FEATURE_SETS`, or ``misses``, without features that are equal for all `jobs`."""
         keep = {
             "few": lambda name: name in FEW,
             "misses": lambda name: name == MISSES,
@@ -504,7 +503,7 @@ class Problem:
 
 
 def problem(training: TrainingSet) -> Problem:
-    """The rows of a training set; slowdowns below 1 count as 1 (Zacarias et al. 2021, section 3.2).
+    """The problem of a training set. Slowdowns below 1 count as 1 (Zacarias et al. 2021, section 3.2).
 
     Raises `DataError` if there are too few rows or programs, or the jobs have no features.
     """
@@ -520,7 +519,7 @@ def problem(training: TrainingSet) -> Problem:
     names = sorted({name for job in training.jobs for name in job.values})
     features = matrix(training.jobs, names)
     if not _differ(features[used]).any():
-        raise DataError("the jobs of the training set differ in no feature; give profiles of their runs")
+        raise DataError("all jobs of the training set have the same features; give profiles of their runs")
     return Problem(
         names=tuple(names),
         features=features,
@@ -534,15 +533,15 @@ def problem(training: TrainingSet) -> Problem:
 
 
 def _differ(features: Floats) -> Bools:
-    """Columns with more than one value; a missing one is none."""
+    """Columns with more than one value, not counting missing values."""
     return np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in features.T], bool)
 
 
 def leave_program_out(given: Problem, rows: Ints, n_folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
-    """Rows to learn from and rows to be asked about: with programs at either end that the first do not know.
+    """Split rows into training and test rows, where each test row has a program that training rows lack.
 
-    Shapes: `rows` (n,). Result: no program of `test` that was left out is target or co-runner in `train`.
-    Parts with nothing to learn from, or nothing to ask, are left away.
+    Shapes: `rows` (n,). Result: a program that was left out is neither target nor co-runner in `train`. Folds
+    without training or test rows are skipped.
     """
     mine, others = given.program[given.target[rows]], given.program[given.co_runner[rows]]
     programs = np.random.default_rng(seed).permutation(np.unique(np.concatenate([mine, others])))
@@ -555,14 +554,14 @@ def leave_program_out(given: Problem, rows: Ints, n_folds: int, seed: int) -> It
 def fitted(
     given: Problem, kind: Kind, parameters: Parameters, rows: Ints, seed: int
 ) -> tuple[Any, Ints, Preparation | None]:
-    """An estimator fitted to `rows`, the features it looks at, and how these are prepared."""
+    """An estimator fitted to `rows`, the columns of its features, and their preparation."""
     jobs = np.unique(np.concatenate([given.target[rows], given.co_runner[rows]]))
     for wanted in (parameters.get(LOOKED_AT, "mean"), *FEATURE_SETS):
         columns = given.columns(wanted, jobs)
         if len(columns):
             break
     else:
-        # Jobs all alike: what is left is their mean.
+        # No feature distinguishes the jobs, so use the mean.
         kind, parameters, columns = BASELINES["mean"], {}, np.arange(len(given.names))
     preparation = prepare(given.features[np.ix_(jobs, columns)]) if kind.is_prepared else None
     rest = {name: value for name, value in parameters.items() if name != LOOKED_AT}
@@ -573,7 +572,7 @@ def fitted(
 def predicted(
     given: Problem, kind: Kind, parameters: Parameters, train: Ints, test: Ints, seed: int
 ) -> Floats:
-    """Slowdowns of rows `test` as an estimator says that saw the rows `train`."""
+    """Slowdowns of rows `test`, predicted by an estimator fitted to the rows `train`."""
     estimator, columns, preparation = fitted(given, kind, parameters, train, seed)
     found = estimator.predict(_inputs(given, columns, preparation, test))
     return np.clip(found, 1.0, given.slowdown[train].max())
@@ -594,11 +593,10 @@ N_FOLDS = 5
 class Tuned:
     """Parameters for some rows, their `cost` on programs left out of these, and the interval's width.
 
-    Everything that is learnt of rows is in here, so whoever leaves a program out of the rows has left it out
-    of all of it.
+    All that is learnt from rows is in here, so leaving a program out of the rows leaves it out of everything.
 
-    `held` is the part of the rows that intervals held which were made without their program; None: too few
-    programs to tell.
+    `held` is the fraction of rows inside intervals that were computed without their program; None if there
+    are too few programs.
     """
 
     parameters: Parameters
@@ -609,7 +607,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class _LeftOut:
-    """Rows (n,), the number of the part in which each was asked about, and what was predicted there."""
+    """Rows (n,), the fold in which each was a test row, and the predictions there."""
 
     rows: Ints
     part: Ints
@@ -617,18 +615,18 @@ class _LeftOut:
 
 
 def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> Tuned:
-    """Search the parameters of a kind by cross-validation, with whole programs left out at either end.
+    """Search the parameters of a kind by cross-validation that leaves out whole programs.
 
     Shapes: `rows` (n,).
 
-    Zacarias et al. 2021, section 3.3.1: five folds, and a search that is random here, as a dozen trials
-    teach a model of the costs next to nothing. The interval comes from what the best trial predicted for
-    programs left out.
+    Zacarias et al. 2021, section 3.3.1, with five folds. The search is random here, because a dozen trials
+    are too few to model the costs. The interval comes from the best trial's predictions for programs left
+    out.
     """
     parts = list(leave_program_out(given, rows, N_FOLDS, seed))
     usual = {LOOKED_AT: "mean", **kind.usual} if kind.space else dict(kind.usual)
     if not parts:
-        # Too few programs to leave one out: no more certain than their mean.
+        # There are too few programs to leave one out, so use the interval of the mean.
         mean, measured = np.full(len(rows), given.mean(rows)), given.slowdown[rows]
         width = band(mean, measured, given.least_half(rows))
         return Tuned(usual, cost(mean, measured, given.weight[rows]), width, None)
@@ -645,7 +643,7 @@ def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> T
 def _best(
     given: Problem, kind: Kind, usual: Parameters, parts: Parts, n_trials: int, seed: int
 ) -> tuple[Parameters, _LeftOut]:
-    """The usual parameters or those drawn at random, whichever cost least, and their answers."""
+    """The parameters of least cost, among the usual and the randomly drawn ones, and their predictions."""
     drawn = ParameterSampler({LOOKED_AT: FEATURE_SETS, **kind.space}, n_trials - 1, random_state=seed)
     trials = [usual, *({name: _plain(value) for name, value in trial.items()} for trial in drawn)]
     answers = [_answers(given, kind, trial, parts, seed) for trial in trials]
@@ -655,12 +653,12 @@ def _best(
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
+    """A parameter as a type that JSON supports."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _answers(given: Problem, kind: Kind, parameters: Parameters, parts: Parts, seed: int) -> _LeftOut:
-    """Predictions for each part by the rest."""
+    """Predictions for each fold by an estimator fitted to the rest."""
     number = [np.full(len(test), i) for i, (_, test) in enumerate(parts)]
     answers = [predicted(given, kind, parameters, train, test, seed) for train, test in parts]
     return _LeftOut(
@@ -670,27 +668,27 @@ def _answers(given: Problem, kind: Kind, parameters: Parameters, parts: Parts, s
 
 HELD_BACK_FRAC = 0.3
 MAX_PROGRAM_FOLDS = 10
-"""Of more programs several are left out together."""
+"""Largest number of folds. With more programs, several are left out together."""
 TRIALS = 12
 SAME_FOR_ALL = ("mean", "quantile")
-"""The kinds that look at nothing."""
+"""The kinds that use no features."""
 NESTED_FRAC = 1 / 3
-"""Part of the trials that the search has with a program left out, since it is made for each of them."""
+"""Fraction of the trials for searches with a program left out, because there is one search per program."""
 
 
 @dataclass(frozen=True)
 class _Rival:
-    """One kind: what it becomes on all rows, its answers about rows held back and programs left out."""
+    """One kind: its tuning on all rows, and predictions for rows held back and for programs left out."""
 
     name: str
     whole: Tuned
     known: Predictions
     new: list[tuple[float, Predictions]]
-    """For each part: the cost by which a search inside the rest would choose, and the answers."""
+    """For each fold: the cost of the search on the other folds, and the predictions."""
 
     @property
     def score(self) -> dict[str, Any]:
-        """For the card."""
+        """Scores for the model's card."""
         new = scores_of(concatenated([part for _, part in self.new]))
         told = {"known": dataclasses.asdict(scores_of(self.known)), "new": dataclasses.asdict(new)}
         found = {"cost": self.whole.cost, "parameters": dict(self.whole.parameters)}
@@ -700,14 +698,14 @@ class _Rival:
 def fit_model(
     training: TrainingSet, *, seed: int = 0, n_trials: int = TRIALS, kinds: Sequence[str] = tuple(KINDS)
 ) -> FittedModel:
-    """The best of several kinds of models for a training set.
+    """The best model of several kinds for a training set.
 
     Raises `DataError` if there are too few rows or programs, or the jobs have no features.
     """
     given = problem(training)
-    # Baselines first: of equals, nothing learnt is the better one.
+    # Baselines first, because the first of equals wins and a simple model is better.
     rivals = dict(BASELINES) | {name: KINDS[name] for name in kinds}
-    # More threads only make small problems slower, and results differ with their number.
+    # More threads slow small problems down, and the results would depend on their number.
     with threadpool_limits(1):
         found = [
             _contest(given, name, kind, n_trials, seed)
@@ -718,7 +716,7 @@ def fit_model(
         scores = {rival.name: rival.score for rival in found}
         best = found[0]
         least = min(SAME_FOR_ALL, key=lambda name: scores[name]["new"]["cost"])
-        if choice.cost >= scores[least]["new"]["cost"]:  # its place is luck
+        if choice.cost >= scores[least]["new"]["cost"]:  # the best kind came first by luck
             best = next(rival for rival in found if rival.name == least)
         model = _final(training, given, best.name, best.whole, seed)
     card = {
@@ -730,9 +728,9 @@ def fit_model(
 
 
 def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
-    """A model of one kind, baselines among them, with its usual parameters: no search, no rivals, no scores.
+    """A model of one kind or baseline with its usual parameters, without search, rivals or scores.
 
-    Raises `DataError` as of `fit_model`.
+    Raises `DataError` like `fit_model`.
     """
     given = problem(training)
     with threadpool_limits(1):
@@ -741,11 +739,11 @@ def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
 
 
 def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) -> _Rival:
-    """Fit one kind to all rows, to 70 % of them, and to what is left without each program."""
+    """Fit one kind to all rows, to 70 % of the rows, and to the rows without each program."""
     order = np.random.default_rng(seed).permutation(len(given.slowdown))
     n_held = max(1, round(HELD_BACK_FRAC * len(order)))
     held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
-    usual = float(given.slowdown[held].mean())  # as Eq. 2 has it
+    usual = float(given.slowdown[held].mean())  # as in Eq. 2
     _, known = _evaluate(given, kind, rest, held, n_trials, seed, usual)
     nested = max(1, round(NESTED_FRAC * n_trials))
     parts = list(leave_program_out(given, _all(given), MAX_PROGRAM_FOLDS, seed))
@@ -758,14 +756,14 @@ def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) ->
 def _evaluate(
     given: Problem, kind: Kind, train: Ints, test: Ints, n_trials: int, seed: int, usual: float
 ) -> tuple[float, Predictions]:
-    """Cost inside `train`, and answers about `test` by a model that was made of `train` alone."""
+    """Cost within `train`, and predictions for `test` by a model fitted to `train` alone."""
     found = tuned(given, kind, train, n_trials, seed)
     value = predicted(given, kind, found.parameters, train, test, seed)
     return found.cost, with_intervals(given.slowdown[test], given.weight[test], usual, value, found.band)
 
 
 def _choice(rivals: Sequence[_Rival]) -> Scores:
-    """Scores where the kind, too, is chosen without the program left out; of equals the first one."""
+    """Scores when the kind is also chosen without the program left out; the first of equals wins."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     return scores_of(concatenated([min(part, key=lambda found: found[0])[1] for part in parts]))
 
@@ -817,7 +815,7 @@ def _summary(training: TrainingSet) -> dict[str, Any]:
 
 
 def why_baseline(model: FittedModel) -> str | None:
-    """Why a baseline was kept, and what helps; None if the model is none."""
+    """Why a baseline was kept, and a remedy; None if the model is not a baseline."""
     if model.kind not in BASELINES:
         return None
     first, remedy = model.card["scores"][0]["kind"], "measure more programs, or more rounds"

@@ -46,7 +46,7 @@ def test_a_charge_at_the_wrong_rate_is_put_right(two, where):
 
 def test_a_release_is_whole_and_once(two, where):
     number = two.charge("lab", charge(1, 4 * SU), STAMP).transaction
-    with pytest.raises(UsageError, match="released as a whole"):
+    with pytest.raises(UsageError, match="only be released in full"):
         two.refund(number, 4 * SU, STAMP, release=True)
     first = two.refund(number, None, STAMP, reference="r", release=True)
     assert two.refund(number, None, STAMP, reference="r", release=True) == replace(first, is_new=False)

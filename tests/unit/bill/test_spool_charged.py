@@ -219,16 +219,16 @@ def test_a_folder_of_users_is_told_from_a_spool(books, spool, tmp_path):
     write(users, "mpicoloc-8.h5", job_id="8")
     users.chmod(0o1777)
     no_spool, _, is_open, refused = notes(users)
-    assert "has profiles and no record of Slurm's plugin: give the folder that plugstack.conf" in no_spool
-    assert f"other users may add files to {users}: let it be root's, with mode 755" in is_open
+    assert "has profiles but no record of Slurm's plugin: give the folder that plugstack.conf" in no_spool
+    assert f"other users can add files to {users}: make root its owner, with mode 755" in is_open
     assert "mpicoloc-8.h5 not charged: Slurm's record of its step" in refused
     spool()
     assert notes(spool.folder) == []
     for mode, may in ((0o777, "remove files from"), (0o775, "remove files from"), (0o1775, "add files to")):
         spool.folder.chmod(mode)
         (is_open,) = notes(spool.folder)
-        assert f"other users may {may} {spool.folder}" in is_open
-        assert ("a step without record pays nothing" in is_open) == (may == "remove files from")
+        assert f"other users can {may} {spool.folder}" in is_open
+        assert ("a step without a record pays nothing" in is_open) == (may == "remove files from")
 
 
 @pytest.mark.parametrize("what", ["another's", "copy", "pipe", "folder", "half", "nowhere"])

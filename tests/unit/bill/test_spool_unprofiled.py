@@ -14,7 +14,7 @@ from mpicoloc.slurm import records
 
 NOTHING = {"n_waiting": 0, "charges": []}
 REFUSED = {"other key": "signed with another key", "damaged": "not an HDF5 file",
-           "other job": "profile of job 8, not of job 7", "other run": "is of another run",
+           "other job": "profile of job 8, not of job 7", "other run": "is from another run",
            "no slowdown": "a slowdown must be above 0"}  # fmt: skip
 SAYS = {
     "other job": {"job_id": "8"},
@@ -69,7 +69,7 @@ def test_a_profile_that_comes_late_is_told_until_the_site_has_decided(books, spo
         code, out, err = books("collect", spool.folder, "--key-file", "site.key")
         assert (code, out) == (0, "") and len(err.splitlines()) == 2
         assert err.endswith("mpicoloc: 0 charged, 0 SU; 1 late; 0 refused; 0 waiting; 0 known before\n")
-        assert str(path) in err and "as transaction 2: after `mpicoloc ledger refund 2 --release`" in err
+        assert str(path) in err and "as transaction 2: `mpicoloc ledger refund 2 --release`" in err
     code, found = collected(books, spool.folder)
     assert (code, found["n_known"], found["n_waiting"], len(found["charges"])) == (0, 0, 0, 1)
     told = found["charges"][0]

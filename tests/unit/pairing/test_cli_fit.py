@@ -189,7 +189,7 @@ def test_profiles_of_jobs_on_the_same_processors_are_not_mixed_with_others(capsy
         hdf5.write(profile, tmp_path / f"{name}.h5")
     words = ["fit", "--profiles", str(tmp_path), "--out", str(tmp_path / "m")]
     code, text = complaint(capsys, *words)
-    assert code == 3 and "18 slowdowns of jobs on processors of their own and 24 of jobs" in text
+    assert code == 3 and "18 slowdowns of jobs on separate processors and 24 of jobs" in text
     code, text = complaint(capsys, *words, "--layout", "near")
     assert code == 2 and "--layout must be apart or same, got 'near'" in text
     assert cli.main([*words, *QUICK, "--layout", "same", "--json"]) == 0
@@ -221,7 +221,7 @@ def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own
     monkeypatch.setenv("PATH", "")  # without Slurm the service ends at once
     for model, n in (("m", 1), (str(folder / "m"), 0)):
         assert cli.main(["pair", "--watch", "--once", "--profiles", ".", "--model", model]) == 4
-        assert capsys.readouterr().err.count("learnt from jobs on processors of their own") == n
+        assert capsys.readouterr().err.count("was fitted to jobs on separate processors") == n
 
 
 def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):

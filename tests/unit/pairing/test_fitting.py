@@ -228,7 +228,7 @@ def test_too_little_to_learn_from_is_said(training, n_rows, n_jobs, words):
 
 def test_jobs_without_features_teach_nothing(training):
     jobs = tuple(dataclasses.replace(job, values={}) for job in training.jobs)
-    with pytest.raises(DataError, match="differ in no feature"):
+    with pytest.raises(DataError, match="have the same features"):
         fit_model(dataclasses.replace(training, jobs=jobs))
 
 

@@ -112,11 +112,11 @@ CHANGES = {
     "regressor": (lambda head, arrays: head.update(regressor="os.system"), "damaged"),
     "features": (lambda head, arrays: head["features"].pop(), "damaged"),
     "no features": (lambda head, arrays: head.update(features=[]), "damaged"),
-    "usual": (lambda head, arrays: head.update(usual=[0.5, 0.1, 2.0]), "slowdowns that are none"),
-    "band": (lambda head, arrays: head["band"].update(below=3.0), "interval that is none"),
+    "usual": (lambda head, arrays: head.update(usual=[0.5, 0.1, 2.0]), "slowdowns that are invalid"),
+    "band": (lambda head, arrays: head["band"].update(below=3.0), "interval that is invalid"),
     "card": (lambda head, arrays: head.update(card=7), "damaged"),
     "machine": (lambda head, arrays: head.update(machine={"cpu_model": 3}), "damaged"),
-    "child": (first_child, "nodes that are no trees"),
+    "child": (first_child, "nodes that are not trees"),
     "array": (lambda head, arrays: arrays.pop("regressor.value"), "damaged"),
     "type": (lambda head, arrays: arrays.update({"regressor.left": arrays["regressor.value"]}), "damaged"),
     "shape": (lambda head, arrays: arrays.update({"regressor.base": np.zeros(3)}), "damaged"),
@@ -177,7 +177,7 @@ def test_a_file_that_unfolds_to_any_size_costs_no_memory(tmp_path, monkeypatch):
     path = tmp_path / "m"
     monkeypatch.setattr(arrays_file, "MAX_BYTES", 1 << 20)
     archive(path, head=b"\0" * (arrays_file.MAX_BYTES + 1))
-    with pytest.raises(DataError, match="more than any has"):
+    with pytest.raises(DataError, match="more than allowed"):
         model_file.read(path)
     # A header that promises more than there is.
     header = npy(np.zeros(1)).replace(b"(1,)", b"(1000000000000,)")

@@ -152,7 +152,7 @@ def test_an_empty_queue_and_a_long_one(monkeypatch):
     assert sorted(itertools.chain(*jobs_of(made))) == list(range(25))
     assert all(len({job // 10 for job in jobs}) == 1 for jobs in jobs_of(made))
     (note,) = made.notes
-    assert "25 jobs, planned in parts of 10 in order of arrival: no pair across parts" in note
+    assert "25 jobs, planned in parts of 10 in order of arrival: no pair crosses parts" in note
     assert made.cost_s == pytest.approx(made.lower_bound_s, rel=1e-3)
 
 
@@ -174,7 +174,7 @@ def test_a_plan_that_is_not_proved_near_the_least_says_so(monkeypatch):
     assert stopped.lower_bound_s == pytest.approx(101 * 150)
     assert stopped.gap_frac == pytest.approx(1 / 3)
     assert stopped.notes == (
-        "the plan may take up to 33.33 % more than the least possible: within 0.1 % nothing was proved",
+        "the plan may take up to 33.33 % more than the least possible: within 0.1 % was not proved",
     )
 
 

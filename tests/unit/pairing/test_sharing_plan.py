@@ -163,7 +163,7 @@ def test_a_leader_that_waits_for_a_job_elsewhere_is_given_back():
     jobs = [told(1, waits_for=(7,)), job(8, RUNNING, ["n1"])]
     for other in (job(7, RUNNING, ["n2"]), job(7, priority=0)):
         (found,) = decided([*jobs, other], [node("n1"), node("n2")])
-        assert found == Release(1, 600.0, "what it waits for has left")
+        assert found == Release(1, 600.0, "the job it waits for has left")
     for other in (told(7, state=RUNNING), told(7, leader=6), job(7, "COMPLETED")):
         assert not [each for each in decided([*jobs, other], [node("n1")]) if each.job == 1]
 
@@ -223,7 +223,7 @@ def test_a_job_that_runs_longer_than_its_profiles_say_may_run_until_its_limit():
     (found,) = decided([job(1), job(2), *runs], nodes, runtime_s=runtime_s)
     assert found.share == Assignment((1,), ("n2",))
     (found,) = decided([told(1), job(2), *runs], nodes, runtime_s=runtime_s)
-    assert found == Release(1, 600.0, "what it waits for is overdue")
+    assert found == Release(1, 600.0, "the job it waits for is overdue")
     # A node that it does not fit is no help.
     assert decided([told(1), *runs], [nodes[0], node("n2", n_cpus=2)], runtime_s=runtime_s) == []
     # A little longer than usual is nothing, and with nowhere else to go there is nothing to gain.

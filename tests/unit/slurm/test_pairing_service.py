@@ -130,11 +130,11 @@ def test_partitions_that_keep_pairs_apart_are_told():
     (line,) = told(BatchQueue("whole", 1))
     assert "no partition shared" in line
     (line,) = told(*QUEUES, PreemptType="preempt/partition_prio")
-    assert "may end jobs of whole" in line
+    assert "may preempt jobs of whole" in line
     (line,) = told(*QUEUES, PreemptMode="SUSPEND,GANG")
     assert "suspended by turns" in line
     (line,) = told(*QUEUES, SelectTypeParameters="CR_CORE_MEMORY", DefMemPerNode="UNLIMITED")
-    assert "takes all of its node" in line
+    assert "gets all memory of its node" in line
     fine = {"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "2000", "PreemptType": "preempt/none"}
     assert told(*QUEUES, **fine) == []
 
@@ -147,7 +147,7 @@ def test_comments_of_others_at_most_jobs_are_told():
 
     assert told() == told("", "site") == told("", '{"mpicoloc":{}}', "site") == []
     (line,) = told("", "site", "site", "other")
-    assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment of somebody else's ('site')")
+    assert line.startswith("3 of 4 jobs that wait in whole have an AdminComment not from mpicoloc ('site')")
 
 
 BESIDE = Commit(Assignment((7, 1), ("n1",)), (), (2.0, 2.0), "")

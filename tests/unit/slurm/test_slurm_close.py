@@ -136,20 +136,20 @@ def test_a_job_has_room_for_so_many_profiles_and_bytes(job, monkeypatch):
     size = (job / "out" / "7.0.h5").stat().st_size
     monkeypatch.setattr(close, "MAX_PROFILES", 1)
     assert sign(job)
-    with pytest.raises(DataError, match="is not signed: its job has 1 that are"):
+    with pytest.raises(DataError, match="is not signed: its job already has 1 signed"):
         sign(job, name="7.batch.h5")
     write_anew(job)
     assert sign(job, replace(START, submitted_unix_s=1)), "another start has room of its own"
     monkeypatch.setattr(close, "MAX_PROFILES", 9)
     monkeypatch.setattr(close, "MAX_BYTES", 2 * size)
-    with pytest.raises(DataError, match="of signed profiles of its job"):
+    with pytest.raises(DataError, match="signed profiles would exceed"):
         sign(job, name="7.batch.h5")
 
 
 def test_a_file_that_is_too_large_is_not_even_read(job, monkeypatch):
     large = 200 << 20
     os.truncate(job / "out" / "7.0.h5", large)
-    for name, what in (("MAX_BYTES", "of signed profiles of its job"), ("MAX_FILE_BYTES", "has more than")):
+    for name, what in (("MAX_BYTES", "signed profiles would exceed"), ("MAX_FILE_BYTES", "has more than")):
         monkeypatch.setattr(close, name, large - 1)
         tracemalloc.start()
         try:
@@ -242,7 +242,7 @@ def test_the_profile_of_another_job_or_user_is_not_signed(job):
 def test_a_link_and_a_file_of_somebody_else_are_not_signed(job):
     link = job / "out" / "7.5.h5"
     link.symlink_to(job / "out" / "7.0.h5")
-    with pytest.raises(DataError, match="cannot be taken"):
+    with pytest.raises(DataError, match="cannot be read"):
         sign(job, name="7.5.h5")
     with pytest.raises(DataError, match="not a file of user"):
         sign(job, replace(START, uid=UID + 1))

@@ -49,7 +49,7 @@ def test_what_is_not_there_or_not_understood_is_told():
     with pytest.raises(EnvironmentFault, match="no job 11 of user 1000"):
         record([squeue(UserID="1001"), STEP])
     for told in ([squeue(TimeUsed="INVALID"), STEP], [squeue(), "Step 11.0"], [squeue(RestartCnt=""), STEP]):
-        with pytest.raises(DataError, match="tried are squeue"):
+        with pytest.raises(DataError, match="tested with squeue"):
             record(told)
 
 

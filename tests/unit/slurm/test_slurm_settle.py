@@ -259,7 +259,7 @@ def test_a_job_whose_end_slurm_does_not_tell_has_no_wrong_one(spool, key, tmp_pa
     told(tmp_path, monkeypatch, StateCompact="CG", EndTime="Unknown")
     write_note(spool, STEP)
     made, error = closed(spool, key)
-    assert made == "11.1795377520.0.json" and "end of job 11" in error
+    assert made == "11.1795377520.0.json" and "end time of job 11" in error
 
 
 def kept(spool, step="0", job=11):
@@ -301,7 +301,7 @@ def test_a_record_that_nobody_can_make_any_more_is_told(spool, key, tmp_path, mo
     kept(spool)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
     told(tmp_path, monkeypatch, StateCompact="CD", EndTime="Unknown")
-    assert main(command) == 3 and "Slurm has no end of job 11" in capsys.readouterr().err
+    assert main(command) == 3 and "Slurm has no end time of job 11" in capsys.readouterr().err
     told(tmp_path, monkeypatch, JobID="12")
     assert main(command) == 1
     err = capsys.readouterr().err
