@@ -12,7 +12,7 @@ MIN_SHUTTERS = 8
 DELTA = 0.05
 """Largest difference of IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
-"""Largest mean difference between windows before and after shutters that may be chance, in standard errors."""
+"""Largest mean difference of the windows before and after shutters that may be chance, in standard errors."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
 """Ratio of the ends of an interval above which there is no estimate."""
