@@ -31,7 +31,7 @@ from mpicoloc.pmpi import paths
 
 
 class Finding(NamedTuple):
-    """One line of the check. state: "ok", "note" (less than could be) or "fail" (no job can be measured)."""
+    """One line of the check. state: "ok", "note" (jobs run with a limitation) or "fail" (no measurement)."""
 
     name: str
     state: str
@@ -43,7 +43,7 @@ _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 def counters() -> Finding:
-    """Hardware counters for the meter `ipc`."""
+    """Whether hardware counters work, for the meter `ipc`."""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
     except (ImportError, MpicolocError) as error:
@@ -72,7 +72,7 @@ def paranoid() -> Finding:
 
 
 def options() -> Finding:
-    """Options in the environment."""
+    """Whether the options in the environment are valid."""
     try:
         config.validate()
     except MpicolocError as error:
@@ -86,7 +86,7 @@ def options() -> Finding:
 
 
 def compiled_parts() -> list[Finding]:
-    """The contract, the keeper and the preloaded libraries."""
+    """Whether the contract's module and the keeper are installed."""
     again = f"install the package again: {remedy(flags='--force-reinstall')}"
     contract = Finding("contract", "ok", "compiled part for Python loads")
     try:
@@ -101,7 +101,7 @@ def compiled_parts() -> list[Finding]:
 
 
 def mpis() -> list[Finding]:
-    """Each MPI on this machine, and whether a library fits it."""
+    """Each MPI on this machine, and whether a preloaded library fits it."""
     found = [_mpi(one) for one in _launchers()]
     if any(finding.state == "ok" for finding in found):
         return found
@@ -143,7 +143,7 @@ def _mpi(one: launcher.Launcher) -> Finding:
 
 
 def board() -> Finding:
-    """Jobs on this node now."""
+    """The jobs on this node's board."""
     from mpicoloc.core.units import counted
 
     path = ""
@@ -166,7 +166,7 @@ def board() -> Finding:
 
 
 def co_runners() -> Finding:
-    """Whether a job that began here would see all others of the node."""
+    """Whether a job that starts here would see all others of the node."""
     name = "co-runners"
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
@@ -205,10 +205,10 @@ def foreign_boards() -> list[Finding]:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
         paths = leftovers.foreign_boards(str(config.get("shm_dir")))
     except (ImportError, OSError, MpicolocError):
-        return []  # told of by other findings
+        return []  # other findings report this
     found = []
     for path in paths:
-        with contextlib.suppress(OSError):  # it has gone meanwhile
+        with contextlib.suppress(OSError):  # the file may be gone
             found.append(f"{path} of user {os.lstat(path).st_uid}")
     if not found:
         return []
@@ -248,7 +248,7 @@ MIN_SHM_BYTES = 64 << 20
 
 
 def shared_memory() -> Finding:
-    """The folder in memory: writable, and room for a job."""
+    """Whether the folder in memory is writable and has room for a job."""
     folder = str(config.BY_KEY["shm_dir"].default)
     try:
         folder = str(config.get("shm_dir"))
@@ -273,7 +273,7 @@ def shared_memory() -> Finding:
 
 
 def processors() -> Finding:
-    """Processors of this process, and threads for each."""
+    """Processors that this process may use, and hardware threads per core."""
     usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     threads = _threads_per_core()
     remark = "; a shutter stops co-runners on both threads of a core" if threads > 1 else ""
@@ -292,7 +292,7 @@ def _threads_per_core() -> int:
 
 
 def real_time_signals() -> Finding:
-    """The gate needs one."""
+    """Whether a real-time signal is free, which the gate needs."""
     n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
     if n_free == 0:
         return Finding("gate", "note", "no free real-time signal: this job would not stand still for others")
@@ -311,7 +311,7 @@ def _sleep_lateness_us() -> float:
 
 
 def pidfd() -> Finding:
-    """The keeper waits for ranks by file descriptor."""
+    """Whether the kernel has pidfds, by which the keeper waits for ranks."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
@@ -325,7 +325,7 @@ def pidfd() -> Finding:
 
 
 def all_findings(clean: bool = False) -> list[Finding]:
-    """Everything, in the order of a job's life."""
+    """All findings, in the order in which a job meets them."""
     return [
         options(),
         *compiled_parts(),
