@@ -110,7 +110,7 @@ def _csv_rows(file: TextIO) -> list[dict[str, str]]:
 def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:
     text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
-        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes: no list of {key}")
+        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes, too many for a list of {key}")
     told = json.loads(text)
     rows = told.get(key) if isinstance(told, dict) else told
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -64,11 +64,11 @@ def paranoid() -> Finding:
         with open(_PARANOID) as file:
             level = int(file.read())
     except (OSError, ValueError):
-        return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
+        return Finding("perf_event_paranoid", "note", "missing: the kernel has no perf events")
     if level <= 2:
         return Finding("perf_event_paranoid", "ok", str(level))
     action = f"as root: echo 2 > {_PARANOID}"
-    return Finding("perf_event_paranoid", "note", f"{level}: users may not count", action)
+    return Finding("perf_event_paranoid", "note", f"{level}: users cannot use counters", action)
 
 
 def options() -> Finding:
@@ -176,11 +176,11 @@ def co_runners() -> Finding:
     if not reason:
         beyond = ", also those of this user with a /dev/shm of their own" if socket_name else ""
         return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
-    text = f"{reason}: without co-runners in sight no slowdown is given"
+    text = f"{reason}: no slowdown is given unless all co-runners are visible"
     if (uid := _socket_owner(socket_name)) is not None:
         action = (
-            f"user {uid} has it (ss -xlp src '@{socket_name}'): if that is a job, let all jobs share one "
-            "folder in memory (shm= of the Slurm plugin); if not, that user or root ends it"
+            f"user {uid} holds it (ss -xlp src '@{socket_name}'): if by a job, let all jobs share one "
+            "folder in memory (shm= of the Slurm plugin); if not, that user or root must end the process"
         )
     else:
         action = (
@@ -295,9 +295,9 @@ def real_time_signals() -> Finding:
     """Whether a real-time signal is free, which the gate needs."""
     n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
     if n_free == 0:
-        return Finding("gate", "note", "no free real-time signal: this job would not stand still for others")
+        return Finding("gate", "note", "no free real-time signal: jobs here could not be paused for others")
     return Finding(
-        "gate", "ok", f"{n_free} real-time signals free; {_sleep_lateness_us():.0f} us late out of a sleep"
+        "gate", "ok", f"{n_free} real-time signals free; sleeps end {_sleep_lateness_us():.0f} us late"
     )
 
 
@@ -318,7 +318,7 @@ def pidfd() -> Finding:
         return Finding(
             "pidfd",
             "note",
-            f"this kernel ({platform.release()}) has none: a killed job may leave no profile",
+            f"this kernel ({platform.release()}) has no pidfds: a killed job may leave no profile",
             "Linux 5.3 or newer",
         )
     return Finding("pidfd", "ok", "a killed job still leaves a partial profile")

@@ -624,7 +624,7 @@ def _merge(packed: list[bytes]) -> str:
 
     try:
         parts = [unpack_part(content) for content in packed if content]
-        return assemble.write(parts)[1] if parts else "no profile was written: no rank has left data"
+        return assemble.write(parts)[1] if parts else "no profile was written: no rank left data"
     except MpicolocError as error:
         return str(error)
     except Exception as error:

@@ -333,7 +333,7 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
     for part in parts[1:]:
         if len(part) < 3 or part[0] not in ("-n", "-np"):
             raise UsageError(
-                f"behind a colon stand -n N and another program of the job, got {shlex.join(part)!r}: for "
+                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: for "
                 "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )

@@ -98,7 +98,7 @@ def slurm_tasks(text: str) -> list[int]:
             tasks += [int(count)] * int(times or 1)
         except ValueError:
             raise UsageError(
-                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which is not understood"
+                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which has an unknown format"
             ) from None
     return tasks
 

@@ -126,7 +126,7 @@ def __getattr__(name: str) -> int:
 
 @functools.cache
 def dtype(name: str) -> np.dtype[Any]:
-    """NumPy dtype of a C type of the contract, with equal size and offsets; char arrays become byte strings."""
+    """NumPy dtype of a C type of the contract, with equal size and offsets; char arrays are byte strings."""
     return _dtype_of(ffi.typeof(name))
 
 

@@ -33,7 +33,7 @@ MPI_SONAMES = {
 }
 """Family of an MPI library by its file name; for other candidates the file's content decides."""
 _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
-"""Libraries that accompany an MPI; their names begin like those of Cray's (`libmpi_gnu_123.so.12`) or IBM's."""
+"""Libraries that accompany an MPI; their names begin like Cray's (`libmpi_gnu_123.so.12`) or IBM's MPI."""
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
@@ -379,7 +379,7 @@ def resolve_application(name: str, path: str | None = None) -> str:
         if os.path.isdir(name):
             raise UsageError(f"{name} is a folder, not a program: name the program in it")
         if not os.access(name, os.X_OK):
-            raise UsageError(f"{name} may not be executed: chmod +x {name}")
+            raise UsageError(f"{name} is not executable: chmod +x {name}")
         return name
     found = which(name, path)
     if found is None:

@@ -126,8 +126,8 @@ def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
         return None
     path, barrier = closed
     return (
-        f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
-        "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+        f"other users cannot reach {path}, because {barrier} is closed to them: their jobs are not measured "
+        "and pay in full. Install mpicoloc and its Python where all users can read, such as below /opt"
     )
 
 

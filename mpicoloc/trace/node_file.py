@@ -127,7 +127,7 @@ def read(path: str) -> TraceFile:
     if len(index) > MAX_BLOCKS:
         raise DataError(f"{path} has {len(index):,} blocks, more than any trace: it is damaged")
     if n_bad:
-        trouble = f"its last {n_bad} blocks are not whole"
+        trouble = f"its last {n_bad} blocks are incomplete"
     return TraceFile(
         path=path,
         job_id=text(head["job_id"]),

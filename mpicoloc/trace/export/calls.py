@@ -520,7 +520,7 @@ def recording(job: Frames) -> Recording:
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
         raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
-        remedy = "the files of its trace, which lay beside the profile, are not there: copy them too"
+        remedy = "the trace files that were written beside the profile are missing: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
         raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
