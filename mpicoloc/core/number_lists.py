@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_CPUS = 1 << 14
-"""Upper bound of processor numbers: no node has so many."""
+"""Upper bound of processor numbers, larger than on any node."""
 
 
 def format_cpus(numbers: Iterable[int]) -> str:

@@ -402,7 +402,7 @@ class Estimate:
         The number and the ends of its interval, ``low <= value <= high``, all finite. Equal
         ends mean that there is no interval: the number is exact, or its uncertainty is unknown.
     n : int
-        Observations behind it (shutters, cycles); 0 if it needs none.
+        Number of observations (shutters, cycles); 0 if it needs none.
     unit : str
         "1" for a dimensionless number.
     method : str

@@ -18,7 +18,7 @@ PAST = "past"
 """Suffix of the job's empty file that says that a rank opened a second MPI by dlmopen
 (`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
-"""A process that has MPI but not the library loaded for so long, s, is a rank and not a script's tool."""
+"""A process that has MPI but not the library loaded for this time, s, is a rank and not a script's tool."""
 FOREIGN_PATIENCE_S = 15.0
 """The same for processes of another user, whose libraries are not visible."""
 _LIBRARY = b"/libmpicoloc-"

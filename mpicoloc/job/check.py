@@ -190,7 +190,7 @@ def co_runners() -> Finding:
 
 
 def _socket_owner(name: str) -> int | None:
-    """The user who listens at an abstract socket; None: nobody."""
+    """The user whose process listens at an abstract socket; None if no process does."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)
         client.connect(f"\0{name}")
@@ -200,7 +200,7 @@ def _socket_owner(name: str) -> int | None:
 
 
 def foreign_boards() -> list[Finding]:
-    """Boards of other versions of mpicoloc, which may have been left behind or planted."""
+    """Boards of other versions of mpicoloc, possibly left behind or planted."""
     try:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
         paths = leftovers.foreign_boards(str(config.get("shm_dir")))

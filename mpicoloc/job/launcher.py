@@ -64,7 +64,7 @@ def files_of(job: str, hosts: Sequence[str], slots: Sequence[int], n_ranks: int)
 
 LOOK_MS = 2500
 N_LOOKS = 3
-"""A launcher counts as hung if this many consecutive looks find it without ranks."""
+"""A launcher counts as hung if this many consecutive checks find it without ranks."""
 _NAMES = {
     "openmpi": ("mpirun.openmpi", "mpirun", "mpiexec.openmpi", "mpiexec"),
     "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),

@@ -21,7 +21,7 @@ LARGE_SLOWDOWN = 1.10
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
 """Runs of one program differ by as much even without co-runners."""
 MIN_MIGRATIONS_PER_S = 100.0
-"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so so many migrations may cost 2 to 5 %."""
+"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this many may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
 """Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75

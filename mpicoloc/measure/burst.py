@@ -235,7 +235,7 @@ SETTLE_S, SETTLE_ERROR = 0.015, 0.05
 """Longest time from the begin of a pause to its window, s, and standard error of the speed in that time."""
 SHARE_LONGER = "let the jobs share their nodes for longer"
 MARK_UNITS = "mark its units of work by MPI_Pcontrol"
-"""Remedies where there is no estimate."""
+"""Remedies if there is no estimate."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 _MANY_KINDS = 2000
 
@@ -272,7 +272,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     cycles : Table
         Table "cycles" of a profile.
     n_windows : int
-        Valid shutters behind the solo cells.
+        Number of valid shutters from which the solo cells are.
     window_s : float
         Their mean length, s.
     rng : numpy.random.Generator

@@ -55,7 +55,7 @@ def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
-    process. Ranks that happen to share a processor at the begin of a shutter are no matter: that is rare.
+    process. Ranks that happen to share a processor when a shutter begins do so in few shutters.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]

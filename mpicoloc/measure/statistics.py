@@ -64,7 +64,7 @@ class Comparison:
     def is_above(self, limit_frac: float) -> bool:
         """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, significantly 1.
 
-        From 0 to above 0 is growth. False if `before` has a mean above 0 but a run with 0.
+        From 0 to above 0 is growth. If only some of several runs are 0, the result is False.
         """
         if self.before == 0 and self.after is not None:
             return self.after > 0

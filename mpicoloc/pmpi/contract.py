@@ -54,7 +54,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
     """A writable copy of the file's first bytes, or of all, in which holes of the file stay unallocated.
 
-    Segments of a running job have 8 MB each, most of it empty, which matters on a node of hundreds of ranks.
+    A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
     handle = file.fileno()
     size_bytes = os.fstat(handle).st_size

@@ -243,7 +243,7 @@ class Recording:
     Attributes
     ----------
     names
-        Names of functions; `Calls.call` is an index of it.
+        Names of functions; `Calls.call` is an index of this sequence.
     tracks
         Rank and number of each track, in order. A rank has as many tracks as it had concurrent calls.
     span_ns
