@@ -302,7 +302,7 @@ class TrainingSet:
             raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
         ends = np.concatenate([rows["target"], rows["co_runner"]])
         if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
-            raise DataError(f"training set: job indices of rows must be in [0, {len(self.jobs)})")
+            raise DataError(f"training set: job indices must be at least 0 and below {len(self.jobs)}")
         ordered = (rows["low"] > 0) & (rows["low"] <= rows["slowdown"]) & (rows["slowdown"] <= rows["high"])
         finite = np.isfinite(rows["high"]) & (rows["weight"] > 0) & (rows["weight"] <= 1)
         if not (ordered & finite).all():
