@@ -1,8 +1,8 @@
 """Named regions and units of work of a Python application, for the profile of its job.
 
-In a job without mpicoloc the functions do nothing, so they may stay in a program. MPI must be initialized, as
-by ``from mpi4py import MPI``. The C functions are in ``mpicoloc/include/mpicoloc_app.h``. Standard library
-only.
+In a job without mpicoloc the functions do nothing, so they may stay in a program. MPI must be initialized,
+for example by ``from mpi4py import MPI``. ``mpicoloc/include/mpicoloc_app.h`` has the C functions. This
+module needs the standard library only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ UNITS, BEGIN, END = 0x6D630002, 0x6D630003, 0x6D630004
 
 
 def units(n: int = 1) -> None:
-    """Mark that `n` units of work are done: steps, samples, or anything else of which each is the same work.
+    """Mark that `n` units of work are done: steps, samples, or other pieces of equal work.
 
-    The rate of units then is the job's meter of progress (``pcontrol``), in place of the time between MPI
-    calls.
+    The rate of units then measures the job's progress (``pcontrol``), in place of the time between MPI calls.
     """
     _pcontrol(UNITS, ctypes.c_ulong(n))
 
@@ -45,7 +44,7 @@ def _pcontrol(level: int, argument: Any) -> None:
 
 @functools.cache
 def _function() -> Any:
-    """MPI_Pcontrol of the preloaded library, which is the first in the global scope; None without it."""
+    """MPI_Pcontrol of the preloaded library, which comes first in the global scope; None without mpicoloc."""
     everything = ctypes.CDLL(None)
     if getattr(everything, "mc_is_mpicoloc", None) is None:
         return None

@@ -11,14 +11,14 @@ from typing import Any
 from mpicoloc.core.plain_values import dataclass_from
 
 ALLOCATION = "allocation"
-"""The job itself if it has no script (`srun` or `salloc` alone): it never has a profile."""
+"""Step that stands for a job without a script (`srun` or `salloc` alone); it never has a profile."""
 SCRIPTS = ("batch", "interactive", ALLOCATION)
 """Steps that stand for the whole job."""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of a job as Slurm knew it; a field that is None does not apply.
+    """Slurm's record of one step of a job; a field that is None does not apply.
 
     Attributes
     ----------
@@ -27,29 +27,28 @@ class StepRecord:
     cluster : str
         ``ClusterName`` of slurm.conf.
     job, step : int, str
-        Slurm's number of the job; that of the step, or ``batch`` for the script, ``interactive``,
+        Slurm's number of the job; number of the step, or ``batch`` for the script, ``interactive``,
         or `ALLOCATION`.
     restarts : int
-        How often the job was requeued before this run of it.
+        Number of times the job was requeued before this run.
     array_job, array_task : int or None
         The array, if the job is one of its tasks.
     uid, user : int, str
-        Who ran it.
+        The job's user.
     account : str or None
         Slurm's account of the job.
     partition : str
-        Where it ran.
+        Partition in which it ran.
     n_nodes, n_cpus : int
-        What Slurm gave to the step; to the script, all that the job has. A CPU that another job may use, too,
-        counts as a whole.
+        Allocated to the step; for a script, to the job. A CPU shared with another job counts in full.
     job_submit_unix_s, job_start_unix_s, step_start_unix_s : float
-        When the job was submitted, or last requeued; when this run of it began, and the step, s.
+        Times of the submission or last requeue, of the start of this run, and of the step's start, s.
     ran_s : float
-        How long the step ran, s.
+        Run time of the step, s.
     job_n_cpus : int or None
-        CPUs that Slurm gave to the job; None: not given.
+        CPUs allocated to the job; None: not given.
     job_ran_s : float or None
-        How long the job had run when the step ended, less what it was suspended, s.
+        Run time of the job when the step ended, without suspended time, s.
     """
 
     profile: str
@@ -74,16 +73,16 @@ class StepRecord:
 
     @property
     def is_script(self) -> bool:
-        """Whether the step stands for the whole job: all other steps run within its time."""
+        """Whether the step stands for the whole job, within whose time all other steps run."""
         return self.step in SCRIPTS
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds that the step had."""
+        """CPU seconds allocated to the step."""
         return self.n_cpus * self.ran_s
 
     def charged_s(self, others_cpu_s: float) -> float:
-        """Seconds to charge for all CPUs of the step, less the CPU seconds charged for other steps."""
+        """Seconds to charge for on all CPUs of the step, after `others_cpu_s` charged for other steps."""
         return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
 
     @property
@@ -93,7 +92,7 @@ class StepRecord:
 
     @property
     def run(self) -> str:
-        """Unique name of this run of the step, even if Slurm restarts its job numbers."""
+        """Name of this run of the step, unique even if Slurm reuses job numbers."""
         return self.run_of(self.step)
 
     def run_of(self, step: str) -> str:
@@ -102,14 +101,14 @@ class StepRecord:
 
 
 def step_record_of(values: Mapping[str, Any]) -> StepRecord:
-    """The record from plain values; errors as of `dataclass_from`."""
-    # Records of earlier versions lack these two.
+    """The record from plain values; raises the same errors as `dataclass_from`."""
+    # Records of earlier versions lack these two fields.
     return dataclass_from(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})
 
 
 PENDING, RUNNING = "PENDING", "RUNNING"
 REASONS_FOR_NODES = ("", "None", "Resources", "Priority")
-"""Reasons of jobs that wait only for nodes."""
+"""Slurm's reasons for jobs that wait only for nodes."""
 _STATES_ON_NODES = {
     RUNNING,
     "CONFIGURING",
@@ -131,28 +130,27 @@ class BatchJob:
     id : int
         Number in the batch system.
     user, name : str
-        Who submitted it, and its name, which is by default that of its script.
+        The user who submitted it, and its name, by default that of its script.
     state : str
         `PENDING`, `RUNNING`, or another word of the batch system.
     partition : str
         Queue in which it waits.
     n_nodes, n_tasks, n_cpus : int
-        Nodes, tasks and processors (of all nodes together) that it asks for.
+        Requested nodes, tasks and processors (of all nodes together).
     memory_bytes : float
-        Memory that it asks for on each node; infinite: all of the node; 0: jobs are not limited to what they
-        ask for.
+        Requested memory on each node; infinite: all of the node; 0: the cluster does not limit memory.
     nodes : tuple of str
-        Where it runs or ran.
+        Nodes on which it runs or ran.
     wanted_nodes : tuple of str
         The only nodes on which it may run; empty: any.
     waits_for : tuple of int
         Jobs that must end before it begins.
     is_chained : bool
-        Whether it waits for jobs in another way: until they have succeeded, or begun.
+        Whether it waits for jobs in another way: until they have succeeded or begun.
     submit_s, start_s : float
         Unix time, s; 0: not yet.
     limit_s : float
-        Longest time that it may run, s; infinite: none.
+        Time limit, s; infinite: none.
     priority : int
         Jobs of larger priority run sooner; 0: held.
     reason : str
@@ -160,8 +158,8 @@ class BatchJob:
     admin_comment : str
         Slurm's AdminComment of the job.
     is_bound : bool
-        Whether it has conditions that restrict its placement: a dependency, nodes that it asks for or
-        excludes, a range of nodes, a reservation, features, more than one task of an array.
+        Whether conditions restrict its placement: a dependency, requested or excluded nodes, a range of
+        nodes, a reservation, features, more than one task of an array.
     """
 
     id: int
@@ -187,18 +185,18 @@ class BatchJob:
 
     @property
     def is_on_nodes(self) -> bool:
-        """Whether it occupies nodes: it runs, begins or ends."""
+        """Whether it occupies nodes: it is running, starting or ending."""
         return self.state in _STATES_ON_NODES
 
     @property
     def kind(self) -> tuple[str, str, int]:
-        """Jobs of one user with one name and size are taken to be runs of one program."""
+        """User, name and size: jobs with the same ones are assumed to be runs of one program."""
         return self.user, self.name, self.n_tasks
 
 
 @dataclass(frozen=True)
 class BatchNode:
-    """One node; `is_up`: it takes jobs now, or when the jobs on it have ended."""
+    """One node; `is_up`: it accepts jobs, at once or when its current jobs have ended."""
 
     name: str
     n_cpus: int
@@ -209,7 +207,7 @@ class BatchNode:
 
 @dataclass(frozen=True)
 class BatchQueue:
-    """One queue (a partition): jobs of a higher `tier` are placed first; none runs longer than `max_s`."""
+    """One queue (a partition): jobs of a higher `tier` are placed first; `max_s` is the time limit."""
 
     name: str
     tier: int = 1
@@ -218,7 +216,7 @@ class BatchQueue:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Jobs, nodes and queues of a cluster at one time, s since 1970."""
+    """Jobs, nodes and queues of a cluster at the time `now_s`, s since 1970."""
 
     now_s: float
     jobs: tuple[BatchJob, ...]

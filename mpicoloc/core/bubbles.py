@@ -12,7 +12,7 @@ from mpicoloc.errors import DataError
 MAX_LEVEL = 8.0
 """The largest bubble; level 0 is none."""
 LEVELS = tuple(range(int(MAX_LEVEL) + 1))
-"""Levels of a curve in a file."""
+"""Levels of the curves in files."""
 METHOD = "bubble"
 POLICIES = {
     "n-max": "as many nodes as suffer the largest pressure",
@@ -20,15 +20,12 @@ POLICIES = {
     "all-max": "the largest pressure on every node",
     "interpolate": "the mean pressure on every node",
 }
-"""Which even pressure is like uneven ones (Han et al. 2016, section 3.3)."""
+"""The even pressure that a policy uses in place of uneven pressures (Han et al. 2016, section 3.3)."""
 SOURCES = ("offline", "production")
 
 
 def check_level(level: float, what: str = "level") -> float:
-    """The level, if a bubble can have it.
-
-    Raises `DataError` if it is not in [0, MAX_LEVEL].
-    """
+    """Return the level. Raises `DataError` if it is not in [0, MAX_LEVEL]."""
     if not 0 <= level <= MAX_LEVEL:
         raise DataError(f"{what} must be in [0, {MAX_LEVEL:g}], got {level}: bubbles have no other levels")
     return float(level)
@@ -44,17 +41,17 @@ class SensitivityCurve:
     levels : ndarray, shape (n,)
         Increasing, from 0 to at most `MAX_LEVEL`.
     slowdown, low, high : ndarray, shape (n,)
-        T_co / T_solo at each level with the ends of its 95 % interval, above 0. All are 1 at level 0, where
-        they are so by definition. A measured curve may fall with the level, or be below 1, by noise.
+        T_co / T_solo at each level with the ends of its 95 % interval, above 0. All are 1 at level 0, by
+        definition. Through noise a measured curve may fall with the level, or be below 1.
     n : int
-        Samples behind it.
+        Number of samples.
     source : str
         "offline" or "production".
 
     Raises
     ------
     DataError
-        If the arrays are not such numbers.
+        If the arrays do not meet these conditions.
     """
 
     program: str
@@ -72,7 +69,7 @@ class SensitivityCurve:
             raise DataError(f"curve of {self.program}: {reason}")
 
     def _trouble(self) -> str:
-        """Why the numbers are no curve; empty: they are."""
+        """Why the numbers are not a valid curve; empty if they are."""
         shapes = {array.shape for array in (self.levels, self.slowdown, self.low, self.high)}
         if len(shapes) != 1 or self.levels.ndim != 1 or len(self.levels) < 2:
             return f"needs two levels or more, with as many slowdowns and ends, got {sorted(shapes)}"
@@ -94,11 +91,11 @@ class SensitivityCurve:
         return float(self.levels[-1])
 
     def holds(self, level: float) -> bool:
-        """Whether the curve was measured up to this level; beyond it, `at` answers with its end."""
+        """Whether the curve was measured up to this level; above that, `at` returns the last value."""
         return level <= self.max_level
 
     def at(self, level: float) -> Estimate:
-        """Slowdown at a level, linear between the measured ones; beyond the last one as there.
+        """Slowdown at a level: linear between measured levels, constant above the last one.
 
         Raises `DataError` if the level is not in [0, MAX_LEVEL].
         """
@@ -111,22 +108,22 @@ class SensitivityCurve:
 
 @dataclass(frozen=True)
 class ProgramPressure:
-    """All that bubbles tell of a program.
+    """A program's sensitivity curve, pressure score and policy for uneven pressures.
 
     Parameters
     ----------
     program : str
     curve : SensitivityCurve
-        What it suffers.
+        Its slowdown beside bubbles.
     score : Estimate
-        The level of the bubble that it is like itself, unit "level".
+        The level of the bubble that slows others as much as the program does, unit "level".
     policy : str or None
-        How it answers to uneven pressures, one of `POLICIES`; None: not known.
+        Policy that predicts its slowdown under uneven pressures, one of `POLICIES`; None: not known.
 
     Raises
     ------
     DataError
-        If the score is no level, or there is no such policy.
+        If the score is not a level, or the policy is unknown.
     """
 
     program: str
@@ -143,7 +140,7 @@ class ProgramPressure:
 
 
 def pressure_score(value: float, low: float | None = None, high: float | None = None, n: int = 0) -> Estimate:
-    """A score; without ends of an interval the interval is the value alone."""
+    """A score; missing ends of the interval are set to the value."""
     return Estimate(value, value if low is None else low, value if high is None else high, n, "level", METHOD)
 
 
@@ -154,15 +151,15 @@ class PropagationMatrix:
     Parameters
     ----------
     times : ndarray, shape (n_pressures, n_nodes + 1)
-        T of Algorithms 1 and 2: at [i, j] the time with level i + 1 on j nodes over that without any,
-        dimensionless. The first column is 1.
+        T of Algorithms 1 and 2: at [i, j] the time with level i + 1 on j nodes over the time without
+        bubbles, dimensionless. The first column is 1.
     is_measured : ndarray of bool, same shape
-        What was profiled; the rest is interpolated.
+        Which entries were measured; the others are interpolated.
 
     Raises
     ------
     DataError
-        If the shapes are wrong or a time is none.
+        If the shapes are wrong, or a time is not finite and above 0.
     """
 
     times: Floats
@@ -185,7 +182,7 @@ class PropagationMatrix:
 
     @property
     def n_pressures(self) -> int:
-        """Levels, from 1."""
+        """Number of levels, which begin at 1."""
         return self.times.shape[0]
 
     @property
@@ -195,14 +192,14 @@ class PropagationMatrix:
 
     @property
     def cost_frac(self) -> float:
-        """Part of all settings that was profiled; the run without interference is one of n m + 1."""
+        """Part of the n m + 1 settings that was measured; the run without interference is one of them."""
         n_settings = self.n_pressures * self.n_nodes + 1
         return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
 
     def at(self, level: float, n_disturbed: int) -> float:
-        """Slowdown at a level with so many nodes disturbed: linear between rows, beyond the last as there.
+        """Slowdown at a level with `n_disturbed` nodes: linear between levels, constant above the last.
 
-        Raises `DataError` if the program has not as many nodes.
+        Raises `DataError` if `n_disturbed` is not in [0, `n_nodes`].
         """
         if not 0 <= n_disturbed <= self.n_nodes:
             raise DataError(f"propagation: the program has {self.n_nodes} nodes, got {n_disturbed}")
@@ -217,7 +214,7 @@ class JobRequest:
     Raises
     ------
     DataError
-        If it needs no node.
+        If `n_nodes` is below 1.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""The events that a rank counts over its whole run: their names in Linux perf, and the kernel's numbers.
+"""Events that a rank can count over its whole run: names in Linux perf, types and numbers of the kernel.
 
-The C core's table is generated from this one (`config.c_table`). This module imports next to nothing, because
-`config` checks names of events on every rank of a job, before the job starts.
+`config.c_table` generates the C core's table from this one. This module imports next to nothing, because
+`config` checks event names on every rank before the job starts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ else:
 
 
 class Event(NamedTuple):
-    """One event: its name, its type and number as C expressions of linux/perf_event.h, and what it counts.
+    """One event: name, type and number as C expressions of linux/perf_event.h, and meaning.
 
-    `is_usual`: the event is counted by default; its meaning is told. `is_hardware`: it needs a PMU, and is a
+    `is_usual`: the event is counted by default and has a meaning. `is_hardware`: it needs a PMU and is a
     feature for slowdown models.
     """
 
@@ -42,11 +42,11 @@ _CACHES = {
     "branch": ("BPU", ("load",)),
     "node": ("NODE", ("load", "store", "prefetch")),
 }
-"""perf's names of caches: the kernel's, and what perf counts of each."""
+"""perf's names of caches: the kernel's name, and the operations that perf counts."""
 
 
 def _of_cache(cache: str, operation: str, result: str, meaning: str = "") -> Event:
-    """By the name that perf makes of its parts."""
+    """A cache event; perf makes its name of cache, operation and result."""
     ending = "-misses" if result == "MISS" else "es" if operation == "prefetch" else "s"
     parts = _CACHES[cache][0], f"OP_{_OPERATIONS[operation]}", f"RESULT_{result}"
     config = " | ".join(f"PERF_COUNT_HW_CACHE_{part} << {8 * i}" for i, part in enumerate(parts))
@@ -58,7 +58,7 @@ def _software(name: str, number: str, meaning: str) -> Event:
     return Event(name, "PERF_TYPE_SOFTWARE", what, meaning, is_usual=False, is_hardware=False)
 
 
-# The most useful events come first, because the first ones that are opened get the processor's counters.
+# The most useful events come first, because hardware counters go to the events that are opened first.
 _USUAL: tuple[Event, ...] = (
     _hardware("instructions", "INSTRUCTIONS", "instructions that were retired"),
     _hardware("cycles", "CPU_CYCLES", "processor cycles"),
@@ -80,12 +80,13 @@ _MORE = (
     _software("major-faults", "PAGE_FAULTS_MAJ", "page faults that read from a disk"),
 )  # fmt: skip
 EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name for usual in _USUAL}))
-"""All events with names. Software events work without a PMU; the table of ranks has them in any case."""
+"""All named events. Software events work without a PMU; the table `ranks` has their counts in any case."""
 
 MOST = 16
-"""Events that a rank can count (MC_N_PMU of mpicoloc.h)."""
+"""Most events that a rank can count (MC_N_PMU of mpicoloc.h)."""
 LEAST_THREADS_FRAC = 0.9
-"""Part of a process's time that must be of threads that were counted: earlier ones than MPI_Init are not."""
+"""Counts are used only if the counted threads have this part of the process's time: threads created before
+MPI_Init are not counted."""
 
 NAMES = tuple(event.name for event in EVENTS)
 SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)
@@ -95,7 +96,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def _is_raw(word: str) -> bool:
-    """Whether a word is an event's code as perf takes it: r and up to 16 hexadecimal digits."""
+    """Whether a word is a raw event code of perf: r and up to 16 hexadecimal digits."""
     return word[:1] == "r" and 1 < len(word) <= 17 and _HEX.issuperset(word[1:])
 
 

@@ -1,4 +1,4 @@
-"""Names of jobs that people and tools can tell apart."""
+"""Unique names of jobs."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""A fat-tree (XGFT): notation, placement of ranks, names of nodes, links and ports; and the traffic of a job.
+"""Fat-trees (XGFT): notation, placement of ranks, names of nodes, links and ports; and a job's traffic.
 
-Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below one node of level l are ``M_l`` hosts, a *subtree*;
-above the same hosts stand ``W_l`` nodes of level l, its *copies*.
+Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below each node of level l are ``M_l`` hosts, which form a
+*subtree*. ``W_l`` nodes of level l are above the same hosts: the *copies* of the subtree's root.
 
-* Host h is 0 .. n_hosts - 1; hosts of one first-level switch follow each other. Its subtree is ``h // M_l``.
-* Node x of level l is ``x = subtree * W_l + copy``, copy in 0 .. W_l - 1. A host is a subtree of one copy, 0.
+* Hosts h are 0 .. n_hosts - 1, those of one first-level switch consecutive. Their subtree is ``h // M_l``.
+* Node x of level l is ``x = subtree * W_l + copy``, copy in 0 .. W_l - 1. For a host, the only copy is 0.
 * Up-ports of a node of level l are 0 .. w_(l+1) - 1. Port q leads to copy ``copy + W_l * q`` above.
 * Down-ports of a node of level l + 1 are 0 .. m_(l+1) - 1. Port c leads to its child subtree c.
 * Link k of level l is ``k = subtree * W_(l+1) + upper copy``, where the subtree is the lower one. Its lower
   end is copy ``upper copy % W_l``, and its up-port ``upper copy // W_l``.
-* In one row, a switch of level l has its down-ports first, 0 .. m_l - 1, then m_l .. m_l + w_(l+1) - 1 up.
-  InfiniBand counts them from 1.
+* Where one number covers all ports, a switch of level l has down-ports 0 .. m_l - 1, then up-ports m_l ..
+  m_l + w_(l+1) - 1. InfiniBand counts them from 1.
 
-The copy that a message takes on the highest level fixes every switch below: on level l it passes copy
-``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
+The copy that a message passes on the highest level determines all switches below: on level l the message
+passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mpicoloc.core.profile import Array, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 
 Round = tuple[Array, Array, Array]
-"""Sources, destinations and bytes of some pairs of ranks; no pair comes twice in a round."""
+"""Sources, destinations and bytes of some pairs of ranks; each pair at most once in a round."""
 
 
 class Rounds(Protocol):
@@ -44,7 +44,7 @@ class Rounds(Protocol):
         """Ranks of the job."""
 
     def rounds(self) -> Iterator[Round]:
-        """Yield pieces that add up to the traffic. A pair of ranks may be in several of them."""
+        """Yield rounds that add up to the traffic. A pair of ranks may be in several rounds."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Traffic:
     n_ranks : int
         Ranks of the job; sources and destinations are below it.
     src, dst : ndarray of int64
-        The pair; never the same rank, because what a rank sends to itself uses no network.
+        The pair; never the same rank, because messages of a rank to itself do not use the network.
     n_bytes, n_messages : ndarray of int64 or float64
-        What `src` sends to `dst`.
+        Bytes and messages that `src` sends to `dst`.
 
     Notes
     -----
@@ -107,7 +107,7 @@ class Traffic:
         return cls.of(n_ranks, [], [], [])
 
     def __add__(self, other: Traffic) -> Traffic:
-        """The sum of both, which must be of the same job."""
+        """The sum of two traffics of one job."""
         return total(self.n_ranks, [self, other])
 
     def __mul__(self, times: float) -> Traffic:
@@ -146,7 +146,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Every member sends the same number of bytes to every other one: p(p-1) pairs that need no memory.
+    """Every member sends the same number of bytes to every other one: p(p-1) pairs that are not stored.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Exchange:
     members : ndarray of int64
         The p ranks that take part, each once.
     n_bytes, n_messages : float
-        From each to each other.
+        Bytes and messages from each member to each other one.
     """
 
     n_ranks: int
@@ -238,7 +238,7 @@ class TimedMessages:
     src, dst : ndarray of int
         Ranks.
     start_s, end_s : ndarray of float
-        When the message is on its way, by one clock for all.
+        Time when the message is on its way, by one clock for all.
     n_bytes : ndarray
 
     Raises
@@ -268,10 +268,10 @@ class TimedCalls:
     Parameters
     ----------
     traffic : Rounds
-        What all calls together sent.
+        Traffic of all calls together.
     rank : ndarray of int
     start_s, end_s : ndarray of float
-        As of `TimedMessages`.
+        As in `TimedMessages`.
     share : ndarray of float
         Part of its rank's bytes in `traffic` that the call sent.
     """
@@ -284,14 +284,14 @@ class TimedCalls:
 
 
 Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
-"""Level, whether upwards, mask of the messages that pass a link of the level so, and that link's number."""
+"""Level; whether upwards; mask of messages that pass a link of the level in that direction; link number."""
 
 
 class Levelled(Protocol):
     """A network with levels of links, regular or not: `Topology` and `network.topology.irregular.Irregular`.
 
-    Nodes are numbered hosts first, then switches level by level; links of each level by themselves. A subtree
-    of level l is a connected part of hosts, switches of levels up to l and the links between these levels.
+    Nodes are numbered hosts first, then switches level by level; the links of each level are numbered from 0.
+    A subtree of level l is a connected component of the hosts, the switches up to level l and their links.
     """
 
     @property
@@ -308,15 +308,15 @@ class Levelled(Protocol):
 
     @property
     def n_paths(self) -> int:
-        """Paths between two hosts are numbered 0 .. n_paths - 1."""
+        """Number of paths between two hosts: 0 .. n_paths - 1."""
 
     @property
     def leaf_hosts(self) -> int:
-        """Most hosts of a first-level switch."""
+        """Largest number of hosts of a first-level switch."""
 
     @property
     def capacity_bps(self) -> tuple[float, ...]:
-        """Bytes/s of a link of each level in each direction; the lowest where links differ."""
+        """Bytes/s of a link of each level in each direction; the slowest if links differ."""
 
     def n_links(self, level: int) -> int:
         """Links of a level."""
@@ -335,26 +335,26 @@ class Levelled(Protocol):
         """Names of the lower and the upper node of a link."""
 
     def set_divisor(self, node: int) -> int:
-        """A node sends path p by link ``p // divisor % n`` of the n links from which it can choose."""
+        """Divisor of a node: it sends path p over link ``p // divisor % n`` of the n usable links."""
 
     def subtree(self, level: int, hosts: Ints) -> Ints:
-        """Number of the subtree of a level that each host is in; of level 1: its first-level switch."""
+        """Number of each host's subtree of a level; for level 1 that is its first-level switch."""
 
     def n_hosts_of(self, level: int, subtrees: Ints) -> int:
         """Number of hosts in these subtrees of a level."""
 
     def leaving_bps(self, level: int, subtrees: Ints) -> float:
-        """Bytes/s of the links of a level that leave some subtrees of it, each link once for each subtree."""
+        """Bytes/s of the links that leave these subtrees of a level; a link counts once for each subtree."""
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
-        """Levels that each message climbs: 0 within a host, 1 below one first-level switch, up to height."""
+        """Levels that each message climbs: 0 within a host, 1 within a first-level switch, ... height."""
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
-        """Yield the links that messages pass on their paths. A message passes no link twice."""
+        """Yield the links that messages pass on their paths. A message passes each link at most once."""
 
 
 MAX_NODES = 2**31 - 1
-"""Most hosts, switches or links of one level: their numbers fit 32 bits."""
+"""Most hosts, switches or links of one level, so that their numbers fit 32 bits."""
 
 MAX_HEIGHT = 31
 """Most levels of switches: a higher tree within `MAX_NODES` has a level with one child and one parent."""
@@ -366,8 +366,8 @@ Hosts = NDArray[np.int64]
 class Topology:
     """An extended generalised fat-tree, XGFT(h; m1..mh; w1..wh).
 
-    Nodes stand on the levels 0 (hosts) to h (roots). Links of level i join nodes of level i to those of level
-    i + 1, so the links of hosts are level 0 and the highest links are level h - 1.
+    Nodes are on levels 0 (hosts) to h (roots). Links of level i join nodes of levels i and i + 1, so the
+    links of hosts have level 0 and the highest links level h - 1.
 
     Parameters
     ----------
@@ -376,17 +376,17 @@ class Topology:
     w : tuple of int
         ``w[i - 1]`` parents of each node of level i - 1, for i = 1..h.
     capacity_bps : tuple of float
-        ``capacity_bps[i]``: what one link of level i carries in each direction, bytes/s.
+        ``capacity_bps[i]``: bandwidth of one link of level i in each direction, bytes/s.
 
     Raises
     ------
     DataError
-        If the tuples have different lengths, a number of `m` or `w` is no int in [1, `MAX_NODES`], a capacity
-        is not finite and above 0, or a level would have more than `MAX_NODES` nodes or links.
+        If the tuples have different lengths, a number of `m` or `w` is not an int in [1, `MAX_NODES`], a
+        capacity is not finite and above 0, or a level would have more than `MAX_NODES` nodes or links.
 
     Notes
     -----
-    Numbers are those of `mpicoloc.core.network`. Öhring et al. 1995; Jokanovic 2014, section 1.2.
+    `mpicoloc.core.network` describes the numbering. Öhring et al. 1995; Jokanovic 2014, section 1.2.
     """
 
     m: tuple[int, ...]
@@ -412,7 +412,7 @@ class Topology:
                 )
 
     def __str__(self) -> str:
-        """The notation, which `parse_xgft` reads."""
+        """The notation that `parse_xgft` reads."""
         return f"XGFT({self.height};{','.join(map(str, self.m))};{','.join(map(str, self.w))})"
 
     @property
@@ -512,10 +512,10 @@ class Topology:
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
         """See `Levelled`."""
-        # Numbers of nodes and links fit 32 bits (`MAX_NODES`), and arithmetic with these is twice as fast.
+        # Numbers of nodes and links fit 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
         low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
         for level in range(self.height):
-            leaves = low != high  # numbers of subtrees of this level
+            leaves = low != high  # compares subtree numbers of this level
             if not leaves.any():
                 return
             roots, width = np.int32(self.subtree_roots(level + 1)), np.int32(self.m[level])
@@ -527,17 +527,17 @@ class Topology:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the ranks of one job run.
+    """The hosts of the ranks of one job.
 
     Parameters
     ----------
     hosts : array_like of int, shape (n_ranks,)
-        Number of the host of each rank; kept as a read-only array. Ranks may share a host.
+        Host number of each rank; stored as a read-only array. Ranks may share a host.
 
     Raises
     ------
     DataError
-        If it is not one row of whole numbers >= 0, or empty.
+        If `hosts` is empty or not one row of whole numbers >= 0.
     """
 
     hosts: Hosts
@@ -564,7 +564,7 @@ class Placement:
 
 
 def prefix_products(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """``(1, n0, n0 n1, ...)``: one more than there are numbers."""
+    """``(1, n0, n0 n1, ...)``: one element more than `numbers`."""
     return tuple(accumulate(numbers, mul, initial=1))
 
 
@@ -607,14 +607,14 @@ _MAX_DIGITS = 10
 
 
 def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology:
-    """The topology that a notation like ``XGFT(3;16,16,8;1,8,8)`` names.
+    """The topology described by a notation like ``XGFT(3;16,16,8;1,8,8)``.
 
     Parameters
     ----------
     notation : str
         Height, children m1..mh and parents w1..wh; case and blanks do not matter.
     capacity_bps : float or sequence of float
-        Bytes/s of one link in each direction: one number for all levels, or one for each, hosts' links first.
+        Bytes/s of one link in each direction: one number for all levels, or one each, hosts' links first.
 
     Returns
     -------
@@ -644,12 +644,12 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
 
 
 def is_notation(text: str) -> bool:
-    """Whether a text is meant as a notation, right or wrong, and not as the name of a file."""
+    """Whether a text looks like a notation, valid or not, rather than a file name."""
     return re.match(r"\s*XGFT\s*\(", text, re.IGNORECASE) is not None
 
 
 def shown(text: str, length: int = 60) -> str:
-    """A foreign text for a message of one line."""
+    """An untrusted text, quoted and shortened for a one-line message."""
     return repr(text if len(text) <= length else text[:length] + "...")
 
 
@@ -664,9 +664,9 @@ def _numbers(part: str, notation: str) -> tuple[int, ...]:
 
 
 def slimmed(topology: Levelled, slimming: int) -> Topology:
-    """The same tree with `slimming` up-links at every switch: w2 .. wh, the S of the thesis (Figure 3.1).
+    """The same tree with `slimming` up-links at every switch (w2 .. wh): S in Jokanovic 2014, Figure 3.1.
 
-    Raises `DataError` if the network is no XGFT, or the number is out of range.
+    Raises `DataError` if the network is not an XGFT, or the number is out of range.
     """
     if not isinstance(topology, Topology):
         raise DataError(f"only an XGFT can be slimmed, not {topology}: give the notation of a similar XGFT")
@@ -712,7 +712,7 @@ def check_placement(topology: Levelled, placement: Placement) -> None:
     Raises
     ------
     DataError
-        With the first rank whose host the topology does not have.
+        If a host does not exist; the message names the first such rank.
     """
     outside = np.flatnonzero(placement.hosts >= topology.n_hosts)
     if len(outside):

@@ -1,15 +1,15 @@
-"""Lists of numbers as options have them: levels of bubbles, and processors as Linux lists them."""
+"""Lists of numbers in options: levels of bubbles, and processors in Linux's notation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 MAX_CPUS = 1 << 14
-"""No node has so many processors."""
+"""Upper bound of processor numbers, larger than on any node."""
 
 
 def format_cpus(numbers: Iterable[int]) -> str:
-    """The list of these processors as text.
+    """Processor numbers as text in Linux's notation.
 
     >>> format_cpus([8, 0, 1, 2, 3])
     '0-3,8'
@@ -24,7 +24,7 @@ def format_cpus(numbers: Iterable[int]) -> str:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The processors of a list; none if the text is no such list, as it may be from an untrusted file.
+    """The processors of a list; empty if the text is malformed, because it may be from an untrusted file.
 
     >>> sorted(parse_cpus("0-2,8"))
     [0, 1, 2, 8]
@@ -48,7 +48,7 @@ N_CPUS_MAX = 1024
 
 
 def is_level_list(text: str) -> bool:
-    """Whether a text lists levels above 0, up to 8, with commas."""
+    """Whether a text lists levels above 0, up to 8, separated by commas."""
     return all(map(_is_level, text.split(",")))
 
 

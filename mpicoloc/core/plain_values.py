@@ -1,4 +1,4 @@
-"""Plain values for JSON, and dataclasses from those of a file or another process, with checked types."""
+"""Plain values for JSON, and dataclasses from plain values of a file or process, with checked types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (f
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: dataclasses as objects, an `Estimate` without its unit, NaN and infinities None."""
+    """A value for JSON: dataclasses as objects, `Estimate` without its unit, NaN and infinities as None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         kept = names if not isinstance(value, Estimate) else [name for name in names if name != "unit"]
@@ -31,13 +31,13 @@ def plain(value: Any) -> Any:
 
 
 def plain_prediction(found: Estimate) -> dict[str, Any]:
-    """A predicted number for JSON; the ends are None if nothing tells how uncertain it is."""
+    """A predicted number for JSON; the ends are None if the uncertainty is unknown."""
     ends = {} if found.has_interval else {"low": None, "high": None}
     return {**plain(found), **ends}
 
 
 def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
-    """A dataclass from plain values, and from `given` for the other fields; errors as of `checked_value`."""
+    """A dataclass from plain values, except for the fields in `given`; raises as `checked_value` does."""
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if field.name in given:
             continue
@@ -49,9 +49,9 @@ def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
 
 
 def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
-    """The value, if it has the field's type; `where` names its place in the message.
+    """The value, if it has the field's type; the message says `where` it is.
 
-    Raises `ValueError`, `OverflowError` if it has another type, or is a number that is not finite.
+    Raises `ValueError`, `OverflowError` if it has another type or is not finite.
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):

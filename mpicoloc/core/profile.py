@@ -1,4 +1,4 @@
-"""The profile of one job: facts with their intervals, and its tables, each column with unit and meaning."""
+"""The profile of one job: facts with intervals, and tables whose columns have units and meanings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = NDArray[Any]
 
 Table = NDArray[np.void]
 
-# Numbers of csrc/common/mpicoloc.h, which this room cannot import; tests/unit/core/test_contract_numbers.py
-# compares them.
+# Copies of numbers in csrc/common/mpicoloc.h: `core` must not import the compiled contract.
+# tests/unit/core/test_contract_numbers.py compares both.
 PHASES = ("corun", "solo", "alone")
 """Names of MC_PHASE_*, in the order of their numbers."""
 VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled", "partial")
@@ -30,18 +30,18 @@ VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled
 UNIT_SITE = 0xFFF
 """Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
 BEFORE_WINDOWS = tuple(f"before_{i}" for i in range(1, 9))
-"""Windows of equal length before a shutter, in which places are counted; they end MC_QUIET_NS before it."""
+"""Windows of equal length in which places are counted; the last ends MC_QUIET_NS before the shutter."""
 COUNT_WINDOWS = (*BEFORE_WINDOWS, "during")
 """All windows in which places are counted, in the order of mc_count_row.n."""
 N_SHUTTER_GROUPS = 16
-"""Groups that shutters are dealt into (MC_N_GROUPS)."""
+"""Number of groups into which shutters are divided (MC_N_GROUPS)."""
 N_SIZE_CLASSES = 128
-"""All size classes are below it (MC_ONE_SIDED)."""
+"""Upper bound of size classes (MC_ONE_SIDED)."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: name, numpy type, unit, meaning; the meaning says so where a cell may be NaN."""
+    """One column: name, numpy type, unit, meaning. The meaning mentions NaN if cells may be NaN."""
 
     name: str
     type: str
@@ -55,7 +55,7 @@ class Column:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Columns from lines; one with ``before_*`` stands for all windows before a shutter."""
+    """Columns from lines of text; a line with ``before_*`` stands for all windows before a shutter."""
     rows = (line.split(None, 3) for line in text.strip().splitlines())
     return tuple(
         Column(name.replace("before_*", when), type_, unit, meaning)
@@ -71,12 +71,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         pid              i4   1      process id
         n_cores          i4   1      processors this rank may run on
         state            S12  1      running, finalized, aborted, exited or lost
-        init_s           f8   s      MPI_Init, from the first rank's MPI_Init on the same node
+        init_s           f8   s      time of MPI_Init after that of the first rank on the same node
         wall_s           f8   s      from MPI_Init to MPI_Finalize or the last sign of life
         n_calls          u8   1      MPI calls made by the application
         mpi_ns           u8   ns     time inside those calls, in part estimated by sampling
-        sampled_ns       u8   ns     the estimated part of it, of calls that were only counted
-        comp_ns          u8   ns     time outside them, pauses excluded, since MPI_Init
+        sampled_ns       u8   ns     estimated part of mpi_ns, of calls that were counted but not timed
+        comp_ns          u8   ns     time outside MPI calls since MPI_Init, without pauses
         sent_bytes       u8   bytes  bytes given to sends and collectives
         recv_bytes       u8   bytes  bytes taken from receives (as they came) and collectives
         read_bytes       u8   bytes  bytes read from files by MPI-IO
@@ -89,51 +89,51 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         n_cycle_overflow u8   1      cycles counted in the cycle overflow row
         n_peer_overflow  u8   1      messages counted in the message overflow row
         n_collective_overflow u8 1   collectives without a row: no room, or with ranks outside the job
-        n_request_overflow u8 1      requests that found no room and count as posted or not at all
-        n_pending_overflow u8 1      cycles inside a shutter that found no room and void it
-        n_lane_overflow  u8   1      calls by threads that found no lane, not recorded
+        n_request_overflow u8 1      requests beyond the table's room, counted when posted or not at all
+        n_pending_overflow u8 1      cycles in shutters beyond the table's room; such shutters are void
+        n_lane_overflow  u8   1      calls by threads without a lane, which are not recorded
         n_events         u8   1      events offered to the trace
         n_events_dropped u8   1      events overwritten in the ring, refused or not written
         n_units          u8   1      units of work that the application marked
-        wait_frac        f8   1      part of the job's time in long waits, or after its end; NaN unknown
-        counts           u1   1      1: the others wait for this rank, so the job's slowdown is its own
-        slowdown         f8   1      T_co / T_solo of this rank by itself, with co-runners; NaN unknown
+        wait_frac        f8   1      part of the job's time that it waited long or had ended; NaN unknown
+        counts           u1   1      1: the others wait for this rank, so its slowdown is the job's
+        slowdown         f8   1      T_co / T_solo of this rank while it had co-runners; NaN unknown
         slowdown_low     f8   1      lower end of its 95 % interval; NaN unknown
         slowdown_high    f8   1      upper end of it; NaN unknown
         cpu_s            f8   s      processor time, all threads, from MPI_Init to MPI_Finalize; NaN unknown
-        minor_faults     f8   1      page faults without a disk, meanwhile; NaN unknown
-        major_faults     f8   1      page faults that read from a disk, meanwhile; NaN unknown
-        voluntary_switches f8 1      times its threads gave the processor away, meanwhile; NaN unknown
-        involuntary_switches f8 1    times it was taken from them, meanwhile; NaN unknown
-        migrations       f8   1      times they went to another processor, meanwhile; NaN unknown
-        run_delay_s      f8   s      time its threads were ready to run without a processor; NaN unknown
-        peak_rss_bytes   f8   bytes  most memory that the process had at once; NaN unknown
+        minor_faults     f8   1      page faults without disk access in that time; NaN unknown
+        major_faults     f8   1      page faults with disk access in that time; NaN unknown
+        voluntary_switches f8 1      times its threads yielded the processor in that time; NaN unknown
+        involuntary_switches f8 1    times the processor was taken from its threads; NaN unknown
+        migrations       f8   1      times its threads moved to another processor; NaN unknown
+        run_delay_s      f8   s      time its threads were ready to run but had no processor; NaN unknown
+        peak_rss_bytes   f8   bytes  largest resident memory of the process; NaN unknown
     """),
     "nodes": _columns("""
         hostname         S64  1      name of the node
         meter            S8   1      meter in use: none, ipc, burst or count
-        meter_reason     S256 1      why not a better meter
+        meter_reason     S256 1      why no better meter is in use
         n_hits           u8   1      passes of places while they were counted, trials included
-        counting_s       f8   s      time that counting took the job's threads, all together
-        watched_s        f8   s      time the node agent watched the job; NaN: co-runners were out of sight
-        shared_s         f8   s      time with a co-runner, on any node of the job where they agree
+        counting_s       f8   s      time that counting cost, summed over the job's threads
+        watched_s        f8   s      time the node agent watched the job; NaN: it could not see co-runners
+        shared_s         f8   s      time with a co-runner on this node; on any node if the nodes agree
         n_pauses         u8   1      pauses of the job on this node for shutters of others
         paused_s         f8   s      time in those pauses
-        n_refused        u8   1      shutters of others not obeyed because of the duty limit
+        n_refused        u8   1      shutters of others refused because of the duty limit
         shutter_duration_s f8 s      shutter duration as adapted at the end
         shutter_period_s f8   s      shutter period as adapted at the end
         n_taken          u8   1      shutters taken for this job
-        clock_offset_s   f8   s      its clock against that of the first coordinator; NaN one node
-        clock_bound_s    f8   s      one instant is this far apart on two nodes at most; NaN one node
+        clock_offset_s   f8   s      its clock minus that of the first coordinator; NaN one node
+        clock_bound_s    f8   s      largest error between the clocks of two nodes; NaN one node
         cpu_model        S96  1      name of its processors; empty: not known
         n_cpus           f8   1      its processors; NaN unknown
         memory_bytes     f8   bytes  its memory; NaN unknown
-        cpus             S256 1      processors that the job's ranks may run on, as 0-3,8; empty: not known
+        cpus             S256 1      processors that the job's ranks may run on, like 0-3,8; empty: not known
         bubble_reason    S256 1      why no bubble ran in its shutters; empty: none was wanted, or some ran
     """),
     "modules": _columns("""
-        path             S256 1      loaded object that call sites are relative to
-        build_id         S40  1      what the linker named it by, hexadecimal; empty: not known
+        path             S256 1      loaded object that contains call sites
+        build_id         S40  1      its build ID from the linker, hexadecimal; empty: not known
     """),
     "call_sites": _columns("""
         rank             i4   1      rank
@@ -141,13 +141,13 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         i_site           i4   1      number of the site in its lane; 0 is the overflow row
         call             S40  1      MPI function
         i_module         i4   1      row of the loaded object in /modules, -1 unknown
-        offset           u8   bytes  of the return address in that object
+        offset           u8   bytes  offset of the return address in that object
         n                u8   1      calls
         n_timed          u8   1      calls that were timed; fewer than n: the function is timed by sampling
-        sent_bytes       u8   bytes  bytes given to them
-        recv_bytes       u8   bytes  bytes taken from them
-        time_ns          u8   ns     time inside all n of them, estimated from those that were timed
-        max_ns           u8   ns     longest of the timed ones
+        sent_bytes       u8   bytes  bytes given to these calls
+        recv_bytes       u8   bytes  bytes taken from these calls
+        time_ns          u8   ns     time inside all n calls, estimated from the timed ones
+        max_ns           u8   ns     longest timed call
     """),
     "peers": _columns("""
         src              i4   1      rank that counted
@@ -157,66 +157,66 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         bytes            u8   bytes  their bytes
         n_recv           u8   1      messages that src received from dst
         recv_bytes       u8   bytes  their bytes
-        n_put            u8   1      of n, what src put into dst, which dst does not count
+        n_put            u8   1      part of n: puts by src into dst, which dst does not count
         put_bytes        u8   bytes  their bytes
-        n_got            u8   1      of n_recv, what src got from dst, which dst does not count
+        n_got            u8   1      part of n_recv: gets by src from dst, which dst does not count
         got_bytes        u8   bytes  their bytes
     """),
     "collectives": _columns("""
-        rank             i4   1      rank that counted: the group's first one, or all where parts differ
+        rank             i4   1      rank that counted: the group's first one, or each where parts differ
         call             S40  1      MPI function
-        group            u8   1      group of ranks that it ran on, as in /groups
-        to_group         u8   1      the other one, if it was between two (each tells its own half); else 0
-        root             i4   1      rank in the group, or in the other one; -1 none
-        own_rank         i4   1      of the rank that counted, in the group
-        size_class       i2   1      of its bytes, as in /peers
-        item_bytes       u8   bytes  size of the datatype, as last seen
+        group            u8   1      group of ranks that called it, as in /groups
+        to_group         u8   1      remote group of an intercommunicator, whose ranks have own rows; else 0
+        root             i4   1      root's rank in the group, or in the remote one; -1 none
+        own_rank         i4   1      rank in the group of the rank that counted
+        size_class       i2   1      size class of its bytes, as in /peers
+        item_bytes       u8   bytes  size of the datatype in the last call
         n                u8   1      calls
         bytes            u8   bytes  of all calls: the buffer; or one rank's part; or all parts if they differ
-        own_bytes        u8   bytes  the own part where parts differ (allgatherv, reduce_scatter), else 0
+        own_bytes        u8   bytes  the rank's own part if parts differ (allgatherv, reduce_scatter), else 0
     """),
     "parts": _columns("""
         src              i4   1      rank that counted
-        dst              i4   1      rank that src gave parts of its own size to, in collectives; -1 unknown
-        n                u8   1      parts: of gatherv, scatterv, alltoallv, alltoallw and neighbours
+        dst              i4   1      rank to which src gave parts of varying size in collectives; -1 unknown
+        n                u8   1      parts, in gatherv, scatterv, alltoallv, alltoallw and neighbour calls
         bytes            u8   bytes  their bytes
     """),
     "groups": _columns("""
-        group            u8   1      name of a group of ranks
+        group            u8   1      number that identifies a group of ranks
         first            i4   1      its next members are first,
         stride           i4   1      first + stride, first + 2 stride, ...
-        n                i4   1      so many
+        n                i4   1      number of these members
     """),
     "cycles": _columns("""
         rank             i4   1      rank
         lane             i2   1      thread of the rank
         from_site        i4   1      i_site of the call before the burst; 4095: the cycle is a unit of work
         to_site          i4   1      i_site of the call that ends the cycle
-        size_class       i2   1      of that call: half octaves of its bytes
+        size_class       i2   1      size class of that call, in half octaves of its bytes
         phase            u1   1      0 co-run, 1 solo (valid shutter), 2 alone on the node
         group            u1   1      group of shutters, for the interval
         n                u8   1      cycles that ended in this phase
         comp_ns          u8   ns     time in the burst, prorated at the edges of the phase
-        mpi_ns           u8   ns     time in the call, likewise
-        n_cut            u8   1      of them, those that a shutter of the job had cut
+        mpi_ns           u8   ns     time in the call, prorated likewise
+        n_cut            u8   1      those of the n cycles that a shutter of the job had cut
         cut_ns           u8   ns     time outside shutters of cut cycles; solo: of those that ended
         done_ns          u8   ns     solo: time of those that ended, from the begin of the pause on
     """),
     "regions": _columns("""
         rank             i4   1      rank
         lane             i2   1      thread of the rank
-        name             S48  1      the application's name for it
-        n                u8   1      times it was entered and left
-        time_ns          u8   ns     time in it, regions inside it included, pauses excluded
-        mpi_ns           u8   ns     of it inside MPI calls
+        name             S48  1      name that the application gave the region
+        n                u8   1      times the region was entered and left
+        time_ns          u8   ns     time in it, with nested regions, without pauses
+        mpi_ns           u8   ns     part of time_ns inside MPI calls
     """),
     "counters": _columns("""
         rank             i4   1      rank
-        event            S32  1      what was counted, by its name in Linux perf
-        value            f8   1      times in user code since MPI_Init, scaled up if by turns; NaN no turn
-        enabled_s        f8   s      processor time of the threads and children that it was counted for
-        running_s        f8   s      part of it in which it had one of the processor's counters
-        cpu_s            f8   s      processor time meanwhile of the process and children waited for
+        event            S32  1      event, by its name in Linux perf
+        value            f8   1      count in user code since MPI_Init, scaled if multiplexed; NaN never ran
+        enabled_s        f8   s      processor time of the threads and children for which it was enabled
+        running_s        f8   s      part of enabled_s in which it had a hardware counter
+        cpu_s            f8   s      processor time in that period of the process and children waited for
     """),
     "shutters": _columns("""
         i_node           i4   1      row of the node in /nodes
@@ -224,8 +224,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         t0_ns            u8   ns     start of sampling, CLOCK_MONOTONIC of the node
         t1_ns            u8   ns     end of sampling
         verdict          u1   1      one of unknown, valid, moved, late, silent, elsewhere, bubbled, partial
-        common           u8   1      its number on all nodes of the job; 0: of this node alone
-        n_corunners      i4   1      co-runners asked to stand still
+        common           u8   1      number of a shutter common to all nodes of the job; 0: this node only
+        n_corunners      i4   1      co-runners asked to pause
         moved_ns         u8   ns     processor time that co-runners used inside it
         before_instructions u8 1     instructions of user code, window before the shutter
         before_cycles    u8   1      processor cycles of that window
@@ -242,51 +242,51 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         before_window_ns u8   ns     length of the meter's window before the shutter, 0 not measured
         during_window_ns u8   ns     length of its window inside the shutter, 0 not measured
         after_window_ns  u8   ns     length of its window after the shutter, 0 not measured
-        busy_frac        f8   1      processor time of the counted threads, per time
+        busy_frac        f8   1      processor time of the counted threads over elapsed time
         before_*_samples u8   1      samples of threads outside MPI, in that window before it
         before_*_near    u8   1      those near counted places; all 0: not known
         during_samples   u8   1      samples outside MPI inside the shutter
         during_near      u8   1      those near counted places
         waited_frac      f8   1      part of it in which threads waited for a processor, below 0 not known
-        since_ns         u8   ns     time from the shutter before until before_window_ns, 0 not known
-        since_bytes      u8   bytes  what MPI calls of one rank moved in it
-        before_bytes     u8   bytes  what they moved in before_window_ns
+        since_ns         u8   ns     time from the previous shutter to before_window_ns, 0 not known
+        since_bytes      u8   bytes  bytes that MPI calls of one rank moved in since_ns
+        before_bytes     u8   bytes  bytes that they moved in before_window_ns
         bubble_level     f8   1      level of the bubble beside the job in it; 0: none, or not all the time
         probe_slowdown   f8   1      of the probe that ran there instead; 0: none, or not all the time
-        present          u8   1      co-runners that were there: a bit for each `number` in /corunners
-        spared           u8   1      those of them that went on in a partial shutter
+        present          u8   1      co-runners on the node: a bit for each `number` in /corunners
+        spared           u8   1      co-runners that a partial shutter did not pause, likewise
     """),
     "bubble_levels": _columns("""
         i_node           i4   1      row of the node in /nodes
         level            f8   1      level of a bubble
-        probe_slowdown   f8   1      how much it slows the probe on that kind of node
+        probe_slowdown   f8   1      slowdown of the probe beside it on that kind of node
         probe_low        f8   1      lower end of the 95 % interval
         probe_high       f8   1      upper end of it
     """),
     "sensitivity": _columns("""
         level            f8   1      level of the bubbles beside the job; 0: none
-        slowdown         f8   1      of the job beside them
+        slowdown         f8   1      slowdown of the job beside them
         low              f8   1      lower end of the 95 % interval
         high             f8   1      upper end of it
     """),
     "places": _columns("""
         i_node           i4   1      row of the node in /nodes
         path             S256 1      loaded object that holds the instruction
-        offset           u8   bytes  of the instruction in that file
+        offset           u8   bytes  offset of the instruction in that file
     """),
     "counts": _columns("""
         i_node           i4   1      row of the node in /nodes
-        t0_ns            u8   ns     names the shutter: its t0_ns in /shutters
+        t0_ns            u8   ns     identifies the shutter: its t0_ns in /shutters
         place            i4   1      row of the instruction in /places
-        n_before_*       u4   1      passes in that window before it (before_window_ns is that of all)
+        n_before_*       u4   1      passes in that window before it (before_window_ns: all such windows)
         n_during         u4   1      passes inside the shutter (during_window_ns)
     """),
     "corunners": _columns("""
         i_node           i4   1      row of the node in /nodes
         job_id           S64  1      the other job
-        overlap_s        f8   s      time both were on the node
+        overlap_s        f8   s      time that both jobs were on the node
         number           u1   1      its bit in `present` and `spared` of /shutters
-        slowdown         f8   1      of this job by that one alone; 0: not known
+        slowdown         f8   1      slowdown of this job by that one alone; 0: not known
         slowdown_low     f8   1      lower end of the 95 % interval
         slowdown_high    f8   1      upper end of it
     """),
@@ -304,23 +304,23 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 
 ROWS: Mapping[str, str] = {
     "ranks": "one row for each rank of the application, in order",
-    "nodes": "one row for each node; other tables name it by its place here, the first is 0",
-    "modules": "one row for each program file or library that MPI calls came from; likewise",
+    "nodes": "one row for each node; other tables refer to it by its row number, from 0",
+    "modules": "one row for each program file or library that called MPI; row numbers as for nodes",
     "call_sites": "one row for each rank, thread, place that calls MPI, and function that it calls",
-    "peers": "one row for each rank, peer and size of messages: point-to-point and one-sided",
-    "collectives": "one row for each kind of collective calls of a rank: function, groups, root, size",
-    "parts": "one row for each rank and each other one that it gave parts of a size of their own",
-    "groups": "one or more rows for each group of ranks: put together in this order they are its members",
+    "peers": "one row for each rank, peer and size class of messages: point-to-point and one-sided",
+    "collectives": "one row for each rank and kind of collective call: function, groups, root, size",
+    "parts": "one row for each pair of ranks of which one gave the other parts of varying size",
+    "groups": "one or more rows for each group of ranks, which together list its members in order",
     "cycles": "one row for each rank, thread, kind of cycle (a burst and the call that ends it) and phase",
     "regions": "one row for each rank, thread and region that the application named",
     "counters": "one row for each rank and event that was counted over its whole run",
     "shutters": "one row for each shutter that was taken for this job, on each node",
-    "bubble_levels": "one row for each node that ran bubbles, and level: from its calibration",
-    "sensitivity": "one row for each level of bubbles in its shutters that has a number, and for level 0",
-    "places": "one row for each node and each instruction whose passes the meter count counted there",
+    "bubble_levels": "one row for each node that ran bubbles and each level of its calibration",
+    "sensitivity": "one row for each level of bubbles with a measured slowdown, and for level 0",
+    "places": "one row for each node and each instruction whose passes the meter `count` counted there",
     "counts": "one row for each shutter and each place that was counted around it",
     "corunners": "one row for each node and each other job that was seen there",
-    "events": "one row for each of the last calls of each rank, of a job that was run with --trace",
+    "events": "one row for each of the last calls of each rank, if the job was run with --trace N",
 }
 """The meaning of a row of each table."""
 
@@ -335,7 +335,7 @@ ADDED: Mapping[str, frozenset[str]] = {
     "shutters": frozenset({"present", "spared"}),
     "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high"}),
 }
-"""Columns that older profiles lack; 0 there, which stands for not known."""
+"""Columns that older profiles lack; they read as 0, which means not known."""
 
 
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
@@ -361,12 +361,12 @@ def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
 
 
 def valid_shutters(shutters: Table) -> Table:
-    """The rows of table "shutters" in which every co-runner really stood still."""
+    """The valid rows of table "shutters": every co-runner stood still."""
     return shutters[shutters["verdict"] == VERDICTS.index("valid")]
 
 
 def rank_time_s(ranks: Table) -> Floats:
-    """Time of each rank of table "ranks": its wall time, or that of all its threads if they add up to more.
+    """Time of each rank of table "ranks": its wall time, or the sum over its threads if that is larger.
 
     Shapes: result (n_ranks,).
     """
@@ -402,7 +402,7 @@ class Estimate:
         The number and the ends of its interval, ``low <= value <= high``, all finite. Equal
         ends mean that there is no interval: the number is exact, or its uncertainty is unknown.
     n : int
-        Observations behind it (shutters, cycles); 0 if it needs none.
+        Number of observations (shutters, cycles); 0 if it needs none.
     unit : str
         "1" for a dimensionless number.
     method : str
@@ -440,16 +440,16 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
-"""From release 0.2.0 on it goes up by one when a table, column or fact is removed or changed, or one is added
-that is not in `ADDED`. Readers refuse other versions."""
+"""From release 0.2.0 on it rises by one when a table, column or fact is removed or changed, or when one is
+added that is not in `ADDED`. Readers refuse other versions."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Facts of the job. `n_cores` counts the cores that it was given on all nodes together.
+    """Facts of the job. `n_cores` is the number of its cores on all nodes together.
 
-    `user` is who ran it, and `batch_name` its name in the batch system. A scheduler knows both before a job
-    starts.
+    `user` is the user who ran it, and `batch_name` its name in the batch system. A scheduler knows both
+    before a job starts.
     """
 
     id: str
@@ -490,14 +490,15 @@ class Interference:
 
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
     results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
-    the part of the job's time in pauses for shutters of others, or taken by counting or bubbles.
+    the part of the job's time lost to pauses for shutters of others, to counting and to bubbles.
     `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s`
-    (processor time), `run_delay_s` (time ready to run without a processor) and `involuntary_switches` (times
-    that the processor was taken) are sums over the ranks, whatever process took the processor.
-    `foreign_delay_frac`: mean part of its shutters, in which all co-runners stood still, for which the rank
-    that waited most had no processor, with the ends of its 95 % interval; None: not known.
-    `bubble_score`: the bubble that the job is like; `bubble_slowdown`: its slowdown beside one of level 8;
-    both from shutters with bubbles, with the ends of their 95 % intervals.
+    (processor time), `run_delay_s` (time ready to run but without a processor) and `involuntary_switches`
+    (times that the processor was taken) are sums over the ranks, whatever process took the processor.
+    `foreign_delay_frac` is the mean part of the job's shutters in which the rank that waited most had no
+    processor although all co-runners stood still, with the ends of its 95 % interval; None: not known.
+    `bubble_score` is the level of the bubble that slows others as the job does; `bubble_slowdown` is the
+    job's slowdown beside a bubble of level 8. Both are from shutters with bubbles, with the ends of their
+    95 % intervals.
     """
 
     slowdown: Estimate | None = None
@@ -540,7 +541,7 @@ class Price:
 
 @dataclass(frozen=True)
 class NetworkLevel:
-    """One level of a fat-tree as one job sees it: L0 is what leaves a host, L1 a first-level switch.
+    """One job's load on one level of a fat-tree: L0 is traffic out of hosts, L1 out of first-level switches.
 
     `available_bps` and `utilisation_frac` are 0 on a level that the job's allocation does not reach, and
     `injection_bps` and `utilisation_frac` None where the job's duration is unknown.
@@ -555,10 +556,10 @@ class NetworkLevel:
 
 @dataclass(frozen=True)
 class Network:
-    """The job's load on its network, if the network's topology was known.
+    """The job's load on the network, if the topology was known.
 
-    `traffic` says which messages the numbers include. `levels` has `n_levels` rows. `duration_s` is the time
-    that divides the bytes of rates, see `Profile.time_alone_s`; None, in older files: the job's wall time.
+    `traffic` says which messages the numbers include. `levels` has `n_levels` rows. Rates are bytes divided
+    by `duration_s`, see `Profile.time_alone_s`; None in older files, which divided by the wall time.
     """
 
     topology: str
@@ -575,7 +576,7 @@ class OnDemand(Mapping[str, Table]):
     Parameters
     ----------
     load : callable
-        Returns the table of a name of `COLUMNS`.
+        Returns the table with a given name of `COLUMNS`.
     loaded : mapping
         Tables that are loaded already.
     """
@@ -605,7 +606,7 @@ class Profile:
     Raises
     ------
     DataError
-        If a table is unknown or has other columns than `COLUMNS` says.
+        If a table is unknown or its columns differ from `COLUMNS`.
     """
 
     job: Job
@@ -633,7 +634,7 @@ class Profile:
 
     @property
     def time_alone_s(self) -> float:
-        """T_base, s: wall time over the slowdown; the wall time where that is not known."""
+        """T_base, s: wall time over slowdown; the wall time if the slowdown is not known."""
         slowdown = self.interference.slowdown
         return self.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
 

@@ -1,8 +1,8 @@
 """Progress of long work, reported to a watcher such as bars on a terminal.
 
-A function that works long reports with `stage` or `steps`. Functions below it report with `count` what they
-have done, and need not know which stage that belongs to. None of them knows how it is shown. Without a
-watcher a report costs next to nothing.
+A long-running function reports with `stage` or `steps`. The functions that it calls report finished work with
+`count`, without knowing the stage. None of them knows how progress is shown. Without a watcher a report costs
+next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Receiver of progress. Stages may be nested; each has the number that `begin` returned."""
+    """Receiver of progress. Stages may be nested; `begin` returns the number that identifies a stage."""
 
     def begin(self, what: str, total: float | None, unit: str) -> int:
         """A stage begins, of `total` units if that is known; returns its number."""
@@ -36,7 +36,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextlib.contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Report the work inside the block to `watcher`; None: to nobody."""
+    """Report the work inside the block to `watcher`; None: do not report."""
     before = _watcher.set(watcher)
     try:
         yield
@@ -48,7 +48,7 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
     """One stage of long work.
 
-    Result: call it with the number of units that were done since the last call.
+    Result: a function to call with the number of units done since its last call.
     """
     watcher = _watcher.get()
     if watcher is None:
@@ -62,7 +62,7 @@ def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Cal
 
 
 def steps(items: Iterable[T], what: str, total: float | None = None, unit: str = "") -> Iterator[T]:
-    """Yield items, each a unit of a stage; parameters as of `stage`; `total` is for items without length."""
+    """Yield items, each a unit of a stage (see there for parameters); `total` is for items without length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with stage(what, total, unit) as advance:

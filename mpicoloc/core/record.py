@@ -1,4 +1,4 @@
-"""A replacement of `typing.NamedTuple` without the import of `typing`, which would cost every rank 10 ms.
+"""A replacement for `typing.NamedTuple` that does not import `typing`, which would cost every rank 10 ms.
 
 Type checkers see the original:
 

@@ -17,17 +17,18 @@ MAX_BYTES = 1 << 30
 _CLOSE = 0.65
 """Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
 MOST_SLOWDOWN = 20.0
-"""A larger one needs an interval, as measured ones have: it may be a percentage."""
+"""A larger value without an interval is refused, because it may be a percentage."""
 _PLAIN_DEGRADATION = 0.9
-"""If no value of a file reaches 1 and one is below this, they are degradations, not slowdowns near 1."""
+"""If all values of a file are below 1 and one is below this, they are degradations, not slowdowns near 1."""
 _LEAST_PERCENT, _PLAIN_PERCENT = 2.0, 10.0
-"""If no value of a file is below the first, one reaches the second and none has ends: percentages."""
+"""Values of a file are percentages if all reach the first number, one reaches the second, and none has an
+interval."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
-    """The number that row `i` of a file has in this column; NaN if it has none.
+    """The number in column `name` of row `i` of a file; NaN if the cell is empty.
 
-    Raises `DataError` if it is no finite number.
+    Raises `DataError` if it is not a finite number.
     """
     if told is None or told == "":
         return math.nan
@@ -43,14 +44,14 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
 
 
 Cell: TypeAlias = tuple[int, str, float, float, float]
-"""Row, column, slowdown, and the ends of its interval or NaN."""
+"""Row, column, slowdown, and the ends of its interval, or NaN."""
 
 
 def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = True) -> None:
     """Raise `DataError` if the slowdowns of a file are degradations or percentages.
 
-    `has_intervals`: files of this kind have columns for the ends of intervals. Others hold what was measured
-    a few times, so all may be below 1 by noise.
+    `has_intervals`: files of this kind have columns for the ends of intervals. Files of other kinds hold
+    means of few measurements, which may all be below 1 through noise.
     """
     values = [value for _, _, value, _, _ in cells if not math.isnan(value)]
     are_degradations = has_intervals and max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
@@ -68,10 +69,10 @@ def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = T
 
 
 def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequence[Mapping[str, Any]]:
-    """Rows of a file, by column or key.
+    """Rows of a CSV or JSON file, as mappings by column or key.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it is no such file, or a row lacks
-    what it needs.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if it is malformed, or a row lacks a
+    column of `needed`.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -82,7 +83,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         kind = "JSON" if path.endswith(".json") else "CSV"
         raise DataError(f"{path} is not {kind}: {error}") from None
     columns = list(rows[0]) if rows else []
-    # Columns with numbers are many of one kind, like level_2_low.
+    # Names with digits belong to a series of columns, like level_2_low, and resemble each other.
     for name in (one for one in columns if isinstance(one, str) and one not in known):
         if any(letter.isdigit() for letter in name):
             continue
@@ -100,7 +101,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
 
 
 def _csv_rows(file: TextIO) -> list[dict[str, str]]:
-    """Rows of a table; where commas are decimal, spreadsheets write semicolons or tabs between columns."""
+    """Rows of a CSV file. Where commas are decimal, spreadsheets separate columns by semicolons or tabs."""
     header = file.readline()
     separator = next((one for one in ",;\t" if one in header), ",")
     return list(csv.DictReader(itertools.chain((header,), file), delimiter=separator))
@@ -109,7 +110,7 @@ def _csv_rows(file: TextIO) -> list[dict[str, str]]:
 def _json_rows(path: str, key: str, file: TextIO) -> list[dict[str, Any]]:
     text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
-        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes: no list of {key}")
+        raise DataError(f"{path} has more than {MAX_BYTES:,} bytes, too many for a list of {key}")
     told = json.loads(text)
     rows = told.get(key) if isinstance(told, dict) else told
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -1,4 +1,4 @@
-"""The slowdown of one job beside others: jobs as models know them, training data, and what a model is."""
+"""The slowdown of one job beside others: jobs as models see them, training data, the protocol of models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "ja
 
 
 def program_name(command: str) -> str:
-    """Name of the program in a command line: of the script, where an interpreter runs one."""
+    """Name of the program in a command line, or of the script if the program is an interpreter."""
     words = command.split() or ["unknown"]
     name = words[0].rpartition("/")[2]
     if is_interpreter(name):
@@ -32,12 +32,12 @@ def program_name(command: str) -> str:
 
 
 def is_interpreter(word: str) -> bool:
-    """Whether a word of a command line runs the script whose name follows it."""
+    """Whether a word of a command line names an interpreter, which runs the script named after it."""
     return word.rpartition("/")[2].rstrip("0123456789.") in _INTERPRETERS
 
 
 def kind_of(program: str, n_ranks: int) -> str:
-    """Program and size as text, which is the same for all users and machines."""
+    """Program and size as text, the same for all users and machines."""
     return f"{program} x{n_ranks}"
 
 
@@ -50,14 +50,14 @@ class JobFeatures:
     id : str
         Number of the job in the queue, or its name.
     program : str
-        Name of what it runs. Jobs of one program count as one application when a model is evaluated.
+        Name of its program. Jobs of one program count as one application when a model is evaluated.
     runtime_s : float
-        Its run time without co-runners, above 0, s.
+        Run time without co-runners, above 0, s.
     n_cores, n_ranks : int
-        Its size, at least 1.
+        Size of the job, each at least 1.
     values : mapping of str to float
         Features by name (`mpicoloc.pairing.features.FEATURES`), finite. A feature that was not measured is
-        absent, never 0. Empty: the job has no profile.
+        absent, never 0. Without a profile the mapping is empty.
 
     Raises
     ------
@@ -88,12 +88,12 @@ class JobFeatures:
 
     @property
     def kind(self) -> str:
-        """Program and size: jobs of one kind are taken to behave alike."""
+        """Program and size: jobs of one kind are assumed to behave alike."""
         return kind_of(self.program, self.n_ranks)
 
 
 _MEMORY_MARGIN = 0.05
-"""Relative difference of memory among nodes of one make, as the kernel reserves a part for itself."""
+"""Relative difference of memory among equal nodes: the kernel reserves a varying part for itself."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Machine:
         )
 
     def is_like(self, other: Machine) -> bool:
-        """Whether both are of the same make."""
+        """Whether both have the same processors, and the same memory within `_MEMORY_MARGIN`."""
         same = (self.cpu_model, self.n_cpus) == (other.cpu_model, other.n_cpus)
         return same and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=_MEMORY_MARGIN)
 
@@ -118,7 +118,7 @@ class Machine:
 def machine_of(profile: Profile) -> Machine | None:
     """The machine of a profile's first node, with the processor models of all nodes.
 
-    None if the profile does not have it, as those of earlier versions.
+    None if the profile lacks these facts, as profiles of earlier versions do.
     """
     nodes = profile.tables["nodes"]
     if not len(nodes) or not nodes["cpu_model"][0]:
@@ -133,7 +133,7 @@ def machine_of(profile: Profile) -> Machine | None:
 def machine_from_values(values: Any) -> Machine | None:
     """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
 
-    Raises `TypeError`, `ValueError`, `KeyError` if they describe no machine.
+    Raises `TypeError`, `ValueError`, `KeyError` if they do not describe a machine.
     """
     return None if values is None else dataclass_from(Machine, values)
 
@@ -161,7 +161,7 @@ class Moments:
 
     @property
     def sd(self) -> float | None:
-        """Standard deviation; None of one value."""
+        """Standard deviation; None for a single value."""
         return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else None
 
 
@@ -179,10 +179,10 @@ def moments(values: ArrayLike) -> Moments | None:
 class Run:
     """One run of a job.
 
-    `co_runners` has the id of each other job on its nodes and how long both were there, s; `slowdown_by` the
-    slowdown of the whole run by each that could be told apart. `seen` has the
-    quantities (`pairing.features`) that were measured. `was_alone`: it is known that it had no co-runner
-    nearly all of the time. `owner` is the user id of the profile's file. `cpus` has for each known node the
+    `co_runners` has the id of each other job on its nodes and the time that both were there, s. `slowdown_by`
+    has the slowdown of the whole run by each co-runner whose effect could be separated. `seen` has the
+    quantities (`pairing.features`) that were measured. `was_alone`: it certainly had no co-runner for nearly
+    all of the time. `owner` is the user id of the profile's file. `cpus` has, for each known node, the
     processors on which the job could run there (`core.number_lists`).
     """
 
@@ -207,7 +207,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Command and size; runs that have both in common are assumed to behave alike."""
+        """Command and size; runs with the same ones are assumed to behave alike."""
         return self.command, self.n_ranks, self.n_nodes
 
 
@@ -219,7 +219,7 @@ def run_as_json(run: Run) -> dict[str, Any]:
 def run_from_json(values: Mapping[str, Any]) -> Run:
     """The run from the plain values that `run_as_json` returns.
 
-    Raises `TypeError`, `KeyError`, `DataError` if they describe no run.
+    Raises `TypeError`, `KeyError`, `DataError` if they do not describe a run.
     """
     return dataclass_from(
         Run,
@@ -246,9 +246,9 @@ ROW_COLUMNS = (
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
 LAYOUTS = ("", "apart", "same")
-"""Processors of the two jobs: unknown, each its own, or the same ones."""
+"""Processors of the two jobs: unknown, separate, or shared."""
 HALF_WEIGHT_ERROR = 0.05
-"""Standard error of a slowdown with which its row has half the weight."""
+"""Standard error of a slowdown at which its row has half the weight."""
 
 
 @dataclass(frozen=True)
@@ -277,14 +277,16 @@ class TrainingSet:
     rows : ndarray, shape (n_rows,), type `ROW_DTYPE`
         Read-only; `target` and `co_runner` are indices of `jobs`.
     machine : Machine or None
-        Where all of it was measured; None: not known.
+        Machine on which all rows were measured; None: not known.
     layout : str
-        One of `LAYOUTS`. No feature has it, although a slowdown of 1 becomes 2 on the same processors.
+        One of `LAYOUTS`. Features do not include it, although jobs that do not slow each other on separate
+        processors take twice as long on shared ones.
 
     Raises
     ------
     DataError
-        If a row names no job, a number is not finite or out of range, or the layout is unknown.
+        If the index of a job is out of range, a number is not finite or out of range, or the layout is
+        unknown.
     """
 
     jobs: tuple[JobFeatures, ...]
@@ -300,7 +302,7 @@ class TrainingSet:
             raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
         ends = np.concatenate([rows["target"], rows["co_runner"]])
         if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
-            raise DataError(f"training set: a row names a job that is none of {len(self.jobs)}")
+            raise DataError(f"training set: job indices must be at least 0 and below {len(self.jobs)}")
         ordered = (rows["low"] > 0) & (rows["low"] <= rows["slowdown"]) & (rows["slowdown"] <= rows["high"])
         finite = np.isfinite(rows["high"]) & (rows["weight"] > 0) & (rows["weight"] <= 1)
         if not (ordered & finite).all():
@@ -319,7 +321,7 @@ def key_of(*facts: str | float) -> str:
 
 
 def weight_of(slowdown: Estimate) -> float:
-    """Weight of a row, at most 1: the wider the interval of its slowdown, the smaller."""
+    """Weight of a row, at most 1; it falls as the interval of the slowdown gets wider."""
     standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
     return HALF_WEIGHT_ERROR**2 / (HALF_WEIGHT_ERROR**2 + standard_error**2)
 
@@ -352,10 +354,10 @@ def _identity(job: JobFeatures) -> tuple[str | float, ...]:
 def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     """All rows of several sets, each measurement once, and the jobs that they name.
 
-    A campaign that was continued has several rows of one measurement. The row with most observations counts,
-    and among equal ones the last, whose jobs may be known better.
+    A continued campaign has several rows of one measurement. The row with most observations counts, and among
+    equal ones the last, because more may be known of its jobs.
 
-    Raises `DataError` if the sets are of different machines or layouts; unknown ones fit to all.
+    Raises `DataError` if the sets are of different machines or layouts; unknown ones match all.
     """
     sets = list(sets)
     machines = [member.machine for member in sets if member.machine is not None]
@@ -386,7 +388,7 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
 
 
 def _keys(training: TrainingSet) -> list[bytes]:
-    """Keys of the rows. Files of earlier versions have none; then rows are the same if all numbers are."""
+    """Keys of the rows. Files of earlier versions have none: there rows with equal numbers have one key."""
     keys: list[bytes] = training.rows["key"].tolist()
     if all(keys):
         return keys
@@ -414,16 +416,16 @@ def _drop_unused_jobs(
 
 
 LEAST_SLOWDOWN = 0.5
-"""A smaller number is no slowdown but another quantity, such as a degradation."""
+"""A smaller number is not a slowdown but another quantity, such as a degradation."""
 
 
 class SlowdownModel(Protocol):
-    """Tells the slowdown T_co / T_solo (not the degradation in percent, 100 (slowdown - 1))."""
+    """Predicts the slowdown T_co / T_solo (not the degradation in percent, 100 (slowdown - 1))."""
 
     def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
-        """Slowdown that `target` suffers while all `co_runners` share its nodes, with 95 % interval.
+        """Slowdown of `target` while all `co_runners` share its nodes, with 95 % interval.
 
-        Every end of the interval is at least 1, and without co-runners all are 1.
+        Value and ends of the interval are at least 1, and exactly 1 without co-runners.
         """
 
 
@@ -432,7 +434,7 @@ class BatchModel(Protocol):
     """A model that predicts many pairs at once faster than one by one."""
 
     def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
-        """All ordered pairs of `jobs`, as `pair_slowdowns` would have them one by one."""
+        """Slowdowns of all ordered pairs of `jobs`, equal to those that `predict` returns one by one."""
 
 
 @dataclass(frozen=True)
@@ -442,13 +444,13 @@ class PairSlowdowns:
     Parameters
     ----------
     value, low, high : ndarray, shape (n, n)
-        At [i, j] what job i suffers beside job j, dimensionless, >= 1; low and high are the ends of the 95 %
-        interval. On the diagonal, beside another job just like itself. Read-only.
+        At [i, j] the slowdown of job i beside job j, dimensionless, >= 1; low and high are the ends of the
+        95 % interval. The diagonal has the slowdown beside an identical job. Read-only.
 
     Raises
     ------
     DataError
-        If the shapes differ or an interval does not hold its value.
+        If the shapes differ or an interval does not contain its value.
     """
 
     value: Floats
@@ -462,7 +464,7 @@ class PairSlowdowns:
             if array.shape != (n, n):
                 raise DataError(f"slowdowns of pairs: {name} must have shape {(n, n)}, got {array.shape}")
             array.flags.writeable = False
-        # Not the opposite of it: with NaN all comparisons are false.
+        # Negated, so that NaN fails too: with NaN all comparisons are false.
         if not ((self.low >= 1) & (self.low <= self.value) & (self.value <= self.high)).all():
             raise DataError("slowdowns of pairs: need 1 <= low <= value <= high everywhere")
 
@@ -496,24 +498,24 @@ def alone(method: str) -> Estimate:
 
 
 def together(parts: Sequence[Estimate], method: str) -> Estimate:
-    """Slowdown beside several co-runners, from that beside each of them.
+    """Slowdown beside several co-runners, from the slowdowns beside each of them.
 
     Parameters
     ----------
     parts : sequence of Estimate
         Slowdown beside each co-runner alone.
     method : str
-        Of the result.
+        Method of the result.
 
     Returns
     -------
     Estimate
-        The time lost to each co-runner is added: 1 + sum of (slowdown - 1), and so are the ends.
+        1 + sum of (slowdown - 1): the losses to all co-runners add up; likewise the ends of the interval.
 
     Notes
     -----
-    Exact where a shared resource is full with any one co-runner; where it gets full only with the last one
-    the truth is larger.
+    Exact if one co-runner suffices to saturate a shared resource; too small if only all of them together
+    saturate it.
     """
     if not parts:
         return alone(method)
@@ -529,10 +531,10 @@ class MeasuredTable:
     Parameters
     ----------
     pairs : mapping of (str, str) to Estimate
-        By the kinds (`JobFeatures.kind`) of target and co-runner. What is below 1 counts as 1: a job does not
-        gain by company (section 3.2 of Zacarias et al. 2021).
+        Slowdowns by the kinds (`JobFeatures.kind`) of target and co-runner. Values below 1 count as 1: a job
+        does not run faster beside another (section 3.2 of Zacarias et al. 2021).
     otherwise : SlowdownModel, optional
-        Asked for pairs that are not there.
+        Predicts pairs that were not measured.
     """
 
     def __init__(
@@ -547,7 +549,7 @@ class MeasuredTable:
         Raises
         ------
         DataError
-            If a pair was not measured and there is no other model to ask.
+            If a pair was not measured and there is no other model.
         """
         parts = [self._beside(target, co_runner) for co_runner in co_runners]
         return parts[0] if len(parts) == 1 else together(parts, "measured")
@@ -567,7 +569,7 @@ class MeasuredTable:
 def measured_programs(
     pairs: Mapping[tuple[str, str], tuple[float, float, float]], programs: Iterable[str]
 ) -> tuple[MeasuredTable, dict[str, JobFeatures]]:
-    """A table by programs alone, whatever the size of their jobs, and the jobs to ask it about."""
+    """A table by program names, whatever the sizes of jobs, and the job of each program to query it with."""
     jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
     known = {
         (jobs[one].kind, jobs[other].kind): Estimate(

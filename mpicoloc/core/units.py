@@ -16,18 +16,18 @@ MAX_USU = 10**18
 
 
 def usu_of_text(text: str, source: str) -> int:
-    """Micro-SU of an amount that a user wrote in SU, exactly.
+    """Exact micro-SU of an amount that a user wrote in SU.
 
     Raises
     ------
     UsageError
-        If it is no number, below 0, too large, or finer than a micro-SU.
+        If it is not a number, below 0, too large, or finer than a micro-SU.
     """
     try:
         amount = Decimal(text)
     except ArithmeticError:
         raise UsageError(f"{source} must be a number of service units, got {text!r}") from None
-    # Comparing is exact at any size. Scaling rounds, and fails for huge or tiny exponents.
+    # Compare before scaling: comparing is exact, while scaling rounds and fails for extreme exponents.
     if not amount.is_finite() or not 0 <= amount <= MAX_USU // 10**PLACES:
         raise UsageError(f"{source} must be in [0, {MAX_USU // 10**PLACES}] SU, got {text}")
     rounded = amount.quantize(Decimal(1).scaleb(-PLACES))
@@ -37,12 +37,12 @@ def usu_of_text(text: str, source: str) -> int:
 
 
 def usu_of_su(amount_su: float) -> int:
-    """Micro-SU of a price in SU, rounded to the nearest one, halves to the even one.
+    """Micro-SU of a price in SU, rounded half to even.
 
     Raises
     ------
     DataError
-        If it is no number, below 0 or too large.
+        If it is not a number, below 0 or too large.
     """
     if not (math.isfinite(amount_su) and 0 <= amount_su <= MAX_USU / 10**PLACES):
         raise DataError(f"a price must be in [0, {MAX_USU // 10**PLACES}] SU, got {amount_su}")
@@ -63,7 +63,7 @@ _WITHOUT_DAYS = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})|(\d{1,9}))", 
 
 
 def counted(n: int, what: str) -> str:
-    """A number of things as text: ``1 job``, ``2 jobs``."""
+    """A number with its noun: ``1 job``, ``2 jobs``."""
     return f"{n:,} {what}{'s'[: int(n != 1)]}"
 
 
@@ -71,7 +71,7 @@ _MORE_DIGITS = 4
 
 
 def ends(low: float, high: float, form: str = ".3f") -> str:
-    """Both ends of an interval, with up to `_MORE_DIGITS` more digits until they differ; else empty."""
+    """Both ends of an interval, with up to `_MORE_DIGITS` more digits to make them differ; else empty."""
     n_digits, kind = int(form[1:-1]), form[-1]
     for n in range(n_digits, n_digits + _MORE_DIGITS + 1):
         first, last = (format(end, f".{n}{kind}") for end in (low, high))
@@ -91,7 +91,7 @@ def seconds(value_s: float) -> str:
 
 
 def slurm_seconds(text: str) -> float | None:
-    """Seconds of a time as Slurm writes and reads it; None if it is no time (``UNLIMITED``)."""
+    """Seconds of a time in Slurm's notation; None if it is not a time (``UNLIMITED``)."""
     if found := _WITH_DAYS.fullmatch(text):
         days, hours, minutes, rest_s = (int(part or 0) for part in found.groups())
         hours += 24 * days
@@ -123,7 +123,7 @@ def link_rate(capacity_bps: float) -> str:
 
 
 def byte_unit(most: float) -> tuple[float, str]:
-    """The unit for numbers of bytes up to `most`: its size in bytes, and its name."""
+    """Size in bytes and name of the unit that suits numbers of bytes up to `most`."""
     _, i_unit = _scaled(most, 1024, len(_BYTES))
     return 1024.0**i_unit, _BYTES[i_unit]
 

@@ -1,11 +1,12 @@
-"""Shutters of a job on several nodes: one instant for all of its nodes, or none.
+"""Shutters of a job on several nodes: at the same instant on all of its nodes, or not at all.
 
-While co-runners stand still on one node only, the ranks there wait for those on the others, and nothing is
-learnt. So the coordinators, one per node, agree over MPI: all say what their nodes wish, each asks its own
-node agent whether the board there is free at the instant that follows from the wishes, and the shutter is
-taken if all are. Afterwards they tell each other how it went, because it counts for all or for none.
+If co-runners paused on one node only, the ranks there would wait for those on other nodes, and the shutter
+would show no speed-up. So the coordinators, one per node, agree over MPI: all send an offer, the next instant
+follows from all offers, each coordinator asks its node agent whether the board is free then, and the shutter
+is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts on all nodes or
+none.
 
-Every coordinator goes through the same collective calls in the same order, whatever fails on its node: the
+Every coordinator makes the same collective calls in the same order, whatever fails on its node: otherwise the
 others would wait for it in MPI_Finalize, and the application with them.
 """
 
@@ -24,33 +25,32 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-# How far the clocks of a job's nodes are apart: Cristian's method over MPI.
+# Offsets between the clocks of a job's nodes, by Cristian's method over MPI.
 #
 # Each node has its own CLOCK_MONOTONIC, which began when the node was booted. The first coordinator exchanges
-# messages with each other one in turn; the quickest exchange bounds the error by half of its way. Who waits
-# for
-# a message looks often for some milliseconds, sleeping between, and then gives up until its next step: a
-# coordinator has other duties, and its partner may stand still.
+# messages with each other one in turn; half the round trip of the quickest exchange bounds the error. A
+# receiver polls for some milliseconds, sleeping between polls, and then gives up until its next step: a
+# coordinator has other duties, and its partner may be paused.
 
 
 N_MIN, N_MAX = 8, 48
-"""Exchanges with each node."""
+"""Least and largest number of exchanges with each node."""
 GOOD_NS = 100_000
-"""A way so short that more exchanges are not worth it."""
+"""Error below which more exchanges are not worth their time."""
 TAG = 77
 DRIFT = 50e-6
-"""Two clocks of computers run apart by less than this, s per s."""
+"""Upper bound of the drift between the clocks of two computers, s per s."""
 UNKNOWN_NS = 1 << 60
 _END = 0
 _LOOK_S, _LOOKS = 0.00003, 700
-"""Between two looks for a message, and so many of them: longer than two steps of a coordinator are apart."""
+"""Time between two polls, and number of polls; together longer than between two steps of a coordinator."""
 _NAP_S = 0.0005
 
 OffsetSteps = Generator[None, None, "Offset"]
 
 
 class Offset(NamedTuple):
-    """This node's clock minus that of the first, as it was found at `t_ns`, give or take `error_ns`."""
+    """This node's clock minus that of the first node, measured at `t_ns`, with an error up to `error_ns`."""
 
     offset_ns: int
     error_ns: int
@@ -58,17 +58,17 @@ class Offset(NamedTuple):
     drift: float = DRIFT
 
     def bound_ns(self, at_ns: int) -> int:
-        """The largest error of the clock at another time."""
+        """The largest error of the offset at another time."""
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
-        """This one or a new one: on a crowded node an older one may still be the better one."""
+        """The better of this offset and a new one: on a crowded node the older may have the smaller error."""
         is_contradicted = abs(new.offset_ns - self.offset_ns) > self.bound_ns(new.t_ns) + new.error_ns
         return new if is_contradicted or new.bound_ns(at_ns) <= self.bound_ns(at_ns) else self
 
 
 FIRST = Offset(0, 0, 0, 0.0)
-"""Of the first node, by definition."""
+"""Offset of the first node, by definition."""
 
 
 def clock_ns() -> int:
@@ -77,7 +77,7 @@ def clock_ns() -> int:
 
 
 def offset(comm: MPI.Comm) -> OffsetSteps:
-    """This node's offset; all of `comm` takes part, whose first rank is on the first node."""
+    """This node's offset. Collective over `comm`, whose first rank is on the first node."""
     if comm.Get_rank() > 0:
         return (yield from _answer(comm))
     for other in range(1, comm.Get_size()):
@@ -99,7 +99,7 @@ def _measure(comm: MPI.Comm, other: int) -> Generator[None, None, None]:
         if i >= N_MIN:
             if best.error_ns <= GOOD_NS:
                 break
-            time.sleep(_NAP_S)  # whoever was in the way may be gone
+            time.sleep(_NAP_S)  # a process that delayed the messages may be gone then
     comm.Send(array.array("q", [_END, 0]), other, TAG)
     comm.Send(array.array("q", [best.offset_ns, best.error_ns]), other, TAG)
 
@@ -120,7 +120,7 @@ def _answer(comm: MPI.Comm) -> OffsetSteps:
 
 
 def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
-    """A message; without spinning: who spins on a full node has to give up its processor just then."""
+    """Whether a message arrives. Polls with sleeps: a process that spins on a full node gets preempted."""
     for i in range(n_looks):
         if i:
             time.sleep(_LOOK_S)
@@ -130,23 +130,23 @@ def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
 
 
 REST_NS = 500_000_000
-"""Between two looks whether anybody has company by now."""
+"""Time between two checks whether a node has co-runners."""
 ANSWER_WITHIN_NS = 2_000_000_000
-"""For an agent, which looks every 50 ms."""
+"""Time limit for the answer of an agent, which looks every 50 ms."""
 DEAF_NS = 10_000_000_000
-"""Before the next question, when an agent did not answer: it is stopped, or has no board."""
+"""Time before the next question if an agent did not answer: it is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
-"""And no more than this part of the time."""
+"""Clocks are measured in at most 1 / this part of the time."""
 CLOCKS_AHEAD_NS = 5_000_000_000
-"""Time in advance by which shutters are usually agreed on."""
+"""Usual time from the agreement on a shutter to its begin."""
 SLACK_NS = 300_000_000
-"""For one agreement, at first; twice as much each time that it was too little."""
+"""Time allowed for one agreement at first; it is doubled each time that it was too short."""
 MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
-"""A shutter is longer than clocks may be apart, by this factor."""
+"""Least ratio of a shutter's length to the largest difference of clocks."""
 MOST_LENGTHENING = 4
-"""And no shutter is made longer for that than by this factor: better none, until the clocks are known."""
+"""Largest factor by which that lengthens a shutter; beyond it none is taken until clocks are better."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
@@ -156,29 +156,29 @@ class Offer(NamedTuple):
     """A coordinator's message to the others before each shutter; times on the first node's clock."""
 
     is_over: int = 0
-    """Its ranks are in MPI_Finalize, or gone."""
+    """Whether the node's ranks are in MPI_Finalize or gone."""
     n_jobs: int = 0
     period_ns: int = 0
     duration_ns: int = 0
     now_ns: int = 0
     bound_ns: int = 0
     max_ns: int = 0
-    """The longest shutter that is ever obeyed."""
+    """The longest shutter that the node obeys."""
     verdict: int = 0
-    """On the last shutter, on its node; `elsewhere`: there was none, because the agreement came too late."""
+    """Verdict on the last shutter on this node; `elsewhere`: none took place, the agreement came too late."""
     is_clock_old: int = 0
-    """Of the first coordinator only, which measures the others'."""
+    """Whether clocks must be measured again; set by the first coordinator only, which measures the others."""
     bubble: int = 0
-    """Drawn on its node for the next shutter of all nodes, as of `mc_common`; the first node's counts."""
+    """Bubble drawn on this node for the next common shutter (see `mc_common`); the first node's is used."""
     is_bubble_wanted: int = 0
-    """Also beside co-runners; without any, shutters are for nothing else."""
+    """Whether a bubble is wanted beside co-runners too. Without co-runners shutters are for bubbles only."""
 
 
 class Plan(NamedTuple):
-    """A shutter for all nodes; begin on the first node's clock. `i` counts from 1.
+    """A shutter for all nodes, with its begin by the first node's clock. `i` counts from 1.
 
-    `bubble` shall run beside the job on all of them (0: none); the shutter is `for_bubble` only where nobody
-    has company.
+    `bubble` runs beside the job on all nodes (0: none). `for_bubble`: no node has co-runners, so the shutter
+    is for the bubble alone.
     """
 
     i: int
@@ -189,20 +189,20 @@ class Plan(NamedTuple):
 
 
 def is_shared(offers: Sequence[Offer]) -> bool:
-    """Whether the job has company on any node."""
+    """Whether the job has co-runners on any node."""
     return any(offer.n_jobs > 1 for offer in offers)
 
 
 def apart_ns(offers: Sequence[Offer]) -> int:
-    """The largest difference of the same instant on two nodes."""
+    """Largest difference between the clocks of two nodes."""
     return sum(sorted(offer.bound_ns for offer in offers)[-2:])
 
 
 def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
-    """The next shutter, the same from the same offers; None: not worth it, or the clocks are too bad.
+    """The next shutter; all coordinators compute the same one from the same offers.
 
-    It is worth it if the job has company on some node, or a bubble can run on all. Also None as long as an
-    agent has not looked around or cannot measure.
+    None if the job has no co-runners and no bubble can run on all nodes, if the clocks are too inaccurate, or
+    if an agent cannot measure or has not looked for jobs yet.
     """
     bubble = bubble_of_all(offers)
     if not (is_shared(offers) or bubble) or any(offer.n_jobs == 0 for offer in offers):
@@ -212,21 +212,20 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
         return None
     period_ns = max(offer.period_ns for offer in offers)
-    # As often as the job's turn would come on the fullest node, less often if the shutter has to be longer
-    # than it would be there.
+    # As often as the job's turn comes on the fullest node, less often if the shutter must be longer there.
     turn_ns = max(
         offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
     )
-    # Agents want notice of one and a half periods.
+    # Agents need notice of one and a half periods.
     soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
-    # Shaken like the instants of one node: a job has rhythms, too.
+    # Jitter, as on single nodes, so that shutters do not follow a rhythm of the job.
     shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)
     t0_ns = max(last_ns + turn_ns, soonest_ns) + shake_ns
     return Plan(i, t0_ns, duration_ns, bubble, not is_shared(offers))
 
 
 def bubble_of_all(offers: Sequence[Offer]) -> int:
-    """The bubble drawn on the first node, if all nodes can have any, and it is wanted; 0: none."""
+    """The bubble drawn on the first node, if one is wanted and all nodes can run bubbles; 0: none."""
     is_due = offers[0].is_bubble_wanted or not is_shared(offers)
     return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
 
@@ -241,7 +240,7 @@ def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
 
 
 def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
-    """On a shutter that was valid on this node, with a bubble or without, or not; and on the others."""
+    """Verdict on a shutter for all nodes: this node's own, or `elsewhere` if another node's differs."""
     if own not in _COUNTING_VERDICTS:
         return own
     is_same = all(offer.verdict == own for offer in offers)
@@ -249,7 +248,7 @@ def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
 
 
 class Agreement:
-    """One coordinator's part; `step` is called again and again, and does not block."""
+    """One coordinator's side of the agreement; `step` is called repeatedly and does not block."""
 
     def __init__(self, comm: MPI.Comm, agent: node_agent.Agent | None) -> None:
         self._comm = comm
@@ -266,7 +265,7 @@ class Agreement:
         self.is_active = comm.Get_size() > 1
 
     def step(self, is_over: bool) -> None:
-        """Go on as far as possible now; `is_over`: this node's ranks want no more shutters."""
+        """Advance as far as possible without blocking; `is_over`: this node's ranks need no more shutters."""
         self._is_over = is_over
         if not self.is_active:
             return
@@ -313,7 +312,7 @@ class Agreement:
             i += 1
 
     def _resign(self) -> Steps:
-        """Take part in what the others wait for, and tell them that it is over."""
+        """Complete the collective calls that the others wait for, and tell them that it is over."""
         if self._next == "clocks":
             yield from offset(self._comm)
         if self._next == "vote":
@@ -345,7 +344,7 @@ class Agreement:
         self._clock = self._clock.better(found, now_ns + CLOCKS_AHEAD_NS)
 
     def _learn(self, offers: Sequence[Offer]) -> None:
-        """Whether the last agreement came in time."""
+        """Adapt the slack to whether the last agreement came in time."""
         verdicts = {offer.verdict for offer in offers}
         if contract.MC_VERDICT_ELSEWHERE in verdicts:
             self._slack_ns = min(2 * self._slack_ns, MOST_SLACK_NS)
@@ -353,7 +352,7 @@ class Agreement:
             self._slack_ns = max(self._slack_ns * 9 // 10, SLACK_NS)
 
     def _take(self, agent: node_agent.Agent, taken: Plan) -> Steps:
-        """Agree on it, and wait for what becomes of it; whether it was agreed on."""
+        """Agree on a shutter and wait for its verdict; returns whether all nodes agreed."""
         t0_ns = taken.t0_ns + self._clock.offset_ns
         t1_ns = t0_ns + taken.duration_ns
         agent.ask(taken.i, t0_ns, t1_ns, taken.bubble)

@@ -1,4 +1,4 @@
-"""Ranks that use MPI without mpicoloc's library: in MPI_Init they and the coordinator wait for each other."""
+"""Detects ranks that use MPI without mpicoloc's library: they and the coordinator would hang in MPI_Init."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mpicoloc.job.processes import DAEMONS, stat
 from mpicoloc.pmpi import contract
 
 PAST = "past"
-"""The job's file that says that a rank has a second MPI, opened by dlmopen; empty (`mc_announce_trouble`)."""
+"""Suffix of the job's empty file that says that a rank opened a second MPI by dlmopen
+(`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
-"""A rank that has loaded MPI by itself for so long is in MPI_Init, and no tool that a script runs before."""
+"""A process that has MPI but not the library loaded for this time, s, is a rank and not a script's tool."""
 FOREIGN_PATIENCE_S = 15.0
-"""Likewise for processes of another user, whose libraries cannot be seen."""
+"""The same for processes of another user, whose libraries are not visible."""
 _LIBRARY = b"/libmpicoloc-"
 _SHMEM = b"/liboshmem.so"
 _MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
@@ -28,9 +29,9 @@ READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "
 
 
 def processes() -> dict[int, int]:
-    """Processes below the launcher's one on this node, and their parents; not this one and its own.
+    """Descendants of the launcher's process on this node, with their parents; children after parents.
 
-    Children come after their parents.
+    The branch of this process is left out.
     """
     names: dict[int, str] = {}
     parents: dict[int, int] = {}
@@ -57,7 +58,7 @@ def _below(top: int, parents: Mapping[int, int]) -> dict[int, int]:
 
 
 def look(pid: int) -> str:
-    """Whether a process has loaded MPI, the library, or both; what OpenSHMEM starts is not seen."""
+    """Whether a process has loaded MPI, the library, or both; OpenSHMEM starts MPI unseen by the library."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             maps = file.read()
@@ -75,13 +76,13 @@ def look(pid: int) -> str:
 
 
 def _contains_mpi(program: str) -> bool:
-    """Whether MPI is linked statically: the library has the names of its functions in its messages."""
+    """Whether MPI is linked statically: its messages contain the names of its functions."""
     with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         return image.find(b"MPI_Init") >= 0
 
 
 class Lookout:
-    """Tells when this node's ranks can never begin MPI under mpicoloc."""
+    """Detects that this node's ranks can never begin MPI under mpicoloc."""
 
     def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._past = contract.shm_path(key, PAST)
@@ -89,9 +90,9 @@ class Lookout:
         self._since_s: dict[str, float] = {}
 
     def check(self, found: Mapping[int, int]) -> None:
-        """Look at these processes and their parents, as often as the coordinator looks for its ranks.
+        """Look at these processes, given with their parents; call it as often as the rank check runs.
 
-        Raises `EnvironmentFault` if the job has to be ended.
+        Raises `EnvironmentFault` if the job must be ended.
         """
         states = {pid: look(pid) for pid in found}
         is_begun = READY in states.values() and not os.path.exists(self._past)

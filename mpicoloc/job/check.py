@@ -31,7 +31,7 @@ from mpicoloc.pmpi import paths
 
 
 class Finding(NamedTuple):
-    """One line of the check. state: "ok", "note" (less than could be) or "fail" (no job can be measured)."""
+    """One line of the check. state: "ok", "note" (jobs run with a limitation) or "fail" (no measurement)."""
 
     name: str
     state: str
@@ -43,7 +43,7 @@ _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 def counters() -> Finding:
-    """Hardware counters for the meter `ipc`."""
+    """Whether hardware counters work, for the meter `ipc`."""
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
     except (ImportError, MpicolocError) as error:
@@ -64,15 +64,15 @@ def paranoid() -> Finding:
         with open(_PARANOID) as file:
             level = int(file.read())
     except (OSError, ValueError):
-        return Finding("perf_event_paranoid", "note", "not there: the kernel has no perf events")
+        return Finding("perf_event_paranoid", "note", "missing: the kernel has no perf events")
     if level <= 2:
         return Finding("perf_event_paranoid", "ok", str(level))
     action = f"as root: echo 2 > {_PARANOID}"
-    return Finding("perf_event_paranoid", "note", f"{level}: users may not count", action)
+    return Finding("perf_event_paranoid", "note", f"{level}: users cannot use counters", action)
 
 
 def options() -> Finding:
-    """Options in the environment."""
+    """Whether the options in the environment are valid."""
     try:
         config.validate()
     except MpicolocError as error:
@@ -86,7 +86,7 @@ def options() -> Finding:
 
 
 def compiled_parts() -> list[Finding]:
-    """The contract, the keeper and the preloaded libraries."""
+    """Whether the contract's module and the keeper are installed."""
     again = f"install the package again: {remedy(flags='--force-reinstall')}"
     contract = Finding("contract", "ok", "compiled part for Python loads")
     try:
@@ -101,7 +101,7 @@ def compiled_parts() -> list[Finding]:
 
 
 def mpis() -> list[Finding]:
-    """Each MPI on this machine, and whether a library fits it."""
+    """Each MPI on this machine, and whether a preloaded library fits it."""
     found = [_mpi(one) for one in _launchers()]
     if any(finding.state == "ok" for finding in found):
         return found
@@ -143,7 +143,7 @@ def _mpi(one: launcher.Launcher) -> Finding:
 
 
 def board() -> Finding:
-    """Jobs on this node now."""
+    """The jobs on this node's board."""
     from mpicoloc.core.units import counted
 
     path = ""
@@ -166,7 +166,7 @@ def board() -> Finding:
 
 
 def co_runners() -> Finding:
-    """Whether a job that began here would see all others of the node."""
+    """Whether a job that starts here would see all others of the node."""
     name = "co-runners"
     try:
         contract = importlib.import_module("mpicoloc.pmpi.contract")
@@ -176,11 +176,11 @@ def co_runners() -> Finding:
     if not reason:
         beyond = ", also those of this user with a /dev/shm of their own" if socket_name else ""
         return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
-    text = f"{reason}: without co-runners in sight no slowdown is given"
+    text = f"{reason}: no slowdown is given unless all co-runners are visible"
     if (uid := _socket_owner(socket_name)) is not None:
         action = (
-            f"user {uid} has it (ss -xlp src '@{socket_name}'): if that is a job, let all jobs share one "
-            "folder in memory (shm= of the Slurm plugin); if not, that user or root ends it"
+            f"user {uid} holds it (ss -xlp src '@{socket_name}'): if by a job, let all jobs share one "
+            "folder in memory (shm= of the Slurm plugin); if not, that user or root must end the process"
         )
     else:
         action = (
@@ -190,7 +190,7 @@ def co_runners() -> Finding:
 
 
 def _socket_owner(name: str) -> int | None:
-    """The user who listens at an abstract socket; None: nobody."""
+    """The user whose process listens at an abstract socket; None if no process does."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)
         client.connect(f"\0{name}")
@@ -200,15 +200,15 @@ def _socket_owner(name: str) -> int | None:
 
 
 def foreign_boards() -> list[Finding]:
-    """Boards of other versions of mpicoloc, which may have been left behind or planted."""
+    """Boards of other versions of mpicoloc, possibly left behind or planted."""
     try:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
         paths = leftovers.foreign_boards(str(config.get("shm_dir")))
     except (ImportError, OSError, MpicolocError):
-        return []  # told of by other findings
+        return []  # other findings report this
     found = []
     for path in paths:
-        with contextlib.suppress(OSError):  # it has gone meanwhile
+        with contextlib.suppress(OSError):  # the file may be gone
             found.append(f"{path} of user {os.lstat(path).st_uid}")
     if not found:
         return []
@@ -248,7 +248,7 @@ MIN_SHM_BYTES = 64 << 20
 
 
 def shared_memory() -> Finding:
-    """The folder in memory: writable, and room for a job."""
+    """Whether the folder in memory is writable and has room for a job."""
     folder = str(config.BY_KEY["shm_dir"].default)
     try:
         folder = str(config.get("shm_dir"))
@@ -273,7 +273,7 @@ def shared_memory() -> Finding:
 
 
 def processors() -> Finding:
-    """Processors of this process, and threads for each."""
+    """Processors that this process may use, and hardware threads per core."""
     usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     threads = _threads_per_core()
     remark = "; a shutter stops co-runners on both threads of a core" if threads > 1 else ""
@@ -292,12 +292,12 @@ def _threads_per_core() -> int:
 
 
 def real_time_signals() -> Finding:
-    """The gate needs one."""
+    """Whether a real-time signal is free, which the gate needs."""
     n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
     if n_free == 0:
-        return Finding("gate", "note", "no free real-time signal: this job would not stand still for others")
+        return Finding("gate", "note", "no free real-time signal: jobs here could not be paused for others")
     return Finding(
-        "gate", "ok", f"{n_free} real-time signals free; {_sleep_lateness_us():.0f} us late out of a sleep"
+        "gate", "ok", f"{n_free} real-time signals free; sleeps end {_sleep_lateness_us():.0f} us late"
     )
 
 
@@ -311,21 +311,21 @@ def _sleep_lateness_us() -> float:
 
 
 def pidfd() -> Finding:
-    """The keeper waits for ranks by file descriptor."""
+    """Whether the kernel has pidfds, by which the keeper waits for ranks."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
         return Finding(
             "pidfd",
             "note",
-            f"this kernel ({platform.release()}) has none: a killed job may leave no profile",
+            f"this kernel ({platform.release()}) has no pidfds: a killed job may leave no profile",
             "Linux 5.3 or newer",
         )
     return Finding("pidfd", "ok", "a killed job still leaves a partial profile")
 
 
 def all_findings(clean: bool = False) -> list[Finding]:
-    """Everything, in the order of a job's life."""
+    """All findings, in the order in which a job meets them."""
     return [
         options(),
         *compiled_parts(),

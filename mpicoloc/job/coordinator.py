@@ -1,10 +1,11 @@
 """The extra rank of each node: `python -m mpicoloc.job.coordinator`, started by `mpicoloc.wrap`.
 
-It sleeps until the application calls MPI_Init or MPI_Session_init, gives it a world without coordinators,
-looks on while the job lives (the keeper has the node agent; where there is none, it is the agent itself), and
-writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the application: no NumPy
-before the end but in a child that ends soon (`WarmWriter`), no busy waiting ever. Whatever fails here, it
-still takes part in MPI_Finalize, where the application would hang without it.
+It sleeps until the application calls MPI_Init or MPI_Session_init, then helps to split off a world without
+coordinators. While the job runs it watches the keeper's node agent, or runs the agent itself if there is no
+keeper. At the end it writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the
+application, so it never waits busily, and imports NumPy only at the end or in a short-lived child
+(`WarmWriter`). Whatever fails here, it still takes part in MPI_Finalize: the application would hang without
+it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 
 IDLE_S = 3.0
-"""The child ends if nobody has asked for so long."""
+"""The child ends after this time without a request."""
 ANSWER_S = 10.0
-"""The coordinator waits no longer for an answer, and does the work itself: the ranks wait for that."""
+"""Longest wait for the child's answer; after it the coordinator does the work itself, as the ranks wait."""
 COMMAND_NAME = "mpicoloc-writer"
 """Name of the child for `ps -o comm` and /proc."""
 
@@ -44,25 +45,25 @@ Work = Callable[..., Any]
 
 
 class WarmWriter:
-    """A child that loads what writes profiles while MPI starts.
+    """A child process that loads the libraries for writing profiles while MPI starts.
 
-    NumPy and h5py take a tenth of a second. The ranks would wait for them in MPI_Finalize, and a coordinator
-    that loads them at its start delays MPI_Init. So a child loads them, which is made before MPI is loaded:
-    it has nothing of MPI. It ends soon if the job is no short one, whose end may wait, and then takes no
-    memory. Whatever happens to it, the coordinator does the work itself.
+    Loading NumPy and h5py takes a tenth of a second. If the coordinator loaded them at the end, the ranks
+    would wait in MPI_Finalize; if at its start, MPI_Init would be delayed. So a child loads them; it is
+    forked before MPI is loaded, so that it holds nothing of MPI. The child is for short jobs: in longer ones
+    it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the work itself.
 
-    `work` are the functions that it can be asked for: `marshal` must take their arguments and results, and a
-    second call must do no harm. `load` loads what they need; it is called in the child at once.
+    `work` are the functions that the child can run: `marshal` must support their arguments and results, and
+    it must be harmless to run them twice. `load` loads their libraries; the child calls it at once.
     """
 
     def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
         self._pipe: io.BufferedRWPair | None = None
         self._pid = 0
-        with contextlib.suppress(OSError):  # no process or no socket to be had: then without
+        with contextlib.suppress(OSError):  # without a process or socket, `call` does the work itself
             self._start({one.__name__: one for one in work}, load)
 
     def call(self, function: Work, *arguments: Any) -> Any:
-        """The result of a function, computed by the child if it can."""
+        """The result of a function, computed by the child if it is available."""
         found = self._ask([function.__name__, *arguments])
         return function(*arguments) if found is None else found[0]
 
@@ -85,7 +86,7 @@ class WarmWriter:
             self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
-        """The answer; None if there is none, and then there is no child any more."""
+        """The child's answer in a tuple; None if it fails, which also closes the child."""
         if self._pipe is None:
             return None
         try:
@@ -105,7 +106,7 @@ def _be_child(conn: socket.socket, work: Mapping[str, Work], load: Callable[[], 
             name, *arguments = marshal.load(pipe)
             _send(pipe, work[name](*arguments))
     except BaseException:
-        pass  # the coordinator sees the socket closed, does the same itself, and tells what is wrong
+        pass  # the coordinator sees the socket closed, does the same work, and reports the error
     finally:
         os._exit(0)
 
@@ -116,7 +117,7 @@ def _send(pipe: io.BufferedRWPair, words: Any) -> None:
 
 
 def _let_go(kept: int) -> None:
-    """Hold nothing open that the launcher waits for, and preempt no rank."""
+    """Close all files that the launcher waits for, and use SCHED_BATCH, which preempts no rank."""
     gc.disable()  # imports take a tenth longer with it
     for name in os.listdir("/proc/self/fd"):
         if int(name) != kept:
@@ -132,23 +133,23 @@ def _let_go(kept: int) -> None:
 
 POLL_MS = 20
 LOOK_S = 0.01
-"""The launcher has looked for ended ranks so long after a process closed its output."""
+"""Time after which the launcher has certainly looked for ended ranks once a process closed its output, s."""
 TROUBLES = {
     "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
     "partitioned": "a rank uses partitioned communication, for which Open MPI waits for all ranks, the "
     f"coordinator too: {blind_ranks.ENDED}",
 }
-"""Empty files of the job (`mc_announce_trouble`), and why it is ended when one is there."""
+"""Empty files of the job (`mc_announce_trouble`), and why the job is ended if one exists."""
 TAG = "mpicoloc"
-"""Tag of the communicator that the shim's own session makes."""
+"""String tag with which the shim creates a communicator from its own session."""
 
 
 class Membership:
     """The worlds that this coordinator shares with the application, from one start of MPI to its end.
 
-    What the application opens, MPI_Init or a session, it opens too. The library's start and end are
-    collective over all processes of the launcher, coordinators included, and the shim splits each world that
-    it finds: every call here has its counterpart in ``csrc/guest/world/world.c``. `comm` are all
+    The coordinator starts MPI the same way as the application, by MPI_Init or a session. Start and end of MPI
+    are collective over all processes of the launcher, including coordinators, and the shim splits each world
+    that it finds, so every call here has its counterpart in ``csrc/guest/world/world.c``. `comm` contains all
     coordinators.
     """
 
@@ -164,21 +165,21 @@ class Membership:
 
     @property
     def may_grow(self) -> bool:
-        """Whether MPI_Init may still come."""
+        """Whether the application may still call MPI_Init."""
         return not self._in_world
 
     def join(self) -> None:
-        """Join the application, which begins to use MPI."""
+        """Start MPI together with the application."""
         self.record.begin(self.i_round)
         if self._is_announced("session"):
             self._join_session()
         else:
-            self._join_world()  # also where no file can be made: most applications use MPI_Init
+            self._join_world()  # also if no file could be made: most applications use MPI_Init
 
     def look(self) -> None:
-        """Join MPI_COMM_WORLD too when the application, which began with a session, calls MPI_Init.
+        """Join MPI_COMM_WORLD if the application, which began with a session, now calls MPI_Init.
 
-        End the job if a rank does what would wait for this process.
+        End the job if a rank has announced an operation that would wait for this process forever.
         """
         for what, why in TROUBLES.items():
             if os.path.exists(self.announcement.removesuffix("init") + what):
@@ -215,7 +216,7 @@ class Membership:
             comm.Free()
 
     def sleep_through(self) -> None:
-        """Sleep until the ranks take their leave, where nothing is recorded any more."""
+        """Sleep until the ranks finalize MPI, in a round that is not recorded."""
         goodbye = self._real.Ibarrier()
         while not goodbye.Test():
             self.look()
@@ -233,18 +234,18 @@ class Membership:
             self.mpi.Finalize()
 
 
-# mpi4py's methods for any object set an attribute on MPI_COMM_SELF, which a session has not.
+# mpi4py's pickling methods set an attribute on MPI_COMM_SELF, which does not exist in a session.
 
 
 def first_with(comm: MPI.Comm, is_true: bool) -> int:
-    """First rank for which it is true, 0 if for none."""
+    """First rank whose `is_true` is set, 0 if there is none."""
     flags = bytearray(comm.Get_size())
     comm.Allgather(bytes([is_true]), flags)
     return max(0, flags.find(1))
 
 
 def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
-    """All ranks' contents at `root`, None elsewhere."""
+    """Contents of all ranks on `root`; None on the others."""
     sizes = array.array("q", [0] * comm.Get_size())
     comm.Allgather(array.array("q", [len(content)]), sizes)
     if comm.Get_rank() != root:
@@ -260,14 +261,14 @@ def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
 
 
 def bcast(comm: MPI.Comm, number: int, root: int) -> int:
-    """The number of `root`, everywhere."""
+    """Broadcast the number of `root`."""
     told = array.array("q", [number])
     comm.Bcast(told, root)
     return told[0]
 
 
 class Ranks:
-    """The application's processes, of which one may start MPI again after it was ended (MPI 4)."""
+    """The application's processes, which may start MPI again after ending it (MPI 4)."""
 
     def __init__(self, key: str) -> None:
         self._fds = []
@@ -276,7 +277,7 @@ class Ranks:
                 self._fds.append(os.pidfd_open(head.pid))
 
     def begin_again(self, announcement: str, i_round: int) -> bool:
-        """Wait until MPI is announced for round `i_round`; False once all of them have ended."""
+        """Wait until a process announces MPI for round `i_round`; False once all have ended."""
         parent = os.getppid()
         poll = select.poll()
         left = set(self._fds)
@@ -292,37 +293,37 @@ class Ranks:
 
 
 STEP_NS = 25_000_000
-"""Longest sleep of the agent: how late the end of the job may be noticed."""
+"""Longest sleep of the agent, and so the largest delay in noticing the job's end."""
 STEP_MIN_NS, STEP_PART = 2_000_000, 16
-"""While a job is young, sleep only this part of its age, but at least so long: a short job must not wait for
-this process."""
+"""Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
+for this process."""
 TRACE_WITHIN_S = 5.0
-"""Wait so long for an agent that writes no more of the trace."""
+"""Longest wait for the trace without progress of the agent that writes it."""
 N_STEPS = 20
-"""Steps between two looks at signals and at the other nodes."""
+"""Steps between two checks of signals and of the other nodes."""
 N_STEPS_IF_ASKED = 2
-"""The same while others would wait: the application, which has a session and may yet call MPI_Init, or the
-coordinators of other nodes."""
+"""The same while others may wait for this process: the application, which has a session and may still call
+MPI_Init, or the coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
-"""Ranks without a segment so long after MPI_Init have switched mpicoloc off."""
+"""Ranks without a segment after this time since MPI_Init have switched mpicoloc off."""
 RESTORED_WITHIN_S = 1.0
-"""Wait so long for segments that are not there."""
+"""Longest wait for the keeper to restore deleted segments."""
 ALL_WITHIN_S = 5.0
-"""Time between the first and the last rank's segment."""
+"""Longest time between the first and the last rank's segment."""
 
 
 class _Stopped(BaseException):
-    """The job is ended, by the launcher (SIGTERM) or by this process, which exits with the code given."""
+    """The job is ended, by the launcher (SIGTERM) or by this process, which exits with the given code."""
 
 
 class Watcher:
-    """Stands in for an agent that cannot start: sees how the ranks are, and no more."""
+    """Substitute for an agent that cannot start: it only observes the states of the ranks."""
 
     def __init__(self, key: str) -> None:
         self._key = key
 
     def run(self, step_ns: int, n_steps: int) -> int:
-        """Sleep for one step, longer than an agent's because looking costs more."""
+        """Sleep for one step, which is longer than an agent's because a look at the ranks costs more."""
         time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
         return contract.MC_OK
 
@@ -340,7 +341,7 @@ def main() -> int:
         print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
         return 2
     announcement = contract.shm_path(key, "init")
-    writer = WarmWriter([_packed_part, _merge], _load_writer)  # before there is any MPI
+    writer = WarmWriter([_packed_part, _merge], _load_writer)  # before MPI is loaded
     try:
         mpi = _load_mpi()
     except (ImportError, RuntimeError, OSError) as error:
@@ -370,21 +371,21 @@ def _wait_and_take_part(mpi: Any, key: str, announcement: str, writer: WarmWrite
 
 
 def _remove_marks(key: str) -> None:
-    """Remove the job's files that have no segment, where no keeper does."""
+    """Remove the job's marker files, which a keeper would not remove."""
     for what in ("init", init_barrier.OFF, blind_ranks.PAST, *TROUBLES):
         with contextlib.suppress(OSError):
             os.unlink(contract.shm_path(key, what))
 
 
 def _tell_reason(why: str) -> None:
-    """Tell why there is no profile, so that `mpicoloc run` need not."""
+    """Print why there is no profile, and delete the mark, so that `mpicoloc run` does not print it again."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))
 
 
 def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> None:
-    """Be in MPI while the application is; only the first time, which is recorded, is there work to do."""
+    """Start and end MPI together with the application; only its first use of MPI is recorded."""
     record = init_barrier.Record(announcement)
     member = Membership(mpi, announcement, record)
     member.join()
@@ -409,21 +410,21 @@ def _take_part(mpi: Any, key: str, announcement: str, writer: WarmWriter) -> Non
             with contextlib.suppress(OSError):
                 os.unlink(contract.shm_path(key, what))
         sys.stderr.flush()
-        os._exit(*stopped.args)  # the launcher kills everybody: the keeper writes what there is
+        os._exit(*stopped.args)  # the launcher kills all processes; the keeper writes a partial profile
 
 
 def _leave(member: Membership) -> None:
-    """MPI_Finalize may spin until the last rank is there: only on processors nobody wants."""
+    """Finalize MPI at idle priority: MPI_Finalize may spin until the last rank arrives."""
     _schedule(os.SCHED_IDLE)
     member.leave()
     _schedule(os.SCHED_OTHER)
 
 
 def _close_stdout() -> None:
-    """Have MPICH 5's launcher look for ranks that have ended.
+    """Make MPICH 5's launcher look for ranks that have ended.
 
-    It looks when a process closes its output, and a rank may then not be quite gone. When the last process
-    does, it no longer looks, and the job's exit code would be 0.
+    The launcher looks when a process closes its output, but at that time a rank may still be exiting. It does
+    not look when the last process closes its output, and would return exit code 0. So close this one early.
     """
     with contextlib.suppress(OSError):
         stdout, nowhere = os.fstat(1), os.open(os.devnull, os.O_WRONLY)
@@ -435,7 +436,7 @@ def _close_stdout() -> None:
 
 
 def _schedule(policy: int) -> None:
-    """Have this process scheduled so, if that is allowed."""
+    """Set this process's scheduling policy, if that is allowed."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, policy, os.sched_param(0))
 
@@ -457,7 +458,7 @@ def _load_mpi() -> Any:
 
 @contextlib.contextmanager
 def _sigterm_stops() -> Iterator[None]:
-    """SIGTERM raises `_Stopped`, so that with blocks end; outside, in MPI's long calls, it just kills."""
+    """Let SIGTERM raise `_Stopped`, so that with blocks clean up; outside the block SIGTERM kills."""
 
     def stop(signum: int, frame: object) -> None:
         raise _Stopped(0)
@@ -470,7 +471,7 @@ def _sigterm_stops() -> Iterator[None]:
 
 
 def _guarded(function: Any, *arguments: Any) -> Any:
-    """Call it; a failure becomes one line, because the application must not be harmed by it."""
+    """Call a function; a failure is printed as one line, because it must not harm the application."""
     try:
         return function(*arguments)
     except MpicolocError as error:
@@ -481,18 +482,18 @@ def _guarded(function: Any, *arguments: Any) -> Any:
 
 
 def _watch(key: str, member: Membership) -> Ranks | None:
-    """Look on, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
+    """Watch the ranks, or be the node's agent, until the ranks of every node are in MPI_Finalize."""
     with contextlib.ExitStack() as stack:
         agent = _guarded(_open_agent, key, stack)
         ranks = _guarded(Ranks, key)
         agreement = Agreement(member.comm, agent if isinstance(agent, node_agent.Agent) else None)
         if agent is not None:
             _guarded(_run_until_over, agent, key, member, agreement)
-        while agreement.is_active:  # the other nodes wait for this one's word
+        while agreement.is_active:  # the other nodes wait for this one's message
             agreement.step(is_over=True)
             member.look()
             _rest(agent)
-        # Other nodes may still compute; this one's ranks are part of the job until then.
+        # Other nodes may still compute; until they are done, the ranks here remain part of the job.
         everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
             member.look()
@@ -520,7 +521,7 @@ def _run_until_over(
 
 
 def _step_ns(started_s: float) -> int:
-    """Time to sleep at once, at this time after the start."""
+    """Length of the next sleep for a job that started at `started_s`."""
     age_ns = int((time.monotonic() - started_s) * 1e9)
     return min(STEP_NS, max(STEP_MIN_NS, age_ns // STEP_PART))
 
@@ -537,7 +538,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Wat
 
 
 def _wait_for_segments(key: str) -> str | None:
-    """The job's id, from the first segment of this node. None: no rank left data, and has said why."""
+    """The job's id, from the first segment on this node. None: no rank has a segment, and one said why."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
         for head in contract.segment_heads(key):
@@ -554,7 +555,7 @@ def _is_over(agent: node_agent.Agent | Watcher, key: str, age_s: float) -> bool:
 
 
 def _await_trace(key: str) -> None:
-    """Until the keeper's agent has written all events: with the job's last process the node may be gone."""
+    """Wait until the keeper's agent has written all events, because the node may be gone after the job."""
     if config.get("trace") != -1:
         return
     deadline_s, before = time.monotonic() + TRACE_WITHIN_S, 0
@@ -565,9 +566,9 @@ def _await_trace(key: str) -> None:
 
 
 def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
-    """Have the profile written and tell the ranks, which wait for that in MPI_Finalize.
+    """Write the profile and tell the ranks, which wait for that in MPI_Finalize.
 
-    A coordinator that is ended here tells nothing: then the keeper writes what there is.
+    If the coordinator is killed here, the ranks hear nothing, and the keeper writes a partial profile.
     """
     failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
     state, complaint = _guarded(_gather_profile, key, comm, writer) or failed
@@ -575,10 +576,10 @@ def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
 
 
 def _gather_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> tuple[int, str]:
-    """Gather all nodes' parts where rank 0 of the application runs, and write the profile there.
+    """Gather the parts of all nodes on the node of the application's rank 0, and write the profile there.
 
-    Every coordinator makes the three collective calls, whatever fails on its node: the others wait for it.
-    Returns the profile's state and why it is not where the job wanted it.
+    Every coordinator makes the three collective calls, whatever fails on its node, because the others wait
+    for it. Returns the profile's state, and the reason if it was not written as requested.
     """
     content, has_first = _guarded(writer.call, _packed_part, key) or (b"", False)
     root = first_with(comm, has_first)
@@ -608,7 +609,7 @@ def _packed_part(key: str) -> tuple[bytes, bool]:
 
 
 def _await_segments(key: str) -> None:
-    """Until the keeper, which sees the ranks in MPI_Finalize, has made deleted ones again."""
+    """Wait until the keeper, which sees the ranks in MPI_Finalize, has restored deleted segments."""
     deadline_s = time.monotonic() + RESTORED_WITHIN_S
     while len(contract.segment_paths(key)) < _n_ranks() and time.monotonic() < deadline_s:
         if init_barrier.any_is_off(key):
@@ -617,13 +618,13 @@ def _await_segments(key: str) -> None:
 
 
 def _merge(packed: list[bytes]) -> str:
-    """Write the profile of all nodes; returns why it is not where the job wanted it, for rank 0 to tell."""
+    """Write the profile of all nodes; returns the reason, which rank 0 prints, if this failed."""
     from mpicoloc.profile import assemble
     from mpicoloc.profile.bundle import unpack_part
 
     try:
         parts = [unpack_part(content) for content in packed if content]
-        return assemble.write(parts)[1] if parts else "no profile was written: no rank has left data"
+        return assemble.write(parts)[1] if parts else "no profile was written: no rank left data"
     except MpicolocError as error:
         return str(error)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Flags of the verbs that start a job: one for each row of the option table."""
+"""Flags of the verbs that start a job, one for each row of the option table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpicoloc.errors import UsageError
 from mpicoloc.pmpi import elf
 
 FIRST = ("out", "job_id", "trace", "meter")
-"""Options that people use first, besides ``-n``."""
+"""The most common options, besides ``-n``."""
 
 
 def add_first(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +42,9 @@ def given(args: argparse.Namespace) -> dict[str, str | None]:
 
 
 def application(words: Sequence[str], what: str, usage: str) -> list[str]:
-    """The program and its arguments, without the ``--`` before it.
+    """The program and its arguments, without a ``--`` before them.
 
-    Raises `UsageError` if there is none: `what` is missing, and `usage` shows where it goes.
+    Raises `UsageError` if there is no program; the message says that `what` is missing, and shows `usage`.
     """
     app = list(words[1:] if words[:1] == ["--"] else words)
     if not app:
@@ -53,7 +53,7 @@ def application(words: Sequence[str], what: str, usage: str) -> list[str]:
 
 
 def prepare_argv(argv: Sequence[str], flags_with_value: Sequence[str]) -> list[str]:
-    """Give ``--trace`` its value: the next word if that is one, else the default; no program is named so.
+    """Give ``--trace`` its value: the next word if it is a valid value, else the default.
 
     Raises `UsageError` if the next word is neither a value nor a program.
     """
@@ -70,7 +70,7 @@ def prepare_argv(argv: Sequence[str], flags_with_value: Sequence[str]) -> list[s
 
 
 def _check_program(word: str) -> None:
-    """Refuse a word after ``--trace`` that may be meant as its value."""
+    """Refuse a word after ``--trace`` that is not a program, because it may be meant as a value."""
     if word != "--" and "/" not in word and not os.path.exists(word) and elf.which(word) is None:
         raise UsageError(
             f"--trace must be a whole number or {config.BY_KEY['trace'].minus_one_word}, got {word!r} "

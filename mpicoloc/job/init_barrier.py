@@ -1,4 +1,4 @@
-"""Whether the application of this node is about to use MPI, seen before any MPI call can tell."""
+"""Detects that the application on this node is about to start MPI, before MPI can be used to ask."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mpicoloc.job import blind_ranks
 from mpicoloc.pmpi import contract
 
 OFF = "off"
-"""The job's file that says so, empty (`mc_announce_off`)."""
+"""Suffix of the job's empty file that says that a rank has switched mpicoloc off (`mc_announce_off`)."""
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
-"""A rank that is not even at `mpicoloc.wrap` by then has ended, unless it still comes within `GONE_FOR_S`."""
+"""A rank that has not reached `mpicoloc.wrap` by then is taken to have ended, after `GONE_FOR_S` more."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
-"""Time for ranks to load MPI and connect to the launcher: Open MPI 4's may hang when one dies meanwhile."""
+"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if one dies before that."""
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
-"""Time between a rank's making the file of its announcement and writing it."""
+"""Longest time between a rank's creation of its announcement file and the write to it."""
 
 
 def wait_for_init(
@@ -33,9 +33,9 @@ def wait_for_init(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; False: none will.
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; False: no rank will.
 
-    Raises `EnvironmentFault` if ranks have begun MPI without the library, which hang until the job is ended.
+    Raises `EnvironmentFault` if ranks have begun MPI without the library: they hang until the job is ended.
     """
     if not _can_make(announcement):
         return True
@@ -68,7 +68,7 @@ def any_is_off(key: str) -> bool:
 def announced(announcement: str) -> list[tuple[str, int]]:
     """The kind of MPI start, "init" or "session", and its round, of each process that has begun MPI.
 
-    A file that stays empty, for want of room, means the first MPI_Init.
+    A file that stays empty, because memory is full, counts as the first MPI_Init.
     """
     deadline_s = time.monotonic() + WORD_WITHIN_S
     while os.path.exists(announcement):
@@ -82,14 +82,14 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's own record among those of the ranks, which `csrc/guest/world/launch.c` writes."""
+    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes the ranks'."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Tell that this process has ended the rounds before, and wait until all of this node have."""
+        """Record that this process has ended all earlier rounds, and wait until all of this node have."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ def _can_make(path: str) -> bool:
 
 
 def pids(key: str) -> list[int]:
-    """Processes of this user's application ranks of job `key` on this node, their children included."""
+    """Processes of this user's ranks of job `key` on this node, with their children."""
     wanted = {f"{config.KEY_ENV}={key}".encode(), f"{config.COORDINATOR_ENV}=1".encode()}
     return [
         int(name)
@@ -127,22 +127,22 @@ def pids(key: str) -> list[int]:
 
 
 def end_all(key: str, n_ranks: int, announcement: str) -> None:
-    """End this node's ranks of the application, once they are there: they would wait in MPI_Init for good."""
+    """End the ranks on this node once all have started: they would wait in MPI_Init forever."""
     deadline_s = time.monotonic() + START_WITHIN_S
     while len(pids(key)) < n_ranks and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     time.sleep(CONNECT_S)
     with contextlib.suppress(OSError):
-        os.unlink(announcement)  # the launcher may end this process with the first of them
+        os.unlink(announcement)  # now: the launcher may end this process with the first rank
     for pid in pids(key):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
 
 def any_at_wrap() -> bool:
-    """Some rank has not become the application yet (perhaps another job's, which only lengthens the wait)."""
+    """Whether a rank has not become the application yet; a rank of another job only lengthens the wait."""
     python = _executable("self")
-    # A launcher has the same words among its arguments.
+    # Comparing executables excludes the launcher, whose arguments contain the same words.
     return any(
         name.isdigit() and b"mpicoloc.wrap" in entries(name, "cmdline") and _executable(name) == python
         for name in os.listdir("/proc")
@@ -150,7 +150,7 @@ def any_at_wrap() -> bool:
 
 
 def _executable(pid: str) -> str | None:
-    """The executable of a process; None of one that is gone or another user's."""
+    """The executable of a process; None if the process is gone or another user's."""
     try:
         return os.readlink(f"/proc/{pid}/exe")
     except OSError:
@@ -158,7 +158,7 @@ def _executable(pid: str) -> str | None:
 
 
 def entries(pid: str, what: str) -> list[bytes]:
-    """Words of a process's "cmdline" or "environ" in /proc; none of one that is gone or out of reach."""
+    """Words of a process's "cmdline" or "environ" in /proc; empty if it is gone or not readable."""
     try:
         with open(f"/proc/{pid}/{what}", "rb") as file:
             return file.read().split(b"\0")

@@ -1,4 +1,4 @@
-"""The mpirun that belongs to an MPI library, and its command line for N ranks and a coordinator."""
+"""The mpirun of an MPI library, and its command line for N ranks and a coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def check_names(names: Sequence[str], what: str) -> None:
     """Refuse names that a host file or file name cannot hold.
 
-    Raises `DataError` if one has other letters than a host's.
+    Raises `DataError` if a name has characters that host names cannot have.
     """
     wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
     if wrong is not None:
@@ -64,7 +64,7 @@ def files_of(job: str, hosts: Sequence[str], slots: Sequence[int], n_ranks: int)
 
 LOOK_MS = 2500
 N_LOOKS = 3
-"""A launcher that so many looks on end find without a rank is taken to hang."""
+"""A launcher counts as hung if this many consecutive checks find it without ranks."""
 _NAMES = {
     "openmpi": ("mpirun.openmpi", "mpirun", "mpiexec.openmpi", "mpiexec"),
     "mpich": ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun"),
@@ -73,13 +73,13 @@ _NAMES = {
 _MAPPING = {"map-by", "rankfile", "rf", "npernode", "oversubscribe", "nooversubscribe", "bycore", "bynode"}
 _BINDING = {"bind-to", "cpu-set", "cpu-list"}
 _HOSTS = {"host", "H", "hostfile", "machinefile"}
-"""Flags of Open MPI that map ranks, bind them, and name nodes, without their dashes."""
+"""Flags of Open MPI, without dashes: for mapping ranks, binding them, and naming nodes."""
 _ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
-"""Text in a flag's value that decides on room for one rank more, and the text that makes room."""
+"""By flag: text by which its value already allows or forbids one more rank, and the text that allows it."""
 
 
 class Launcher(NamedTuple):
-    """An mpirun: its file, its family ("openmpi", "mpich"), and what it says about its version."""
+    """An mpirun: its file, its family ("openmpi", "mpich"), and its version."""
 
     path: str
     family: str
@@ -88,7 +88,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """The family of an mpirun, by its `--version`; None when it cannot say."""
+    """An mpirun with its family, from the output of `--version`; None if that does not tell."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -97,7 +97,7 @@ def identify(path: str) -> Launcher | None:
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,
-            # Without our library and the ranks' variables: the question is put to the launcher alone.
+            # Without our library and the ranks' variables, so that it does not act as part of a job.
             env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")},
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -113,7 +113,7 @@ def identify(path: str) -> Launcher | None:
 
 
 def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list[str]:
-    """Files that may be a library's mpirun, best first: beside the library, beside the program, in PATH."""
+    """Files that may be a library's mpirun, best first: near the library, beside the program, in PATH."""
     folders: list[str] = []
     for path in (libmpi, libmpi and os.path.realpath(libmpi)):
         if path:
@@ -129,9 +129,9 @@ def candidates(libmpi: str | None, abi: str, program: str | None = None) -> list
 
 
 def find(abi: str, libmpi: str | None, program: str | None = None) -> Launcher:
-    """The mpirun that belongs to the MPI library of a program.
+    """The mpirun of a program's MPI library.
 
-    Raises `EnvironmentFault` if there is none.
+    Raises `EnvironmentFault` if none is found.
     """
     tried = []
     for path in candidates(libmpi, abi, program):
@@ -148,7 +148,7 @@ def find(abi: str, libmpi: str | None, program: str | None = None) -> Launcher:
 def given(path: str) -> Launcher:
     """The mpirun that the user named.
 
-    Raises `UsageError` if it is not there or not an mpirun that is known.
+    Raises `UsageError` if it does not exist or is not an mpirun of Open MPI or MPICH.
     """
     launcher = identify(elf.resolve_application(path))
     if launcher is None:
@@ -162,8 +162,8 @@ def given(path: str) -> Launcher:
 def options(
     launcher: Launcher, n_ranks: int, extra: Sequence[str], n_cores: int, n_nodes: int = 1
 ) -> list[str]:
-    """Options of the launcher for `n_ranks` and one coordinator on each node; `extra` are the user's."""
-    has_hosts = n_nodes > 1 and bool(_flags(extra) & _HOSTS)  # the user counts their slots
+    """Options of the launcher for `n_ranks` and one coordinator on each node; `extra` are the user's own."""
+    has_hosts = n_nodes > 1 and bool(_flags(extra) & _HOSTS)  # the user has set the nodes' slots
     if launcher.family == "openmpi" and not has_hosts:
         return _with_room(launcher.major, n_ranks, extra, n_cores)
     return list(extra)
@@ -174,19 +174,19 @@ def _flags(words: Iterable[str]) -> set[str]:
 
 
 def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> list[str]:
-    """Arguments for Open MPI that give the ranks the processors they have without the coordinator.
+    """Arguments for Open MPI that give the ranks the same processors as without a coordinator.
 
-    Open MPI chooses by the number of ranks: up to two are mapped and bound to cores, more to sockets (version
-    4) or NUMA domains (5), none when there are more ranks than cores. One rank more would change that choice,
-    so it is written out; `overload-allowed` lets the coordinator, which sleeps and unbinds itself, share a
-    core. What the user chose stays, with room for the coordinator.
+    Open MPI chooses mapping and binding by the number of ranks: up to two are bound to cores, more to sockets
+    (version 4) or NUMA domains (5), none if there are more ranks than cores. One more rank could change that
+    choice, so the arguments spell it out; `overload-allowed` lets the coordinator, which sleeps and unbinds
+    itself, share a core. The user's own choices stay, with room for the coordinator.
     """
     given = _flags(extra)
     words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]
     is_mapped, is_bound = bool(given & _MAPPING), bool(given & _BINDING)
     if n_ranks > n_cores and not (is_mapped or is_bound):
         return ["--oversubscribe", "--bind-to", "none", *words]
-    # Version 5 fills the first core with two ranks unless told to go round all of them first.
+    # Without SPAN, version 5 puts two ranks on the first core before it uses the next.
     unit = "core" if n_ranks <= 2 else "socket" if major < 5 else "numa"
     mapping = ["--map-by", f"{unit}{':SPAN' if major >= 5 else ''}:OVERSUBSCRIBE"]
     binding = ["--bind-to", f"{unit}:overload-allowed"]
@@ -194,7 +194,7 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
 
 
 def _word_with_room(flag: str, word: str) -> str:
-    """A word of the user's, behind `flag`."""
+    """A user's word, which follows `flag`, with room for the coordinator."""
     name, equals, value = word.partition("=")
     if not (equals and name.startswith("-")):
         name, value = flag, word
@@ -203,10 +203,10 @@ def _word_with_room(flag: str, word: str) -> str:
 
 
 def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
-    """Wait for a launcher; one that hangs although its ranks have ended is killed.
+    """Wait for a launcher to end; kill it if it hangs although its ranks have ended.
 
-    Open MPI 4.1.4 hangs, and does not hear SIGTERM either, where ranks die inside MPI_Init, for want of room
-    or because of a limit of file sizes.
+    Result: its exit code, and whether it was killed. Open MPI 4.1.4 hangs and ignores SIGTERM if ranks die in
+    MPI_Init, because memory is full or because of a file size limit.
     """
     try:
         handle = os.pidfd_open(child.pid)
@@ -227,7 +227,7 @@ def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> t
 
 
 def children_by_parent() -> dict[int, list[int]]:
-    """The processes that live, by their parents."""
+    """The living processes, by their parents."""
     children: dict[int, list[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/stat") as file:

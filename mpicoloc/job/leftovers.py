@@ -1,6 +1,6 @@
-"""Files in shared memory of jobs that are gone, keeper and all: found, and removed on request.
+"""Finds, and removes on request, shared-memory files of jobs whose processes and keeper are gone.
 
-A job's own keeper removes its files; these are left only where it was killed too, or never came to be.
+A job's keeper removes its files; they are left behind only if the keeper was killed too, or never started.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _NAME = re.compile(
 )
 _BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
 _OLD_BOARD = "mpicoloc.board"
-"""Of all versions before the 14th of the layout."""
+"""Name of the board in all versions before the 14th of the layout."""
 _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
-"""Pattern of names of files that exist as long as their process does."""
+"""Names of files that exist as long as their process does."""
 QUIET_S = 60.0
-"""Grace period: a file whose owner gave a sign of life since then stays. Its processes may be
-in another PID namespace, as in a container."""
+"""Grace period, s: files whose owner gave a sign of life within it stay, because its processes may be in
+another PID namespace, such as a container."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """The files of one job of this user of which no process lives."""
+    """The files of one job of this user that has no living process."""
 
     key: str
     paths: tuple[str, ...]
 
     def remove(self) -> int:
-        """Delete the files; returns how many were still there."""
+        """Delete the files; returns the number that still existed."""
         n = 0
         for path in self.paths:
             with contextlib.suppress(FileNotFoundError):
@@ -52,10 +52,10 @@ class Leftover:
 
 
 def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[Leftover]:
-    """Files in `folder` of this user's jobs that have ended.
+    """Files in `folder` of this user's jobs that have ended, in the order of the jobs' keys.
 
-    Result: in the order of their keys. Files that cannot be read, of another version of mpicoloc or of other
-    users are not among them, nor are boards: see `boards`. Raises `OSError` if the folder cannot be read.
+    Left out are unreadable files, files of other versions of mpicoloc or of other users, and boards (see
+    `boards`). Raises `OSError` if the folder cannot be read.
     """
     jobs = files(folder, key)
     if not jobs:
@@ -67,13 +67,13 @@ def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[
 
 
 def boards(folder: str) -> list[Leftover]:
-    """Boards of this user in `folder`, of any version of mpicoloc, with no living job on them."""
+    """Boards of this user in `folder`, of any version of mpicoloc, that have no living job."""
     paths = {name: os.path.join(folder, name) for name in sorted(os.listdir(folder))}
     return [Leftover(name, (path,)) for name, path in paths.items() if _is_board_over(name, path)]
 
 
 def _is_board_over(name: str, path: str) -> bool:
-    """Whether a file is a board of this user with no living job on it."""
+    """Whether a file is a board of this user that has no living job."""
     with contextlib.suppress(MpicolocError, OSError):
         if _BOARD.fullmatch(name) and contract.is_own_file(path):
             return contract.n_on_board(path, QUIET_S) == 0
@@ -82,16 +82,17 @@ def _is_board_over(name: str, path: str) -> bool:
 
 
 def foreign_boards(folder: str) -> list[str]:
-    """Paths of boards in `folder` of other versions of mpicoloc, whoever made them."""
+    """Paths of boards in `folder` of other versions of mpicoloc, of any user."""
     own = os.path.basename(contract.board_path())
     names = (name for name in sorted(os.listdir(folder)) if _BOARD.fullmatch(name) or name == _OLD_BOARD)
     return [os.path.join(folder, name) for name in names if name != own]
 
 
 def _is_old_board_over(path: str) -> bool:
-    """Whether nothing on it can be a job that lives, wherever the slots begin in its version.
+    """Whether an old board has no living job, independent of its version's layout.
 
-    A slot holds its agent's process, as `mc_board_owner` says, and when it gave its last sign of life.
+    A slot holds its agent's process, encoded as by `mc_board_owner`, and the time of the last sign of life.
+    So the board is over if no word of the file can be such a time or process.
     """
     with contract.open_shared(path) as file:
         content = file.read(_BOARD_BYTES_MAX)
@@ -110,9 +111,9 @@ def _owner(pid: str) -> int:
 
 
 def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
-    """Processes that live of jobs whose keys and files are given: ranks, coordinators, keepers, writers.
+    """Living processes of jobs, given by key and files: ranks, coordinators, keepers, writers.
 
-    All of /proc is read, which is not to be done again and again.
+    Reads all of /proc, so do not call it frequently.
     """
     found = {_rank_of(path) for paths in jobs.values() for path in paths if path.endswith(".seg")}
     for pid in _pids():
@@ -123,7 +124,7 @@ def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def _rank_of(path: str) -> int:
-    """The process of a segment, 0 if it has ended: its environment may be out of reach."""
+    """The process of a segment, 0 if it has ended; needed where a process's environment is not readable."""
     with contextlib.suppress(MpicolocError, OSError):
         segment = contract.read_file(path)
         return int(segment["pid"]) if is_running(segment) else 0
@@ -131,7 +132,7 @@ def _rank_of(path: str) -> int:
 
 
 def files(folder: str, key: str | None = None) -> dict[str, list[str]]:
-    """Files in `folder` of this user's jobs, or of one of them, ended or not, by their keys."""
+    """Files in `folder` of this user's jobs, or of the job `key`, ended or not, by the jobs' keys."""
     found: dict[str, list[str]] = {}
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
@@ -150,7 +151,7 @@ def _words_of(pid: str) -> set[bytes]:
 
 
 def _is_named(key: str, words: set[bytes]) -> bool:
-    """A rank, coordinator, keeper or profile writer of the job lives."""
+    """Whether the words of a process name the job, as those of its ranks, keeper and writers do."""
     return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
 
 
@@ -178,5 +179,5 @@ def _is_quiet(path: str, quiet_s: float) -> bool:
         signs = [contract.read_file(path)["t_last"]]
     else:
         return True
-    # This clock is that of the files: CLOCK_MONOTONIC.
+    # The times in the files are of the same clock, CLOCK_MONOTONIC.
     return time.monotonic() - max(int(sign) for sign in signs) * 1e-9 >= quiet_s

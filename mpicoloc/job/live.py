@@ -1,6 +1,6 @@
-"""The jobs that are on this node now: from the board, and, of this user's, from their own files.
+"""The jobs on this node now: from the board, and for this user's jobs also from their own files.
 
-Nothing is written, and no job is asked: a job does not notice who looks.
+Only reads files: the jobs do not notice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mpicoloc.show.table import Listing
 
 _NOT_PRINTED = ("owner", "reason", "counts")
-"""Of `LiveJob`, in JSON."""
+"""Fields of `LiveJob` that JSON output leaves out."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Counts:
 class LiveJob:
     """One job on this node.
 
-    What follows `owner` is known only of jobs of the caller's user. `owner` tells jobs of one id apart: it
-    begins with the number of the process that has the job's slot on the node's board. `reason` says why there
-    is no slowdown.
+    Fields after `owner` are known only for jobs of the caller's user. `owner` distinguishes jobs with the
+    same id: its upper 32 bits are the number of the process that holds the job's slot on the node's board.
+    `reason` says why there is no slowdown.
     """
 
     id: str
@@ -90,13 +90,13 @@ class Rates:
 
 
 def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
-    """Rates since the look before, or since the job began if there was none."""
+    """Rates since the previous look, or since the job began if there was none."""
     now = job.counts
     if now is None:
         return Rates()
     first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0.0, 0)
     time_s = now.t_s - first.t_s
-    # Ranks that ended meanwhile took their numbers along.
+    # The counts of ranks that ended since then are missing from the sums.
     if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
         return Rates()
     return Rates(
@@ -133,13 +133,13 @@ def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
 
 
 def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; what is not known is None."""
+    """The rows of ``mpicoloc top --json``; None: not known."""
     rows = [{"pid": job.owner >> 32} | _row(job, before) for job in jobs]
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
 
 def watch(interval_s: float) -> NoReturn:
-    """Show the jobs of the node on the whole screen, again and again."""
+    """Show the jobs of the node on the whole screen, refreshed every `interval_s`."""
     before: dict[int, Counts] = {}
     with Live(console=console(), screen=True, auto_refresh=False) as screen:
         while True:
@@ -151,15 +151,15 @@ def watch(interval_s: float) -> NoReturn:
 
 
 MOST_FRAC = 0.05
-"""Part of a processor that looking may take from the jobs."""
+"""Largest part of a processor that `watch` may use."""
 SILENT_S = 10.0
-"""A job whose agent gave no sign of life for so long has ended without saying so."""
+"""A job whose agent gave no sign of life for this time, s, has ended without leaving the board."""
 
 
 def jobs() -> list[LiveJob]:
-    """The jobs on this node, oldest first, by the files in the folder of option `shm_dir`.
+    """The jobs on this node, oldest first, from the files in the folder of option `shm_dir`.
 
-    Raises `EnvironmentFault` if there is no such folder, or the board cannot be read.
+    Raises `EnvironmentFault` if the folder does not exist, or the board cannot be read.
     """
     folder = os.path.dirname(contract.board_path())
     if not os.path.isdir(folder):
@@ -182,10 +182,10 @@ def _slots() -> Iterator[np.void]:
 
 
 def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
-    """Key of each of this user's jobs, by its agent's process and its name, which several may have."""
+    """Key of each of this user's jobs, by agent process and name; several jobs may have the same name."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
-        # It may end while it is looked at, or be another user's.
+        # The job may end during the look, or be another user's.
         with contextlib.suppress(FileNotFoundError, PermissionError, MpicolocError):
             if match and os.lstat(os.path.join(folder, name)).st_uid == os.geteuid():
                 heads = contract.segment_heads(match[1])
@@ -202,7 +202,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
     owner = int(slot["owner"])
     job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s, owner)
     own = (owner >> 32, name)
-    # It may end while it is looked at.
+    # The job may end during the look.
     with contextlib.suppress(MpicolocError, OSError):
         # Another user's job may have the same name.
         return _with_own(job, keys[own]) if own in keys and job.uid == os.geteuid() else job
@@ -210,7 +210,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 
 
 def _with_own(job: LiveJob, key: str) -> LiveJob:
-    """The slowdown and overhead that its profile would have if the job ended now."""
+    """The job with the slowdown and overhead that its profile would have if it ended now."""
     profile = merge([collect(key, has_events=False)], partial=True)
     ranks, nodes, found = profile.tables["ranks"], profile.tables["nodes"], profile.interference
     ranks = ranks[ranks["state"] == b"running"]

@@ -1,4 +1,4 @@
-"""The jobs on this node as metrics of Prometheus."""
+"""The jobs on this node as Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ METRICS = {
     "node_ranks": ("Ranks on this node.", "n_ranks"),
     "age_seconds": ("Time since the job began.", "age_s"),
 }
-"""Names without their prefix ``mpicoloc_job_``; meanings; keys in a row of ``mpicoloc top --json``."""
+"""Metric names without the prefix ``mpicoloc_job_``: meaning, and key in a row of ``mpicoloc top --json``."""
 _NOBODY = 65534
 _N_CHILDREN, _CHILDREN_S = 16, 5.0
-"""Processes at a time, and time for those of all users together."""
+"""Largest number of child processes at a time, and time limit for the children of all users, s."""
 _MOST_BYTES = 1 << 22
 _MOST_LETTERS, _MOST_CO_RUNNERS = 256, 64
 
 
 def serve(port: int, address: str) -> HTTPServer:
-    """A server of the page, in a thread of its own; raises `OSError` if it cannot listen there."""
+    """A server of the metrics page, in its own thread; raises `OSError` if it cannot listen there."""
     registry = CollectorRegistry()
     registry.register(JobCollector())
     return start_http_server(port, address, registry)[0]
 
 
 class JobCollector(Collector):
-    """The jobs on this node; they are read again only after 19 times as long as the last reading took."""
+    """Collector of the jobs on this node; after each reading it waits 19 times as long as that took."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class JobCollector(Collector):
             return self._rows
 
     def _named(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows with names that tell jobs of one id apart, as 12 and 12-2; a job keeps its name."""
+        """Rows with unique names: jobs with the same id become 12 and 12-2. A job keeps its name."""
         jobs = [(row["pid"], row["id"]) for row in rows]
         self._names = {job: self._names[job] for job in jobs if job in self._names}
         for job in jobs:
@@ -104,7 +104,7 @@ class JobCollector(Collector):
 
 
 def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
-    """The slowdown by each co-runner that could be told apart."""
+    """The slowdown by each co-runner whose effect could be separated."""
     meaning = "Slowdown so far by one co-runner."
     metric = GaugeMetricFamily("mpicoloc_job_corunner_slowdown", meaning, labels=["job", "corunner"])
     for row in rows:
@@ -120,23 +120,23 @@ def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
 
 
 def _label(text: Any) -> str | None:
-    """A text of a user's process as a label; None if it is none."""
+    """An untrusted text from a user's process as a label; None if it is not a text."""
     return text[:_MOST_LETTERS].encode(errors="replace").decode() if isinstance(text, str) else None
 
 
 def _number(row: dict[str, Any], key: str) -> float | None:
-    """The number with this key, its words separated by points; None where it is not known."""
+    """The number with a dotted key, such as "slowdown.value"; None if it is not known."""
     value: Any = row
     for word in key.split("."):
         value = value.get(word) if isinstance(value, dict) else None
     try:
         return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except OverflowError:  # a hostile user's
+    except OverflowError:  # from a hostile user's process
         return None
 
 
 def _rows() -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; of other users' jobs only root knows more than the board."""
+    """The rows of ``mpicoloc top --json``; only root gets more about other users' jobs than the board has."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:
@@ -144,7 +144,7 @@ def _rows() -> list[dict[str, Any]]:
         return []
     others = {uid for row in rows if (uid := _uid_of(row)) is not None} if os.geteuid() == 0 else set()
     until_s = time.monotonic() + _CHILDREN_S
-    # A user's process that hangs takes no time from the others'.
+    # In parallel, so that one user's hanging process does not delay the others.
     with ThreadPoolExecutor(_N_CHILDREN) as pool:
         found = zip(others, pool.map(lambda uid: _rows_of(uid, until_s), others), strict=True)
         known = {(uid, pid): row for uid, own in found for pid, row in own.items()}
@@ -153,7 +153,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _uid_of(row: dict[str, Any]) -> int | None:
-    """Another user whose job this is; anybody may write on the board, so the process must be this user's."""
+    """The other user who owns a job; anybody can write to the board, so the process must be that user's."""
     try:
         owner = os.stat(f"/proc/{row['pid']}").st_uid
     except OSError:
@@ -162,7 +162,7 @@ def _uid_of(row: dict[str, Any]) -> int | None:
 
 
 def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
-    """Rows of a user's jobs by `pid`, read by a process of this user: root opens no file of a user."""
+    """Rows of a user's jobs by `pid`, read by a process of that user, so that root opens no user's files."""
     own = {name: os.environ[name] for name in ("PATH", "MPICOLOC_SHM_DIR") if name in os.environ}
     null = subprocess.DEVNULL
     try:
@@ -189,7 +189,7 @@ def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
 
 
 def _all_of(pipe: int, until_s: float) -> bytes:
-    """Read a pipe to its end; nothing if that takes too long or is too much."""
+    """Read a pipe to its end; empty if that takes too long or exceeds `_MOST_BYTES`."""
     found = b""
     while len(found) < _MOST_BYTES and select.select([pipe], [], [], max(until_s - time.monotonic(), 0))[0]:
         part = os.read(pipe, 1 << 16)

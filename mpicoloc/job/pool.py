@@ -31,11 +31,11 @@ def n_ranks(env: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def ranks(family: str | None) -> Iterator[Executor | None]:
-    """In rank 0 the executor whose work the other ranks do. In these it yields None when there is no more.
+    """In rank 0, yield the executor whose work the other ranks do. These yield None when the work is done.
 
-    The process starts anew, before there is any MPI, if mpi4py would not find the launcher's library.
+    Before MPI is loaded, the process executes itself again if mpi4py would not find the launcher's library.
 
-    Raises `EnvironmentFault` if mpi4py has no MPI of that family.
+    Raises `EnvironmentFault` if mpi4py cannot load an MPI of that family.
     """
     _find_libmpi(family)
     try:
@@ -46,12 +46,13 @@ def ranks(family: str | None) -> Iterator[Executor | None]:
             f"mpi4py cannot load the launcher's MPI ({error}): see `mpicoloc check`"
         ) from None
     world, n = MPI.COMM_WORLD, n_ranks(os.environ)
-    if world.Get_size() == 1 < n and config.KEY_ENV not in os.environ:  # under mpicoloc some are coordinators
+    # Under mpicoloc the launcher's ranks include coordinators.
+    if world.Get_size() == 1 < n and config.KEY_ENV not in os.environ:
         raise EnvironmentFault(
             f"the launcher started {n} ranks, and mpi4py sees one: set MPI4PY_LIBMPI to the launcher's libmpi"
         )
     with MPICommExecutor(world, root=0) as entered:
-        executor = cast("Executor | None", entered)  # as its annotations do not say
+        executor = cast("Executor | None", entered)  # its annotations lack None
         try:
             yield executor
         finally:
@@ -60,7 +61,7 @@ def ranks(family: str | None) -> Iterator[Executor | None]:
 
 
 def _find_libmpi(family: str | None) -> None:
-    """See to it that mpi4py loads the MPI of the launcher; libraries' folders count only from the start."""
+    """Make mpi4py load the launcher's MPI; by exec, because LD_LIBRARY_PATH is read only at the start."""
     if os.environ.pop(config.RESTARTED_ENV, None):
         return
     try:
@@ -82,25 +83,25 @@ def is_under_mpirun() -> bool:
 def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
     """The pool that runs the cases of a sweep.
 
-    Under mpirun rank 0 hands the work out and the other ranks do it, through `mpi4py.futures`. Otherwise the
-    processes of this machine do it.
+    Under mpirun rank 0 distributes the work to the other ranks through `mpi4py.futures`. Otherwise processes
+    on this machine do it.
 
-    Result: none in a rank that has done its part: it has nothing else to do. Raises `EnvironmentFault` if the
-    launcher's MPI cannot be loaded.
+    Result: None in a rank that has finished its share and must do nothing else. Raises `EnvironmentFault` if
+    the launcher's MPI cannot be loaded.
     """
     if is_under_mpirun():
         with ranks(wrap.place_of(os.environ).family) as executor:
             yield executor
         return
     n = n_processes or len(os.sched_getaffinity(0))
-    # Forked processes would have locks of this one's threads.
+    # Forked processes would inherit locks held by threads of this one.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(n, mp_context=context, initializer=_live_with_parent)
     try:
         yield executor
     except BaseException:
-        # Nobody wants the results of what is running any more.
+        # The results of running cases are not needed any more.
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
         raise
@@ -109,7 +110,7 @@ def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
 
 
 def _live_with_parent() -> None:
-    """End with the process that hands out the work, also if that is killed; leave Ctrl-C to it."""
+    """End when the parent process ends, even if it is killed; leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

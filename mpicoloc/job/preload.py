@@ -20,10 +20,10 @@ from mpicoloc.pmpi import paths
 
 
 def with_sidecar(shim: str) -> str:
-    """The library at a place where the file `python` beside it names this interpreter.
+    """The path of the library in a folder where the file `python` names this interpreter.
 
-    With LD_PRELOAD alone nothing else tells the job which Python writes its profile. Where the library's
-    folder cannot be written, a copy in the user's cache serves.
+    With LD_PRELOAD alone nothing else tells the job which Python writes its profile. If the library's folder
+    is not writable, the result is a copy in the user's cache.
     """
     if _write_sidecar(os.path.dirname(shim)):
         return shim

@@ -1,4 +1,4 @@
-"""Names and parents of processes. Every rank imports it before MPI, so it costs nothing."""
+"""Names and parents of processes. Every rank imports this before MPI, so it must load fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DAEMONS = ("hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "orterun", "orte
 
 
 def stat(pid: int | str) -> list[str]:
-    """Name, state, parent and the further fields of ``/proc/PID/stat``; empty if the process has ended."""
+    """Name, state, parent and the remaining fields of ``/proc/PID/stat``; empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
             text = file.read()

@@ -1,8 +1,8 @@
 """Run a module of mpicoloc with a fast start: ``python -S -P quick_start.py MODULE [argument ...]``.
 
-A job waits until the writer of its profile, its coordinator and, under ``mpicoloc run``, each rank have
-started Python. So a quick start leaves out what they do not need: `site` (-S; 5 ms, 10 ms after
-``pip install -e``), garbage collection during imports (10 ms), and the interpreter's shutdown (15 ms).
+A job waits until Python has started in its profile writer, its coordinator and, under ``mpicoloc run``, each
+rank. So a quick start skips what they do not need: `site` (-S; 5 ms, or 10 ms after ``pip install -e``),
+garbage collection during imports (10 ms), and the interpreter's shutdown (15 ms).
 """
 
 import gc
@@ -11,11 +11,11 @@ import os
 import sys
 
 LIBRARIES = ("numpy", "h5py", "mpi4py", "cffi")
-"""Libraries of the modules that are run with a quick start. If one folder does not have all, `site` runs."""
+"""Libraries that the modules run with a quick start need. `site` runs unless one folder has all of them."""
 
 
 def add_packages() -> None:
-    """Complete the path of imports as `site` does, with a single folder if that has all `LIBRARIES`."""
+    """Extend `sys.path` as `site` would, by a single folder if that has all `LIBRARIES`."""
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     prefix = os.path.dirname(os.path.dirname(sys.executable))
     in_venv = os.path.join(

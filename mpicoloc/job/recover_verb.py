@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             there = profiles.read(out)
         except DataError as error:
             raise DataError(
-                f"{error}: it is in the way; remove it, or name another file with --out"
+                f"{error}: the file exists already; remove it, or name another file with --out"
             ) from None
         check_replaces(out, there, profile)
     hdf5.write(profile, out)

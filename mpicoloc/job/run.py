@@ -32,13 +32,13 @@ from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
-"""Between two looks whether a process is left that will remove the job's files."""
+"""Time between two checks whether a process that will remove the job's files still lives, s."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
 
 def job_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The job's environment: its key and its name, so that this process finds its files and its profile."""
+    """The job's environment, with a key and name by which this process finds the job's files and profile."""
     job = dict(env)
     for name in (config.WRAPPED_ENV, config.COORDINATOR_ENV, config.SIBLINGS_ENV):
         job.pop(name, None)
@@ -50,21 +50,20 @@ def job_environment(env: Mapping[str, str]) -> dict[str, str]:
         is_first = os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
         number = str(pid) if is_first else f"{pid}-{began_ms}"
         job["MPICOLOC_JOB_ID"] = f"{batch}-{number}" if batch else number
-    # The program may change its folder before MPI_Init, a script for instance.
+    # An absolute path: a script may change its folder before MPI_Init.
     job["MPICOLOC_OUT"] = profile_path(job)
     return job
 
 
 def profile_path(env: Mapping[str, str]) -> str:
-    """Where the profile will be."""
+    """Absolute path of the future profile."""
     return os.path.abspath(env.get("MPICOLOC_OUT") or f"mpicoloc-{env['MPICOLOC_JOB_ID']}.h5")
 
 
 def check_writable(profile: str) -> None:
-    """Refuse before the job starts what would lose its profile at the end.
+    """Check before the job starts that its profile can be written at the end.
 
-    Raises `EnvironmentFault` if the folder does not exist or cannot be written, or the name is that of a
-    folder.
+    Raises `EnvironmentFault` if its folder does not exist or is not writable, or the path is a folder.
     """
     folder = os.path.dirname(profile)
     if os.path.isdir(profile):
@@ -74,7 +73,7 @@ def check_writable(profile: str) -> None:
             f"the profile's folder {folder} does not exist: create it, or choose another with --out"
         )
     try:
-        # Only trying tells of read-only and remote file systems.
+        # Permissions do not reveal read-only and remote file systems, so try to write.
         _try_to_write(folder)
     except OSError as error:
         raise EnvironmentFault(
@@ -85,14 +84,14 @@ def check_writable(profile: str) -> None:
 def _try_to_write(folder: str) -> None:
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600))
-    except OSError:  # not every file system has files without a name
+    except OSError:  # not every file system supports unnamed files
         import tempfile
 
         tempfile.TemporaryFile(dir=folder).close()
 
 
 def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int:
-    """Run mpirun; it reads and writes what this process does, and gets its signals."""
+    """Run mpirun with this process's input and output, and forward signals to it; returns its exit code."""
     try:
         child = subprocess.Popen(command, env=dict(env))
     except OSError as error:
@@ -101,7 +100,7 @@ def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int
         ) from None
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        # A terminal sends its interrupt to the launcher as well; twice means "kill at once" to Open MPI.
+        # A terminal interrupts the launcher as well; a second SIGINT means "kill at once" to Open MPI.
         if number != signal.SIGINT or not _in_foreground():
             child.send_signal(number)
 
@@ -119,7 +118,7 @@ def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int
 
 
 def _only_announced(env: Mapping[str, str]) -> bool:
-    """Ranks have begun MPI_Init on this node, and none of them is there any more, or has come out of it."""
+    """Whether ranks have begun MPI_Init on this node, and none of them has a segment (yet, or any more)."""
     start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
     return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
 
@@ -133,12 +132,12 @@ def _in_foreground() -> bool:
 
 
 def await_profile(env: Mapping[str, str]) -> None:
-    """Wait until the job's files in memory are gone: the profile is written, or nobody is left to do it."""
+    """Wait until the job's files in memory are gone: the profile is written, or no process can write it."""
     folder = str(config.get("shm_dir", env))
     key = env[config.KEY_ENV]
     start = f"mpicoloc.{key}."
     with contextlib.suppress(OSError):
-        # Still there only if the coordinator, which removes it, was killed; the keeper knows nothing of it.
+        # Exists only if the coordinator, which removes the file, was killed; the keeper does not remove it.
         os.unlink(os.path.join(folder, start + "init"))
     began_s = looked_s = time.monotonic()
     while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:
@@ -155,7 +154,7 @@ def await_profile(env: Mapping[str, str]) -> None:
 
 def _remove_ownerless(folder: str, key: str) -> None:
     """Remove the job's files if none of its processes lives."""
-    from mpicoloc.job import leftovers  # not needed where all went well
+    from mpicoloc.job import leftovers  # imported here: needed only after a failure
 
     with contextlib.suppress(OSError):
         for leftover in leftovers.find(folder, key, quiet_s=0.0):
@@ -164,11 +163,14 @@ def _remove_ownerless(folder: str, key: str) -> None:
 
 @contextlib.contextmanager
 def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """Whether a process of the job has printed why there is no profile: then it has removed the file."""
+    """Yield a function that tells whether a process of the job has printed why there is no profile.
+
+    The process removes a marker file then.
+    """
     mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
     try:
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:  # two lines are better than none
+    except OSError:  # better to print a second reason than none
         yield lambda: False
         return
     env[config.REASON_ENV] = mark
@@ -180,7 +182,7 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """A stamp that changes when a profile is written anew; None: there is none."""
+    """A stamp that changes when the profile is written again; None if it does not exist."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -263,26 +265,26 @@ def run(args: argparse.Namespace) -> int:
     wrapped = [*wrap.quick_module("mpicoloc.wrap"), "--"]
     if unshared:
         _note_alone(unshared, args.nodes)
-        names = (config.KEY_ENV, "MPICOLOC_JOB_ID", "MPICOLOC_OUT")  # other nodes do not get the environment
+        names = (config.KEY_ENV, "MPICOLOC_JOB_ID", "MPICOLOC_OUT")  # not exported to other nodes by mpirun
         wrapped = _preloaded(found, {**options, **{name: env[name] for name in names}})
     return _run_job(_command(chosen, programs, args, n_more, wrapped), env, args.nodes)
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    """Say why a job has no coordinator; it loses its slowdown by that only on several nodes."""
+    """Say why a job has no coordinator; only on several nodes this prevents a slowdown."""
     say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
     say(f"{unshared}: the job has no coordinator{loss}")
 
 
 def _preloaded(found: target.Target, variables: Mapping[str, str]) -> list[str]:
-    """Words before a program that has no coordinator beside it."""
+    """Command words before a program that runs without a coordinator."""
     own = found._replace(shim=preload.with_sidecar(found.shim))
     shims = target.preload(own, os.environ.get("LD_PRELOAD", ""))
     return ["env", f"LD_PRELOAD={shims}", *(f"{name}={text}" for name, text in variables.items())]
 
 
 def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
-    """Run a command with an environment of `job_environment`."""
+    """Run a command in the environment from `job_environment`, and report its profile."""
     profile = profile_path(env)
     check_writable(profile)
     messages.detail(shlex.join(command))
@@ -296,7 +298,10 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 
 
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
-    """Refuse a topology that cannot be read before the job runs; that of a whole site costs no job."""
+    """Check before the job runs that its topology can be read.
+
+    A bad one is an error if given by flag; if it comes from the site's environment, it is only noted.
+    """
     if config.get("network.topology", env) is None:
         return
     from mpicoloc.profile.job_network import fabric
@@ -317,7 +322,7 @@ class _Program(NamedTuple):
 
 
 def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
-    """The programs of a job: behind a colon stand the ranks of the next one, and it, as for mpirun."""
+    """The programs of a job: as for mpirun, a colon precedes the next ``-n N`` and program."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word == ":":
@@ -328,7 +333,7 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
     for part in parts[1:]:
         if len(part) < 3 or part[0] not in ("-n", "-np"):
             raise UsageError(
-                f"behind a colon stand -n N and another program of the job, got {shlex.join(part)!r}: for "
+                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: for "
                 "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )
@@ -381,7 +386,7 @@ def _option_words(args: argparse.Namespace) -> list[str]:
 
 
 def _is_of(profile: str, job_id: str) -> bool:
-    """Whether a profile is that of a job, and not of another that ran at the same time."""
+    """Whether a profile is that of this job, and not of another that ran at the same time."""
     from mpicoloc.profile import profiles
 
     with contextlib.suppress(MpicolocError):
@@ -390,14 +395,14 @@ def _is_of(profile: str, job_id: str) -> bool:
 
 
 def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
-    """One line about the profile; where a person looks on, or asked for more, with its result."""
+    """Print one line about the profile, with its result if a person watches or asked for more."""
     after = stamp(profile)
     if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:
             return
         messages.trouble(f"no profile was written to {profile}: see `mpicoloc check`")
         return
-    # Reading the profile takes longer than a short job; a script needs its name only.
+    # Reading the profile takes longer than a short job, and a script needs only its name.
     words = ""
     if messages.is_wanted():
         from mpicoloc.profile.summary import result_words

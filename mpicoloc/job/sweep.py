@@ -1,6 +1,6 @@
-"""`--sweep` of the verbs that simulate: combinations of some flags' values, on all cores or under mpirun.
+"""`--sweep` of the simulating verbs: combinations of flag values, on all cores or under mpirun.
 
-Each combination is work by itself, whose row is noted in a folder; what is noted is not done again.
+Each combination is a separate case, whose row is saved in a folder; saved cases are not run again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Row = dict[str, Any]
 
 @contextlib.contextmanager
 def only_one(folder: str, what: str) -> Iterator[bool]:
-    """Keep other processes that note rows out of a folder, which is made if there is none.
+    """Lock a folder of rows against other sweeps; the folder is created if needed.
 
-    Result: whether that is sure: some shared file systems know no locks. Raises `EnvironmentFault` if another
-    one is at work in it, or it cannot be made.
+    Result: whether the lock holds: some shared file systems have no locks. Raises `EnvironmentFault` if
+    another process holds the lock, or the folder cannot be created.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -61,7 +61,7 @@ def only_one(folder: str, what: str) -> Iterator[bool]:
 
 
 def append(path: str, row: Mapping[str, Any]) -> None:
-    """Note one row, on the disk when this returns."""
+    """Append one row; it is on disk when this returns."""
     _drop_cut_line(path)
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
@@ -70,7 +70,7 @@ def append(path: str, row: Mapping[str, Any]) -> None:
 
 
 def _drop_cut_line(path: str) -> None:
-    """A line that a killed process did not write to its end would spoil the one that follows."""
+    """Remove an incomplete last line, which a killed process left: it would spoil the next row."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -82,11 +82,11 @@ def _drop_cut_line(path: str) -> None:
 
 
 def recover(path: str) -> dict[str, Row]:
-    """The noted rows by their ``key``; none if there is no such file.
+    """The saved rows by their ``key``; empty without a file.
 
-    A last row that is damaged, as a kill leaves it, is told and removed.
+    A damaged last row, as a killed process leaves it, is reported and removed.
 
-    Raises `DataError` if another line is no row, or the only one does not even begin as one.
+    Raises `DataError` if another line is not a row, or the only line does not begin like one.
     """
     try:
         with open(path, "rb") as file:
@@ -103,13 +103,13 @@ def recover(path: str) -> dict[str, Row]:
         elif i < len(lines) or not (rows or line.startswith(b"{")):
             raise DataError(f"{path}, line {i}, is not a row: remove that line, or name another file")
         else:
-            messages.trouble(f"{path}: the last row, line {i}, is cut off or damaged: it is made again")
+            messages.trouble(f"{path}: the last row, line {i}, is incomplete or damaged: its case runs again")
             os.truncate(path, sum(map(len, lines[:-1])))
     return rows
 
 
 def _row(line: bytes) -> Row | None:
-    """A line that is whole; None of another one."""
+    """The row of a line; None if the line is incomplete or not a row."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
@@ -118,7 +118,7 @@ def _row(line: bytes) -> Row | None:
 
 
 ROWS = "rows.jsonl"
-"""File in a sweep's folder with one row for each case that has ended."""
+"""File in a sweep's folder with one row for each finished case."""
 TABLE = "sweep.parquet"
 UNSET = "none"
 """The value that leaves a flag out."""
@@ -128,7 +128,7 @@ Actions = dict[str, argparse.Action]
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
-    """Flags of sweeps; `words` are the help of the first."""
+    """Add the flags of sweeps; `words` is the help text of ``--sweep``."""
     parser.add_argument("--sweep", metavar=("FLAG", "VALUE"), nargs="+", action="append", help=words)
     parser.add_argument(
         "--processes",
@@ -139,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
 
 
 def check_single(args: argparse.Namespace) -> None:
-    """Refuse flags of sweeps where there is none."""
+    """Refuse flags that apply only to sweeps if there is no sweep."""
     if args.processes is not None:
         raise UsageError("--processes applies only to --sweep, which is not given: leave it out")
 
@@ -151,11 +151,11 @@ class Case:
     Parameters
     ----------
     settings : mapping of str to str
-        What is varied, for people: ``{"slimming": "2"}``.
+        The varied settings, for people: ``{"slimming": "2"}``.
     key : str
-        Of all that the result depends on; equal keys mean equal results.
+        Digest of all that the result depends on; equal keys mean equal results.
     argument : object
-        What the work is called with. It goes to another process, so it must be possible to pickle it.
+        Argument of the work. It must be picklable, because it goes to another process.
     """
 
     settings: Mapping[str, str]
@@ -173,10 +173,11 @@ def run(
     show: Callable[[Sequence[Row]], None],
     several: str = "--sweep",
 ) -> tuple[list[Row], int]:
-    """Do the work that the folder lacks, and write and print the rows of all cases.
+    """Run the cases that the folder lacks, and write and print the rows of all cases.
 
-    Flags `of_one` run of the verb are refused; `several` is what makes more of them. Result: the rows, none
-    in a rank that only works, and the exit code: 1 if some cases failed, that of the first if all did.
+    The flags `of_one`, which apply to a single run, are refused; `several` names what makes several runs.
+    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, that of the first
+    failure if all did.
     """
     from mpicoloc.job import pool
 
@@ -212,7 +213,7 @@ def run(
 
 
 def _report(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
-    """Tell why a row failed; the same reason once."""
+    """Report why a case failed; each reason only once."""
     if str(error) not in map(str, failed):
         messages.trouble(f"{words_of(case.settings)}: {error}")
     failed.append(error)
@@ -225,10 +226,10 @@ def complete(
     executor: Executor,
     tell_failed: Callable[[Case, MpicolocError], None],
 ) -> list[tuple[Case, Row]]:
-    """Do the work for the cases that the folder lacks, and note each as it ends.
+    """Run the cases that the folder lacks, and save each row as its case ends.
 
-    Result: the cases that have a row, in their order, with what `work` returned. Raises `EnvironmentFault` if
-    a process of the executor died. What has ended is noted.
+    Result: the cases that have a row, in their order, with the result of `work`. Raises `EnvironmentFault` if
+    a process of the executor died; rows of finished cases are saved then, too.
     """
     path = os.path.join(folder, ROWS)
     noted = recover(path)
@@ -259,10 +260,10 @@ def check_each(
     check: Callable[[argparse.Namespace], object],
     drawn: str,
 ) -> None:
-    """Refuse before the first simulation what one of them cannot be made of.
+    """Refuse invalid cases before the first simulation.
 
-    What is drawn is as good for one random state as for another, so `check` is called once for the cases that
-    differ in that flag only, which is `drawn`.
+    `drawn` is the flag of the random state. It does not affect validity, so `check` is called once for cases
+    that differ in this flag only.
     """
     checked = set()
     for case in cases:
@@ -276,7 +277,7 @@ def check_each(
 
 
 def words_of(settings: Mapping[str, str]) -> str:
-    """The settings of a case for people."""
+    """The settings of a case as text."""
     return ", ".join(f"{flag} {value}" for flag, value in settings.items())
 
 
@@ -288,7 +289,7 @@ def grid(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 def variants(
     args: argparse.Namespace, axes: Mapping[str, Sequence[str]], actions: Actions
 ) -> Iterator[tuple[dict[str, str], argparse.Namespace]]:
-    """Every combination, and the arguments of a run of its own, in which axes that are no flags are unset."""
+    """Every combination with the arguments of its run; axes that are not flags are left to the caller."""
     for settings in grid(axes):
         own = copy.copy(args)
         del own.run, own.sweep
@@ -303,7 +304,7 @@ def variants(
 
 
 def _value(action: argparse.Action, words: str) -> Any:
-    """The value of a flag as if it had been given; those that may be repeated have commas between theirs."""
+    """The value of a flag as the parser would return it; repeatable flags take values separated by commas."""
     if words == UNSET:
         return _default(action)
     is_list = isinstance(action, argparse._AppendAction)
@@ -343,14 +344,14 @@ def flags_of(parser: argparse.ArgumentParser) -> Actions:
 
 
 def key(*told: Any) -> str:
-    """A digest of all that a row depends on, and of the simulators' version."""
+    """A digest of all that a row depends on, including the version of mpicoloc."""
     return hashlib.sha256(json.dumps([mpicoloc.__version__, *told], sort_keys=True).encode()).hexdigest()
 
 
 def digest_of(names: Sequence[str]) -> str:
-    """Of the contents of files.
+    """Digest of the contents of files.
 
-    Raises `UsageError` if one cannot be read.
+    Raises `UsageError` if a file cannot be read.
     """
     digest = hashlib.sha256()
     for name in names:
@@ -363,9 +364,9 @@ def digest_of(names: Sequence[str]) -> str:
 
 
 def replace_table(records: Sequence[Mapping[str, Any]], folder: str, name: str = TABLE) -> None:
-    """Write a table in place of an earlier one.
+    """Write a table, replacing an earlier one.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if it cannot be written.
     """
     from mpicoloc.show import table
 

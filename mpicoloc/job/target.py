@@ -1,4 +1,4 @@
-"""An application's needs for being observed: its file, its MPI library, and the preloaded library that fits.
+"""The file of an application, its MPI library, and the library to preload for it.
 
 Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
 """
@@ -35,7 +35,7 @@ _INTERPRETERS = (
     "node",
 )
 _FLAGS_WITH_FILE = ("--rcfile", "--init-file")
-"""Of shells: the next word is theirs."""
+"""Flags of shells that take the next word as value."""
 _PREFIXES = (
     "env",
     "numactl",
@@ -74,8 +74,8 @@ NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "abi": "the MPI standard's ABI
 class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
-    `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` is why
-    no coordinator may be in its world; empty: one may.
+    `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` says
+    why its world must not contain a coordinator; empty: it may.
     """
 
     file: str
@@ -89,8 +89,8 @@ class Target(NamedTuple):
 def find(app: Sequence[str], env: Mapping[str, str], family: str | None = None) -> Target:
     """Find the file, MPI library and preloaded library of the application `app`.
 
-    Raises `UsageError` if there is no such program, or it is none that uses MPI, or it belongs to another
-    launcher. Raises `EnvironmentFault` if no preloaded library fits its MPI.
+    Raises `UsageError` if the program does not exist, does not use MPI, or needs another launcher. Raises
+    `EnvironmentFault` if no preloaded library fits its MPI.
     """
     file = elf.resolve_application(app[0], env.get("PATH"))
     program = script_interpreter(file) or file
@@ -114,11 +114,12 @@ _UNSHARED = {
     "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
     "sessions": (b"mpi_session_init",),
 }
-"""Done by Open MPI 5 and 6 over a copy of the real world; the functions, also of Fortran, that begin it."""
+"""Features for which Open MPI 5 and 6 use a copy of the real world, with the functions that start them, in
+lower case, which also match Fortran's names."""
 
 
 def _unshared(linked: elf.Linked, library_path: str) -> str:
-    """Why no coordinator may be in the world of a program; empty: it may."""
+    """Why a program's world must not contain a coordinator; empty: it may."""
     library = elf.names(linked.path) if linked.path else b""
     if b"ompi_mpi_comm_world" not in library:
         return ""
@@ -131,7 +132,7 @@ def _unshared(linked: elf.Linked, library_path: str) -> str:
 
 
 def _is_of_program(soname: str) -> bool:
-    """Whether a library may call MPI for its program."""
+    """Whether a library is the program's own, which may call MPI."""
     return not (elf.is_system(soname) or soname.startswith(("libmpi", "libopen-", "liboshmem")))
 
 
@@ -146,7 +147,7 @@ def base_name(path: str) -> str:
 
 
 def script_interpreter(file: str) -> str | None:
-    """The interpreter that a script's first line names; None when the file is no script.
+    """The interpreter that a script's first line names; None if the file is a program.
 
     Raises `UsageError` if that interpreter does not exist, or the file is neither program nor script.
     """
@@ -179,7 +180,7 @@ def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked
 
 
 def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Place and file of each word that is a program."""
+    """Position and file of each word that names a program."""
     for i, word in enumerate(words):
         path = word if "/" in word else elf.which(word, env.get("PATH"))
         if path and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -187,9 +188,9 @@ def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[in
 
 
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
-    """MPI of the first MPI program in the script that these words run, or in them (``sh -c "../app 3"``).
+    """MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
 
-    A guess, as nothing is run: a launcher's family counts more.
+    This is a guess, because nothing is run; so an MPI of another family than the launcher's is ignored.
     """
     for text in (script_text(words, env), *words):
         linked = _linked_by_words(_words_of_text(text), env)
@@ -199,9 +200,9 @@ def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str |
 
 
 def _words_of_text(text: str) -> list[str]:
-    """The different words of a shell's text, without comments and quotes, variables replaced.
+    """The distinct words of a shell's text, without comments and quotes, with variables expanded.
 
-    Relative paths stand there also as seen from the folders that the text goes to.
+    Relative paths are also included as seen from each folder to which the text changes (`cd`).
     """
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
@@ -211,9 +212,9 @@ def _words_of_text(text: str) -> list[str]:
 
 
 def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The begin of the script that the first program among these words runs or is; empty if there is none.
+    """The beginning of the script that the first program among these words runs or is; empty if none.
 
-    No other word is opened: it may be what the application will read.
+    No other file is opened, because it may be a pipe or input that the application will read.
     """
     for i, path in _programs(words, env):
         if base_name(path) in SHELLS:
@@ -239,7 +240,8 @@ def _script_of_shell(words: Sequence[str]) -> str:
 def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> None:
     """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
 
-    `file` is that of `app`. A script that asks whether it is a rank is trusted. Raises `UsageError`.
+    `file` is the file of `app`. A script that reads a launcher's rank variable is trusted. Raises
+    `UsageError`.
     """
     texts = [app[0], script_text([file, *app[1:]], env)]
     if base_name(app[0]) in SHELLS:
@@ -257,7 +259,7 @@ def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> No
 
 
 def _launcher_of(text: str) -> str | None:
-    """The launcher that a shell's text starts; None where there is none, or the text is not understood."""
+    """The launcher that a shell's text starts; None if it starts none or cannot be parsed."""
     if not any(name in text for name in LAUNCHERS):
         return None
     import shlex
@@ -275,7 +277,7 @@ def _launcher_of(text: str) -> str | None:
             else:
                 command = []
     except ValueError:
-        pass  # a quotation without end
+        pass  # an unterminated quotation
     return None
 
 
@@ -298,7 +300,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _started_by(command: Sequence[str]) -> str | None:
-    """The launcher that a command starts, behind variables, redirections and programs such as `timeout`."""
+    """The launcher that a command starts, after variables, redirections and programs such as `timeout`."""
     is_value = is_prefixed = False
     for word in command:
         name = os.path.basename(word).split(".")[0]
@@ -313,7 +315,7 @@ def _started_by(command: Sequence[str]) -> str | None:
 
 
 def _text_of(script: str) -> str:
-    """The begin of a shell script; empty if the file is none."""
+    """The beginning of a text file; empty if it is a program or cannot be read."""
     try:
         with elf.open_regular(script) as opened:
             text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
@@ -332,11 +334,11 @@ def _refuse(file: str, program: str) -> None:
 
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
-    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would find it."""
+    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would look."""
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):
-        return linked._replace(user="")  # it links every function, whatever the program calls
+        return linked._replace(user="")  # mpi4py imports all functions, whatever the program calls
     asked = env.get("MPI4PY_LIBMPI")
     for path in _candidates(program, asked, family):
         abi = elf.family(path)
@@ -350,7 +352,7 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
 
 
 def _launcher_prefix() -> list[str]:
-    """Where the launcher that started this process is installed, its MPI beside it; else empty."""
+    """Installation prefix of the launcher that started this process, which has its MPI; else empty."""
     try:
         launcher = os.readlink(f"/proc/{os.getppid()}/exe")
     except OSError:
@@ -381,7 +383,7 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
 
 
 def _mpi4py_extension(program: str) -> str | None:
-    """mpi4py built for one MPI, as distributions and sites build it; the wheel's files are no such."""
+    """The extension module of an mpi4py built for one MPI; wheels, which load any MPI, have another name."""
     lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
     pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
     for python in pythons:
@@ -402,7 +404,7 @@ def _prefixes(program: str) -> list[str]:
 
 
 def _check_launcher(file: str, linked: elf.Linked, family: str | None) -> None:
-    """Ranks started by the other family's launcher would each believe to be alone."""
+    """Refuse another family's launcher, under which each rank would be a world of its own."""
     if family is None or "abi" in (linked.abi, family) or linked.abi == family:
         return
     raise UsageError(
@@ -427,9 +429,10 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 
 
 def preload(found: Target, before: str = "") -> str:
-    """Text of LD_PRELOAD: our library before the user's own, and sanitizers before all.
+    """Value of LD_PRELOAD: our library before the user's own, and sanitizers before all.
 
-    A library of ours for another MPI, which an `export` left there, would make ranks wait for ever.
+    Libraries of mpicoloc for other MPIs, which an earlier `export` may have left there, are removed, because
+    they would make ranks wait forever.
     """
     shims = {pmpi_paths.shim_name(abi) for abi in pmpi_paths.ABIS}
     own = [

@@ -1,9 +1,9 @@
 """Start one rank of an MPI job under mpicoloc: ``mpirun -n N+1 python -m mpicoloc.wrap [options] app ...``.
 
-Every rank of the launcher runs this. The last rank of each node becomes that node's coordinator, the others
-become the application with the preloaded library; both by ``exec``, so the launcher sees the application's
-exit code. Runs before any MPI call and on every rank, so it imports nothing that takes longer than a
-millisecond.
+Every rank of the launcher runs this module. The last rank of each node becomes that node's coordinator; the
+others become the application with the preloaded library. Both do so by ``exec``, so the launcher sees the
+application's exit code. All ranks wait for this module before MPI starts, so it imports nothing that takes
+longer than a millisecond.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOCAL = (
 """Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
 
 _SILENT_S = 3.0
-"""A rank that cannot start waits so long, s, for the first rank of its node to say why."""
+"""Time that a rank that cannot start waits for its node's first rank to print the reason, s."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 
 
 class Place(NamedTuple):
-    """This rank among the ranks of its node. No launcher: a program run by hand."""
+    """This rank's position among the ranks of its node. Launcher None: the program was started by hand."""
 
     launcher: str | None
     local_rank: int
@@ -50,10 +50,9 @@ class Place(NamedTuple):
 
 
 def place_of(env: Mapping[str, str]) -> Place:
-    """Place of this rank.
+    """Place of this rank, from the launcher's variables.
 
-    Result: with one rank on the node where a launcher does not tell. Raises `UsageError` if the launcher's
-    variables make no sense.
+    Without such variables the node is taken to have one rank. Raises `UsageError` if they are inconsistent.
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:
@@ -99,16 +98,16 @@ def slurm_tasks(text: str) -> list[int]:
             tasks += [int(count)] * int(times or 1)
         except ValueError:
             raise UsageError(
-                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which is not understood"
+                f"Slurm set SLURM_STEP_TASKS_PER_NODE={text!r}, which has an unknown format"
             ) from None
     return tasks
 
 
 def key(env: Mapping[str, str]) -> str:
-    """Name of the job's files on this node: the same for all its ranks here, and of no other job's.
+    """Key in the names of the job's files on this node: common to its ranks here, different for other jobs.
 
-    `mpicoloc run` gives one. Otherwise the launcher's name of the job serves, or the process that started the
-    ranks. A job started from inside another one gets a key of its own.
+    `mpicoloc run` sets one. Otherwise the key is made of the launcher's job name, or of the process that
+    started the ranks. A job started inside another job gets a key of its own.
     """
     given = env.get(config.KEY_ENV)
     if given and env.get(config.WRAPPED_ENV) is None:
@@ -127,7 +126,7 @@ def _clean(text: str) -> str:
 
 
 def _starter() -> tuple[int, str]:
-    """Process that started the ranks, and when: the launcher's daemon, though a shell stand between."""
+    """Process that started the ranks, and its start time: the launcher's daemon, even behind a shell."""
     parent = os.getppid()
     pid, steps = parent, 0
     while pid > 1 and steps < 8:
@@ -139,7 +138,7 @@ def _starter() -> tuple[int, str]:
 
 
 def _identity(pid: int) -> tuple[str, int, str]:
-    """Name, parent and start of a process."""
+    """Name, parent and start time of a process."""
     fields = stat(pid)
     return (fields[0], int(fields[2]), fields[20]) if fields else ("", 0, "0")
 
@@ -174,12 +173,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not app:
             print(usage(), end="")
             return 0
-        if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # `mpicoloc run` has told it
+        if place.local_rank == 0 and config.KEY_ENV not in os.environ:  # else `mpicoloc run` has warned
             for line in config.variable_warnings():
                 print_to_stderr(line)
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
-        # The ranks of a node fail alike: one of them says it, before the launcher ends it because of another.
+        # All ranks of a node fail alike: the first one prints the error, and the others wait, because the
+        # launcher ends all ranks as soon as one exits.
         if place.local_rank == 0:
             print_to_stderr(str(error))
         else:
@@ -194,7 +194,7 @@ def usage() -> str:
 
 
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Environment of the options, and the application with its arguments; no application: help was asked for.
+    """Environment of the options, and the application with its arguments; empty if help was requested.
 
     Raises `UsageError` if an option is unknown or bad, or no application follows.
     """
@@ -232,7 +232,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
     merged = {**env, **options}
     config.validate(merged)
     found = target.find(app, merged, place.family)
-    if place.launcher is not None and config.KEY_ENV not in merged:  # `mpicoloc run` has looked
+    if place.launcher is not None and config.KEY_ENV not in merged:  # else `mpicoloc run` has checked
         target.refuse_launcher(found.file, app, merged)
     has_coordinator = place.local_size > 1
     if has_coordinator and found.unshared:
@@ -245,7 +245,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
         child[config.KEY_ENV] = key(merged)
         child[config.WRAPPED_ENV] = "1"
         child[config.PID_ENV] = str(os.getpid())  # exec keeps it
-    # Made by every rank: what cannot be must fail alike on all of them, or the others would wait in MPI_Init.
+    # Every rank makes the alias: a failure must hit all ranks alike, or the others would wait in MPI_Init.
     libmpi = libmpi_alias(found) if has_coordinator else None
     if has_coordinator and place.local_rank == place.local_size - 1:
         return coordinator_plan(found.libmpi, libmpi, child, place)
@@ -268,17 +268,17 @@ def note(place: Place) -> str | None:
 
 
 def coordinator_plan(linked: str | None, libmpi: str | None, env: dict[str, str], place: Place) -> Plan:
-    """The coordinator, on the MPI library `linked` of the application, which mpi4py finds as `libmpi`."""
+    """Plan of the coordinator, which loads the application's MPI library `linked` by its alias `libmpi`."""
     env.pop("LD_PRELOAD", None)
     env[config.SIBLINGS_ENV] = str(place.local_size - 1)
-    env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's would start a thread for each processor of the application
+    env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's OpenBLAS would start a thread on each processor of the job
     let_mpi4py_load(linked, libmpi, env)
     return Plan(sys.executable, quick_module("mpicoloc.job.coordinator"), env, is_coordinator=True)
 
 
 def let_mpi4py_load(linked: str | None, libmpi: str | None, env: dict[str, str]) -> None:
-    """Have mpi4py in processes with this environment load the MPI `linked`, which it finds as `libmpi`."""
-    # With the ABI named as well, mpi4py would not load the library by its path but leave it to the loader.
+    """Make mpi4py in processes with this environment load the MPI `linked` by its alias `libmpi`."""
+    # If the ABI is named as well, mpi4py ignores the path and lets the loader choose the library.
     env.pop("MPI4PY_MPIABI", None)
     if libmpi is not None:
         env["MPI4PY_LIBMPI"] = paths.listed(libmpi)
@@ -288,23 +288,23 @@ def let_mpi4py_load(linked: str | None, libmpi: str | None, env: dict[str, str])
 
 
 def python_module(name: str) -> list[str]:
-    """Command that runs a module of ours; no file of the job's folder can take the place of a library's."""
+    """Command that runs a module of mpicoloc; -P keeps files of the job's folder from shadowing libraries."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(config.__file__)))
     safe = [] if source == os.getcwd() else ["-P"]
     return [sys.executable, *safe, "-m", name]
 
 
 def quick_module(name: str) -> list[str]:
-    """Likewise for a module of a job's own processes, for which the job waits."""
+    """Command that runs a module with a fast start, because the job waits for it."""
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quick_start.py")
     return [sys.executable, "-S", "-P", script, name]
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under the name that mpi4py's wheel asks for; Debian renamed MPICH's libmpi.so.12.
+    """The MPI library under a name that mpi4py's wheel accepts; Debian renamed MPICH's libmpi.so.12.
 
-    A library of the standard ABI lies beside the same library with its own ABI, and both talk to each other;
-    the wheel knows only the latter.
+    A library with the standard ABI is installed beside the same MPI with its native ABI, and both can
+    communicate; the wheel knows only the native one.
     """
     libmpi = found.libmpi
     if libmpi is not None and found.abi == "abi":
@@ -328,19 +328,20 @@ def libmpi_alias(found: target.Target) -> str | None:
 
 
 def restore_yield(env: dict[str, str], place: Place) -> None:
-    """Undo Open MPI's oversubscribed mode when only the coordinator, which sleeps, is one rank too many.
+    """Undo Open MPI's oversubscribed mode if only the coordinator exceeds the number of cores.
 
-    In that mode ranks give up their core while they wait, which changes how the application runs.
+    In that mode ranks yield their core while they wait, which changes the application's behaviour. The
+    coordinator sleeps, so it needs no core.
     """
     if env.get("OMPI_MCA_mpi_oversubscribe") == "1" and place.local_size - 1 <= (os.cpu_count() or 1):
         env["OMPI_MCA_mpi_oversubscribe"] = "0"
 
 
 def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> None:
-    """Let programs that read Open MPI's variables, or MPI_INFO_ENV, which comes from them, see what they are.
+    """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which is made from them.
 
-    The library itself does not read them. Sizes of the whole job are known only if it has one node. Those of
-    Hydra and Slurm stay: MPI_Init needs them.
+    The library itself does not read them. Sizes of the whole job are corrected only on one node, where the
+    number of coordinators is known. Variables of Hydra and Slurm stay: MPI_Init needs them.
     """
     if "OMPI_COMM_WORLD_LOCAL_SIZE" not in env:
         return
@@ -375,13 +376,13 @@ def become(chosen: Plan) -> NoReturn:
 
 
 def restore_signals() -> None:
-    """Give the application the signals that Python ignores: it dies of them where it would without us."""
+    """Restore the default action of signals that Python ignores: exec would pass "ignored" on."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 
 
 def unbind() -> None:
-    """Let the coordinator run on every processor of the job, so that it waits for no rank's."""
+    """Let the coordinator run on every processor of the job, so that it does not wait for a busy one."""
     try:
         os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
     except OSError:

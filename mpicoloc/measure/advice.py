@@ -1,4 +1,4 @@
-"""Advice to users and operators, each sentence with the measured numbers behind it."""
+"""Advice to users and operators; each sentence states the measured numbers that support it."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from mpicoloc.core.units import counted, seconds
 from mpicoloc.measure import processor
 
 MIN_WALL_S = 30.0
-"""Short jobs are mostly start-up and shutdown; repeated runs differ by more than any advice would gain."""
+"""Start-up and shutdown dominate short jobs, whose runs differ by more than any advice would gain."""
 MIN_SHUTTERS = 30
-"""An estimate is made from 8 shutters on, but one odd shutter of so few moves the ends of its interval."""
+"""Estimates need 8 shutters, but among so few, one outlier moves the ends of the interval."""
 MIN_COVERAGE_FRAC = 0.8
 """Below this coverage the slowdown may be that of one phase of the program."""
 LARGE_SLOWDOWN = 1.10
-"""Below it, repeated runs of a program may differ as much."""
+"""Repeated runs of a program can differ by nearly as much."""
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
-"""Runs of one program differ by as much without any co-runner."""
+"""Runs of one program differ by as much even without co-runners."""
 MIN_MIGRATIONS_PER_S = 100.0
-"""Filling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so these may cost 2 to 5 % of the time."""
+"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this many may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
-"""Processor time over wall time up to which a rank has one busy thread."""
+"""Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
-"""From here on half of the ranks compute for at most 1.25 times the time, at two thirds of the price."""
+"""From here on half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
 HALF_MPI_FRAC = 0.5
 """Below it, waiting for the slowest rank cannot be most of the time."""
 EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
-"""Mean over longest computation of the ranks: above the first all work alike, below the second most wait."""
+"""Mean computation of the ranks over the longest: above the first the load is even, below the second most
+ranks wait."""
 MIN_RANKS = 4
-"""Half of fewer ranks is no parallel program."""
+"""Half of fewer ranks would hardly be a parallel program."""
 
 
 def advice(profile: Profile) -> tuple[str, ...]:
-    """Sentences on what can be done, each beginning with the remedy; none where the evidence is weak.
+    """Advice, one sentence per finding, each beginning with the remedy; none if the evidence is weak.
 
     Parameters
     ----------
@@ -53,14 +54,14 @@ def advice(profile: Profile) -> tuple[str, ...]:
 
 
 def _delayed(profile: Profile) -> str | None:
-    """The ranks wait for processors that no co-runner has."""
+    """Advise if the ranks wait for processors that no co-runner uses."""
     found, frac = profile.interference, processor.notable_frac(profile)
     if frac is None:
         return None
     lost = f"the ranks had no processor for {frac:.0%} of the time that they were ready to run"
     still = "no job under mpicoloc was beside it"
     if not _is_alone(found.slowdown):
-        # Only their standing still shows that it is not the co-runners who have the processors.
+        # Only shutters, in which co-runners stand still, show that others use the processors.
         foreign, low, high = processor.foreign_ends(found)
         if foreign is None or low is None or high is None or low < processor.NOTABLE_FRAC:
             return None
@@ -83,9 +84,9 @@ def _delayed(profile: Profile) -> str | None:
 
 
 def _unbound(profile: Profile) -> str | None:
-    """Ranks move between processors that nobody else wants."""
+    """Advise to bind ranks that migrate between processors although nothing else competes for these."""
     found, ranks = profile.interference, profile.tables["ranks"]
-    # A rank of several threads would have them all on one core.
+    # Binding would put all threads of a rank on one core, so only ranks with one thread count.
     has_one_thread = (ranks["cpu_s"] > 0) & (ranks["cpu_s"] <= _ONE_THREAD_CPU * profile.job.wall_s)
     known = ranks[~np.isnan(ranks["migrations"]) & has_one_thread & (ranks["n_cores"] > 1)]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
@@ -103,7 +104,7 @@ def _unbound(profile: Profile) -> str | None:
 
 
 def _slowed(profile: Profile) -> str | None:
-    """Co-runners certainly cost much."""
+    """Advise if co-runners certainly cost much."""
     slowdown = _certain_slowdown(profile)
     if slowdown is None or slowdown.low <= LARGE_SLOWDOWN:
         return None
@@ -122,9 +123,9 @@ def _slowed(profile: Profile) -> str | None:
 
 
 def _unharmed(profile: Profile) -> str | None:
-    """Co-runners certainly cost little."""
+    """Advise if co-runners certainly cost little."""
     slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
-    # The slowdown is that of the whole run: the time alone must not hide what the shared time cost.
+    # The slowdown is that of the whole run: much time alone would hide a large slowdown in the shared time.
     is_short = shared_s < max(MIN_WALL_S, MIN_COVERAGE_FRAC * profile.job.wall_s)
     if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or is_short:
         return None
@@ -135,7 +136,7 @@ def _unharmed(profile: Profile) -> str | None:
 
 
 def _evenly_in_mpi(profile: Profile) -> str | None:
-    """More ranks than the work keeps busy."""
+    """Advise if there are more ranks than the work keeps busy."""
     frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
     if balance is None or frac < MOSTLY_MPI_FRAC or balance < EVEN_FRAC:
         return None
@@ -148,7 +149,7 @@ def _evenly_in_mpi(profile: Profile) -> str | None:
 
 
 def _unevenly(profile: Profile) -> str | None:
-    """Most ranks wait for those that have most to do."""
+    """Advise if most ranks wait for those with the most work."""
     frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
     if balance is None or frac < HALF_MPI_FRAC or balance > UNEVEN_FRAC:
         return None
@@ -176,7 +177,7 @@ def _is_alone(slowdown: Estimate | None) -> bool:
 
 
 def _certain_slowdown(profile: Profile) -> Estimate | None:
-    """The slowdown, if it was measured by enough shutters over most of the time."""
+    """The slowdown, if enough shutters cover most of the time; else None."""
     slowdown, coverage_frac = profile.interference.slowdown, profile.interference.coverage_frac
     if slowdown is None or _is_alone(slowdown) or slowdown.n < MIN_SHUTTERS or not slowdown.has_interval:
         return None
@@ -189,7 +190,7 @@ def _times(slowdown: Estimate) -> str:
 
 
 def _whole_nodes(profile: Profile, alone_s: float) -> str:
-    """The price of whole nodes beside that of the shared ones; empty if it is not known, or the same."""
+    """The price of whole nodes compared with that of the job's cores; empty if unknown or the same."""
     price, n_cpus = profile.price, float(profile.tables["nodes"]["n_cpus"].sum())
     if price is None or price.rate_su <= 0 or not n_cpus > profile.job.n_cores:
         return ""
@@ -201,7 +202,7 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
 
 
 def _balance(profile: Profile) -> float | None:
-    """Mean over longest computation of the ranks; None if few, or if others may have made the difference."""
+    """Mean over longest computation of the ranks; None for few ranks, or if others may have delayed some."""
     found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
     is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC

@@ -1,4 +1,4 @@
-"""The matched estimate: how much longer the same cycles (a burst and the call after it) take with co-runners.
+"""The matched estimate: cycles (a burst and the call after it) with co-runners against the same ones without.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -26,16 +26,16 @@ from mpicoloc.core.units import counted
 MIN_STRATUM = 30
 """Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""
 MIN_SEEN = 8
-"""Solo completions that it needs too, so that one long wait of a short cycle is not all that is known."""
+"""Solo completions that it also needs, because one long wait of a short cycle is not enough evidence."""
 MIN_UNCUT = 0.1
-"""Part of the cycles of a kind that no shutter cut, below which the uncut ones are not typical."""
+"""The uncut cycles of a kind are not typical if they are less than this part of its cycles."""
 N_OCTAVES = 64
 """Other kinds are pooled by octaves of duration, so that long cycles do not outweigh short ones."""
 
 _SITES = 1 << 12
 _LANES = 1 << 5
 _KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES), ("size_class", 1 << 8))
-"""Columns that tell kinds of cycles apart, and the number of values that each may have."""
+"""Columns that identify a kind of cycle, and the number of values that each can have."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Cells:
     """Number and time (s) of cycles, co-run and solo, per kind of cycle (row) and group of shutters (column).
 
     `n_start` cycles of the kind began in solo windows. Those that ended there took `before_s` until the pause
-    began, and `done_s` after that. `n_uncut` cycles, which took `uncut_s`, met no shutter. `thread` has the
-    thread of each kind.
+    of the co-runners began, and `done_s` after that. `n_uncut` cycles, which took `uncut_s`, met no shutter.
+    `thread` has the thread of each kind.
     """
 
     n_corun: Floats
@@ -64,7 +64,7 @@ class Cells:
         return Cells(**{name: change(getattr(self, name)) for name in names}, thread=self.thread)
 
     def weighted_sums(self, weights: Floats) -> Cells:
-        """Sums over groups that each count `weights[replicate, group]` times; shape (replicate, kind)."""
+        """Sums over groups, weighted by `weights[replicate, group]`; shape (replicate, kind)."""
         return self.transform(lambda values: weights @ values.T)
 
     @property
@@ -90,8 +90,8 @@ def threads_of(rows: Table) -> NDArray[np.int64]:
 def cells_of(cycles: Table, n_windows: int) -> Cells:
     """The cells of a profile's table "cycles".
 
-    Cycles of one kind have rank, thread, call sites and size class in common. The solo cycles are
-    from `n_windows` valid shutters.
+    Cycles of one kind have the same rank, thread, call sites and size class. The solo cycles are those of
+    `n_windows` valid shutters.
     """
     shared = cycles["phase"] != PHASES.index("alone")
     used = cycles if shared.all() else cycles[shared]
@@ -122,7 +122,7 @@ def cells_of(cycles: Table, n_windows: int) -> Cells:
 def _starts(kinds: Table, n_total: Floats, n_solo: Floats) -> Floats:
     """Cycles begun in solo windows, by kind and group.
 
-    As many cycles leave a call site as arrive there; they are divided among kinds as in the whole run.
+    As many cycles begin at a call site as end there; they are divided among kinds as in the whole run.
     """
     thread = threads_of(kinds)
     sites = np.concatenate([thread * _SITES + kinds["from_site"], thread * _SITES + kinds["to_site"]])
@@ -139,11 +139,11 @@ def _starts(kinds: Table, n_total: Floats, n_solo: Floats) -> Floats:
 class Strata:
     """Strata of kinds of cycles, in the scope of each estimate: a thread, or the whole job.
 
-    A kind of which enough cycles ended in shutters is a stratum of its own (`is_own`). Each scope pools its
-    other kinds by octaves of duration. `order` sorts the kinds seen in co-run by scope and stratum; there a
-    stratum begins at each of `starts`, and a scope at the strata `scope_starts`. By kind: `total_corun_s` and
+    A kind with enough solo cycles is a stratum of its own (`is_own`). Each scope pools its other kinds by
+    octaves of duration. `order` sorts the kinds seen in co-run by scope and stratum; in that order a stratum
+    begins at each of `starts`, and a scope at the strata `scope_starts`. By kind: `total_corun_s` and
     `mean_corun_s` of all co-run cycles, and `mean_uncut_s` of those that met no shutter, which is NaN if
-    these are too few.
+    there are too few.
     """
 
     order: NDArray[np.intp]
@@ -156,11 +156,11 @@ class Strata:
     mean_uncut_s: Floats
 
     def by_stratum(self, values: Floats) -> Floats:
-        """Sums over the kinds of each stratum: the last axis."""
+        """Sums over the kinds of each stratum, along the last axis."""
         return np.add.reduceat(values[..., self.order], self.starts, axis=-1)
 
     def by_scope(self, values: Floats) -> Floats:
-        """Sums over the strata of each scope: the last axis."""
+        """Sums over the strata of each scope, along the last axis."""
         return np.add.reduceat(values, self.scope_starts, axis=-1)
 
     @property
@@ -171,7 +171,7 @@ class Strata:
 
 
 def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
-    """Strata of kinds, from sums over all groups; `scope` is that of each kind, by default one for all."""
+    """Strata of kinds, from sums over all groups; `scope` has each kind's scope, by default one for all."""
     n, total_corun_s = cells.n_corun.sum(axis=1), cells.corun_s.sum(axis=1)
     known = n > 0
     total_corun_s = np.where(known, total_corun_s, 0.0)
@@ -180,7 +180,7 @@ def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
     # If shutters cut nearly all cycles, only the short ones are uncut.
     mean_uncut_s = np.where(n_uncut > MIN_UNCUT * n, mean_uncut_s / np.maximum(n_uncut, 1.0), np.nan)
     octave = np.clip(np.log2(np.maximum(mean_corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
-    # By what the solo time would usually hold: a threshold on what it did hold would select lucky samples.
+    # By the completions expected in the solo time: a threshold on those seen would select lucky samples.
     own = (
         known
         & (cells.solo_s.sum(axis=1) >= MIN_STRATUM * mean_corun_s)
@@ -208,33 +208,34 @@ def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
 
 METHOD = "burst-matched"
 MIN_SHUTTERS = 8
-"""Valid shutters below which there is no estimate."""
+"""Least number of valid shutters for an estimate."""
 MIN_CYCLES = 12
-"""Solo completions, all cycles together, below which there is no estimate."""
+"""Least number of solo completions, of all cycles together, for an estimate."""
 PRIOR_CYCLES = 8.0
-"""Weight of the prior of a pool of cycles, in completions: slowed like the whole job, within 35 %."""
+"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job, within 35 %."""
 PRIOR_OF_CUT_CYCLES = 1.0
-"""The same for cycles that shutters cut, each of which is compared with its own beginning."""
+"""The same for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
 MIN_COVERAGE = 0.6
-"""Part of the time that must be measured; the prior assumes the slowdown of the rest."""
+"""Part of the time that must be measured; for the rest the slowdown follows from the prior."""
 N_REPLICATES = 600
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 BURST_MODEL_ERROR = 0.0075
 """Relative standard error that no number of shutters removes."""
 EDGE_ERROR = 0.25
-"""Standard error of the edge correction, as part of it."""
+"""Relative standard error of the edge correction."""
 CUT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights tried for the time that cut cycles had taken before their shutter."""
 MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
-"""Spread with a weight over that with weight 0, below which it is used, and below which it is significant."""
+"""Ratio of the spread with a weight to that with weight 0: below the first the weight is used, below the
+second the gain is significant."""
 MIN_GROUPS = 8
-"""Groups of shutters below which spreads cannot be compared."""
+"""Least number of groups of shutters for which spreads can be compared."""
 SETTLE_S, SETTLE_ERROR = 0.015, 0.05
-"""Longest time between a pause's begin and its window, s, and standard error of the speed in it."""
+"""Longest time from the begin of a pause to its window, s, and standard error of the speed in that time."""
 SHARE_LONGER = "let the jobs share their nodes for longer"
 MARK_UNITS = "mark its units of work by MPI_Pcontrol"
-"""Remedies where there is no estimate."""
+"""Remedies if there is no estimate."""
 _MAX_BOOTSTRAP_CELLS = 12_000_000
 _MANY_KINDS = 2000
 
@@ -243,7 +244,7 @@ _MANY_KINDS = 2000
 class PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why.
 
-    `alternatives` are what other estimators say, `meters` the results of all that were asked.
+    `alternatives` are the results of other estimators, `meters` those of all meters that were tried.
     """
 
     slowdown: Estimate | None
@@ -271,7 +272,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     cycles : Table
         Table "cycles" of a profile.
     n_windows : int
-        Valid shutters behind the solo cells.
+        Number of valid shutters from which the solo cells are.
     window_s : float
         Their mean length, s.
     rng : numpy.random.Generator
@@ -280,7 +281,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     Returns
     -------
     PhaseSlowdown
-        With a 95 % interval, or with the reason why there is none.
+        With a 95 % interval, or with the reason why there is no estimate.
     """
     if n_windows < MIN_SHUTTERS:
         return PhaseSlowdown(None, too_few(n_windows))
@@ -308,16 +309,16 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
 
 def too_few(n_windows: int, others: str = "") -> str:
-    """Reason and remedy where too few shutters are valid; `others`: counts of the invalid ones by verdict."""
+    """Reason and remedy if too few shutters are valid; `others`: counts of the invalid ones by verdict."""
     why = f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed"
     refused = f" (not valid: {others})" if others else ""
     return f"{why}{refused}; {SHARE_LONGER}, or raise the co-runners' --shutter-duty-frac"
 
 
 def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdowns:
-    """T_co/T_solo of each thread by itself.
+    """T_co/T_solo of each thread.
 
-    Parameters are those of `matched`; the intervals are by jackknife alone.
+    The parameters are those of `matched`; the intervals are by jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
     strata, groups = strata_of(cells, cells.thread), _used_groups(cells)
@@ -336,9 +337,9 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdo
 
 
 def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list[Estimate]:
-    """`matched` from the first two groups of shutters, from three, and so on to all.
+    """The matched estimate from the first two groups of shutters, from three, and so on to all.
 
-    Where there are many kinds of cycles, every second number of groups is left out. The intervals are by
+    With many kinds of cycles, every second number of groups is left out to save time. The intervals are by
     jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
@@ -363,7 +364,7 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
 
 @dataclass(frozen=True)
 class PooledSlowdowns:
-    """T_co/T_solo of each replicate and scope, and the part of T_co for which the prior stands."""
+    """T_co/T_solo of each replicate and scope, and the part of T_co that is assumed by the prior."""
 
     slowdown: Floats
     prior_frac: Floats
@@ -375,14 +376,14 @@ def pooled_slowdowns(
     """T_co/T_solo of each replicate, from the slowdowns of the strata.
 
     A Gamma prior worth `PRIOR_CYCLES` completions draws strata of few completions towards the mean slowdown
-    of their scope. So time that could not be measured counts as slowed like the rest, and widens the
+    of their scope. So time that could not be measured is assumed slowed like the rest, and widens the
     interval. Co-run times and durations are known, not sampled, and therefore the same in every replicate.
-    `cut_weight` is that of `_progress`.
+    `_progress` explains `cut_weight`.
     """
     x_corun = strata.by_stratum(strata.total_corun_s)
     left, work = _progress(cells, strata, window_s, cut_weight)
-    # Co-run time that one completion of a stratum stands for, weighted by the time spent in its cycles. It is
-    # at least the time per completion seen, because the completions bound what is known of the stratum.
+    # Co-run time per completion of a stratum, weighted by the time spent in its cycles. It is at least the
+    # time per completion seen, so that a stratum with few completions does not outweigh the prior.
     spent_s = strata.by_stratum(cells.solo_s)
     unit_s = strata.by_stratum(cells.solo_s * strata.mean_corun_s) / np.maximum(spent_s, 1e-300)
     unit_s = np.maximum(unit_s, spent_s / (strata.by_stratum(cells.n_solo) + 1))
@@ -406,11 +407,11 @@ def pooled_slowdowns(
 
 
 def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Floats, Floats]:
-    """Solo time of each replicate and kind, and the work done in it, as the time that it takes co-run.
+    """Solo time of each replicate and kind, and the work done in it, in seconds of co-run time.
 
-    With `cut_weight` 0, all time in windows counts, and the cycles that ended there. With 1, only what was
-    left at the pause of the cycles that ended in shutters, and the time that this took. Weights between them
-    mix both.
+    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are
+    the time from the begin of the pause on of the cycles that ended in shutters, and the work that these had
+    left by then. Weights between 0 and 1 mix both.
     """
     all_s = np.maximum(cells.solo_s - edge_correction(cells, strata.mean_corun_s, window_s), 0.0)
     of_kind = np.where(np.isnan(strata.mean_uncut_s), 0.0, cut_weight)
@@ -420,7 +421,7 @@ def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) 
 
 
 def edge_correction(cells: Cells, mean_corun_s: Floats, window_s: float) -> Floats:
-    """Time to subtract from `solo_s`, as windows cut more cycles of a kind at one edge than at the other.
+    """Time to subtract from `solo_s`, because windows cut more cycles of a kind at one edge than the other.
 
     A cycle that only begins or only ends in a window spends min(D, window)/2 there on average. Its solo
     duration D solves ``solo_s - surplus * min(D, window) / 2 = n_solo * D``.
@@ -469,7 +470,7 @@ def _interval(
 
 
 def _settle_frac(groups: Cells, window_s: float) -> float:
-    """Upper bound of the part of the solo time of cut cycles that lies before the window."""
+    """Upper bound of the part of the cut cycles' solo time that is between pause and window."""
     done_s, n_done = float(groups.done_s.sum()), float(groups.n_solo.sum())
     if done_s <= 0 or window_s <= 0:
         return 0.0
@@ -479,9 +480,9 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
     """The weight for the time that cut cycles had taken before their shutter, and the least half interval.
 
-    That time is exact if cycles of a kind are alike. It is noise if they differ, or alternate with others. So
-    the weight with the smallest spread is taken, if its gain is large enough. Unless the gain is significant,
-    the smallest of several spreads is biased, and the interval gets a least width.
+    If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is
+    noise. So the weight with the smallest spread is used if its gain is large enough. The smallest of several
+    spreads is biased downwards: unless the gain is significant, the interval gets a least width.
     """
     left_out = groups.weighted_sums(1.0 - np.eye(groups.n_groups))
     slowdowns = [pooled_slowdowns(left_out, strata, window_s, weight).slowdown for weight in CUT_WEIGHTS]
@@ -493,14 +494,14 @@ def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[fl
 
 
 def _jackknife(left_out: Floats) -> Floats:
-    """Half the 95 % interval, from estimates that leave out one group each (first axis)."""
+    """Half width of the 95 % interval, from estimates that each leave out one group (first axis)."""
     n_groups = len(left_out)
     variance = (n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
     return t_quantile(n_groups - 1) * np.sqrt(variance)
 
 
 def _used_groups(cells: Cells) -> Cells:
-    """The cells without groups of shutters that have no solo time; co-run time is known from all groups."""
+    """The cells of the groups of shutters that have solo time; co-run times are taken from all groups."""
     used = cells.solo_s.sum(axis=0) > 0
     return cells.transform(lambda values: values[:, used])
 
@@ -516,7 +517,7 @@ def burst_cycles(cycles: Table) -> Table:
 
 
 def valid_windows(shutters: Table) -> tuple[int, float]:
-    """Number of valid shutters of the node that has most, and the mean length of all valid ones, s."""
+    """Largest number of valid shutters on one node, and the mean length of all valid shutters, s."""
     valid = valid_shutters(shutters)
     if not len(valid):
         return 0, 0.0

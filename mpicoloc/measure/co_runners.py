@@ -1,4 +1,4 @@
-"""The slowdown by each co-runner, from shutters in which some of them are not paused."""
+"""The slowdown by each co-runner, from shutters in which some co-runners are not paused."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from mpicoloc.measure.job_scaling import Tables
 from mpicoloc.measure.meter_choice import pass_ns
 
 MIN_SHUTTERS = 6
-"""Shutters below which nothing is told."""
+"""Least number of shutters for an estimate."""
 MAX_HALF_WIDTH = 0.15, 0.5
-"""Largest half width of an interval that is told: this, and this part of what all co-runners cost."""
+"""Slowdowns with wider intervals are not reported: largest half width as a constant, plus a part of
+abs(slowdown of the job - 1)."""
 METHOD = "partial"
 _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 
 
 def with_slowdowns(job: Job, tables: Tables, slowdown: Estimate | None) -> Table:
-    """The table of co-runners with the slowdown by each of them; what they exceed 1 by adds up to the job's.
+    """The table of co-runners with the slowdown by each; their excesses over 1 add up to that of the job.
 
-    The model is additive: what two co-runners cost only together is divided between them. Jobs on several
-    nodes have no partial shutters.
+    The model is additive: a cost that two co-runners cause only together is divided between them. Jobs on
+    several nodes have no partial shutters.
     """
     rows = tables["corunners"].copy()
     if slowdown is None or not len(rows):
@@ -44,22 +45,22 @@ def _filled(rows: Table, value: Floats | float, low: Floats | float, high: Float
 
 
 def _paces_of_all(tables: Tables) -> Paces | None:
-    """Paces at all shutters with counts, also at partial ones."""
+    """Paces at all shutters with counts, including partial ones; None if there are too few."""
     shutters = tables["shutters"].copy()
     is_partial = (shutters["verdict"] == _PARTIAL) & (shutters["spared"] > 0)
     shutters["verdict"][is_partial] = _VALID
     found = paces(shutters, tables["counts"], cost_ns=pass_ns(tables))
-    # A crowded shutter without spared co-runners is one in which the job waited for itself.
+    # A shutter is also crowded if the job waited for its own threads or a bubble ran: leave these out.
     found = found.select(found.is_good.all(axis=1) & (~found.crowded | (found.spared > 0)))
     return found if len(found) >= MIN_SHUTTERS else None
 
 
 def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
-    """The part of its speed that the job gains while each co-runner is paused, and the covariance.
+    """Relative gain in speed while each co-runner is paused, and the covariance of the gains.
 
-    By least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the
-    gains of those that are paused. The covariance is that of a jackknife. None: co-runners were always paused
-    together.
+    Least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the gains
+    of the paused co-runners. The covariance is by jackknife. None: some co-runners were always paused
+    together, so their gains cannot be separated.
     """
     paused = found.present & ~found.spared
     columns = ((paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)).astype(float)
@@ -77,7 +78,7 @@ def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
 
 
 def _fitted(found: Paces, columns: Floats) -> Floats:
-    """The gains, with the mean pace before shutters by places and co-runners that were there."""
+    """The gains, relative to the mean pace before shutters with the same places and co-runners present."""
     _, group = np.unique(
         np.stack([found.stratum.astype(np.uint64), found.present], axis=1), axis=0, return_inverse=True
     )
@@ -92,10 +93,10 @@ def _fitted(found: Paces, columns: Floats) -> Floats:
 def _costs(
     gains: Floats, covariance: Floats, overlap_frac: Floats, slowdown: Estimate, n_shutters: int
 ) -> tuple[Floats, Floats]:
-    """Parts of what the slowdown is above 1, by co-runner, with half their 95 % intervals.
+    """Each co-runner's part of (slowdown - 1), with the half width of its 95 % interval.
 
-    A co-runner that was there for a part of the time costs that part. The parts are adjusted to the sum that
-    the slowdown gives, each by as much as it is uncertain.
+    The cost of a co-runner is proportional to the time that it was present. The parts are adjusted to add up
+    to slowdown - 1, the uncertain ones more than the others.
     """
     usual = 1 + float(gains @ overlap_frac) / max(float(overlap_frac.max()), 1e-9)
     scale = slowdown.value * overlap_frac / max(usual, 0.1)
@@ -110,7 +111,7 @@ def _costs(
 
 
 def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
-    """Slowdown by the co-runners that could be told apart, by job; of the node where it is largest."""
+    """Slowdown by each co-runner whose effect could be separated, by job; the largest over the nodes."""
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:
         name = text(row["job_id"])

@@ -1,4 +1,4 @@
-"""Convergence of the slowdown as a job takes more and more shutters."""
+"""Convergence of the slowdown with the number of shutters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_POINTS = 40
 def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Estimate]:
     """Slowdown of the job from more and more of its valid shutters; the last one is the profile's own.
 
-    Result: empty where the profile has no slowdown, or needed no shutters for it.
+    Result: empty if the profile has no slowdown, or one that needed no shutters.
 
-    The profile has counts of each shutter, so the meters `count` and `ipc` add shutters in the order
-    of time. It has cycles of groups of shutters only, and each group has shutters of the whole run (every
-    16th). So the other meters add one group after the other.
+    A profile has counts of each shutter, so the meters `count` and `ipc` add shutters in order of time. It
+    has cycles only by groups of shutters (every 16th shutter of the run), so the other meters add one group
+    after the other.
     """
     final = profile.interference.slowdown
     if final is None or final.method == processor.ALONE:

@@ -1,4 +1,4 @@
-"""The count estimate: how fast many places of the program are passed, with co-runners and without.
+"""The count estimate: passes per second of many places of the program, with co-runners and without.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -23,18 +23,17 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_quantile
 
-# Work done in each window, from the passes of many places and from samples near them.
+# Work done in each window, from the passes of many places and the samples near them.
 
 MAX_PLACES = 8
-"""Places, at most, with whose passes far time may go."""
-"""Factor of a place, in standard errors, below which far time does not go with its passes."""
+"""Most places to whose passes the fit ascribes far time."""
 
 
 def near_frac(rows: Table) -> Floats:
-    """Part of its time outside MPI that the job is near counted places, by shutter and window.
+    """Part of the job's time outside MPI that is near counted places, by shutter and window.
 
-    One sample is added, half of it near them, so that no window has none. A shutter without samples gets the
-    mean of the others; 1 if no shutter has any.
+    Each window gets one more sample, half of it near them, because a window may have no samples. A shutter
+    without samples gets the mean of the others; 1 if no shutter has any.
     """
     n_all, n_near = (
         np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
@@ -48,13 +47,13 @@ def near_frac(rows: Table) -> Floats:
 def far_with_passes(
     passes: Floats, far_ns: Floats, length_ns: Floats, weight: Floats, n_free: int
 ) -> tuple[Floats, float]:
-    """Time far from all places that goes with passes: of each place per pass, ns; and the rest of it.
+    """Time far from all places, split into a part proportional to passes and a constant part.
 
-    A loop may call functions that are not counted, or the kernel gives it memory: then far time rises and
-    falls with its passes. Least squares with a constant part of the time, which is the second result; places
-    are added one after the other, each if it takes enough of the variance away.
+    A loop may call functions that are not counted, or spend time in the kernel for memory: then far time
+    rises and falls with its passes. Least squares; places are added one by one, as long as the next one
+    explains enough of the variance.
 
-    Result: by place, ns; and the constant part, a fraction of all time.
+    Result: far time per pass of each place, ns; and the constant part, a fraction of all time.
     """
     slopes = np.zeros(passes.shape[1])
     if weight.sum() <= 0:
@@ -70,7 +69,7 @@ def far_with_passes(
 
 
 def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tuple[list[int], Floats]:
-    """The columns that go with the values, and their factors, all above 0."""
+    """The columns that explain the values, and their factors, all above 0."""
     chosen: list[int] = []
     factors, left = np.empty(0), values
     spread = np.sqrt(weight @ columns**2)
@@ -89,7 +88,7 @@ def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tup
 
 
 def _least_squares(columns: Floats, values: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Factors of the columns, and what is left of the values."""
+    """Factors of the columns, and the residuals."""
     root = np.sqrt(weight)
     found = np.asarray(np.linalg.lstsq(root[:, None] * columns, root * values, rcond=None)[0], float)
     return found, values - columns @ found
@@ -102,24 +101,25 @@ def over(a: Floats, b: Floats | float) -> Floats:
 
 
 DURING_WEIGHT = 24.0
-"""Weight of time in shutters, over that of the windows before them, where weights are fitted."""
+"""Weight of time in shutters relative to time in the windows before them, in the fit of weights."""
 RIDGE = 3e-3
-"""Added to the variance of each place's pace, of mean 1: so few windows do not choose a single place."""
+"""Added to the variance of each place's pace, whose mean is 1, so that a fit to few windows does not give
+all weight to one place."""
 N_ROUNDS = 5
-"""The speed in shutters and the weights depend on each other."""
+"""Iterations: the speed in shutters and the weights depend on each other."""
 N_FAR_ROUNDS = 3
-"""The speed in shutters and the far time that goes with passes depend on each other."""
+"""Iterations: the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
-"""Bound on the speed in shutters over that before them, and on its inverse, where far time is fitted."""
+"""Bound on the ratio of the speeds in and before shutters, and on its inverse, in the fit of far time."""
 MIN_WATCHED_FRAC = 0.3
-"""Weight of the places that were counted at a shutter, below which it is left out."""
+"""A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
-"""Part of a window that is left at least when the time that counting took is subtracted."""
+"""Least part of a window that remains after the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
-"""Part of a window near counted places, below which its pace does not count: places may be passed by code
-that samples do not find near them."""
+"""The pace of a window does not count if a smaller part of it is near counted places: code that samples do
+not find near the places may pass them."""
 DURING = len(BEFORE_WINDOWS)
-"""The window in the shutter, among all of them."""
+"""Index of the window inside the shutter in `COUNT_WINDOWS`."""
 IS_DURING = np.arange(len(COUNT_WINDOWS)) == DURING
 
 
@@ -128,8 +128,8 @@ class Counts:
     """Shutters (rows of `shutters`) at which the same places were counted, by window and place.
 
     `passes` has shape (shutter, window, place), `is_watched` (shutter, place), `is_crowded` (shutter);
-    `length_ns`, `near_ns` and `lost_ns` (shutter, window): of the window, of its part near counted places,
-    and of what counting took. Windows are those before the shutter, and the one in it.
+    `length_ns`, `near_ns` and `lost_ns` (shutter, window) are the lengths of the window, of its part near
+    counted places, and of the time that counting took. Windows are those of `COUNT_WINDOWS`.
     """
 
     rows: Indices
@@ -142,7 +142,7 @@ class Counts:
 
     @property
     def time_ns(self) -> Floats:
-        """The time that is left near counted places, by shutter and window."""
+        """Time near counted places without the time that counting took, by shutter and window."""
         return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
 
     @property
@@ -161,9 +161,9 @@ class Counts:
 
 
 def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
-    """Work per time of each window, of shape (shutter, window), by weights from the windows of `fitted_on`.
+    """Work per time of each window, with place weights fitted on the windows of `fitted_on`.
 
-    1 is about the mean; NaN where too few places were counted.
+    Shape (shutter, window). The mean is about 1; NaN where too few places were counted.
     """
     unit, weights = _place_weights(fitted_on)
     weighed = np.where(counts.is_watched, weights, 0.0)
@@ -173,13 +173,12 @@ def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
 
 
 def with_far_time(counts: Counts) -> Counts:
-    """The same, with the far time that goes with passes added to `near_ns`.
+    """The same counts, with the far time that the fit ascribes to passes added to `near_ns`.
 
-    It is the part of each window's far time that the fit ascribes to passes, and not to the constant. In
-    shutters passes are divided by the speed-up there, which the weights find.
+    The job is faster in shutters, so passes there are divided by the speed-up that `_speed` finds.
     """
     far_ns, speed, result = counts.length_ns - counts.near_ns, 1.0, counts
-    # A shutter tells as much as all the windows before it.
+    # A shutter weighs as much as all the windows before it together.
     before_ns = counts.length_ns[:, ~IS_DURING].sum(axis=1)[:, None]
     share_ns = np.where(counts.is_free, np.where(IS_DURING, before_ns, counts.length_ns), 0.0)
     for _ in range(N_FAR_ROUNDS):
@@ -196,7 +195,7 @@ def with_far_time(counts: Counts) -> Counts:
 
 
 def _speed(counts: Counts) -> float:
-    """Work per time in shutters over that before them."""
+    """Work per time in shutters over work per time before them."""
     found = paces_of_windows(counts, counts)
     good_ns = np.where(counts.is_near & counts.is_free & np.isfinite(found), counts.time_ns, 0.0)
     before, during = (
@@ -207,7 +206,7 @@ def _speed(counts: Counts) -> float:
 
 
 def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
-    """Time for which one pass of each place stands, ns, and the place's part in the result."""
+    """Mean time per pass of each place, its unit of work, and the weight of the place."""
     watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
     rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
     seen = rate > 0
@@ -220,9 +219,9 @@ def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
 
 
 def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
-    """Weights that make the work per time of all windows the same, but for one factor of those in shutters.
+    """Weights that make work per time the same in all windows, apart from one common factor in shutters.
 
-    With a mean of its own for each place in shutters, a phase that few shutters met would not count.
+    The factor is common to all places: with one for each, a phase that few shutters met would not count.
     """
     is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
@@ -239,7 +238,10 @@ def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
 
 
 def _unit_paces(counts: Counts, rate: Floats) -> Floats:
-    """Passes of each place (column) in each window, over its mean; the mean of the others if not watched."""
+    """Passes per time of each place (column) in each window, over the place's mean rate.
+
+    Places that were not watched get the mean of the others.
+    """
     time_ns = counts.time_ns.ravel()
     passes = counts.passes.reshape(len(time_ns), -1)
     is_watched = np.repeat(counts.is_watched, len(COUNT_WINDOWS), axis=0)
@@ -249,9 +251,9 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 
 
 def steadiest(covariance: Floats) -> Floats:
-    """Weights, none below 0 and with sum 1, of the combination with the smallest variance.
+    """Non-negative weights, with sum 1, of the linear combination with the smallest variance.
 
-    By an active set: weights below 0 are set to 0, and come back if the variance falls with them.
+    Active-set method: negative weights are set to 0, and a place returns if this lowers the variance.
     """
     n = len(covariance)
     used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
@@ -271,13 +273,14 @@ def steadiest(covariance: Floats) -> Floats:
 
 
 MIN_COMMON_FRAC = 0.5
-"""Part of their places that shutters have in common at least, if they are compared with each other."""
+"""Shutters are compared with each other if they share at least this part of their places."""
 MIN_STRATUM = 6
-"""Shutters that a stratum has at least."""
+"""Least number of shutters in a stratum."""
 MAX_PACE = 2.5
-"""Pace above which a window does not count, over the median of all shutters and of its own other side."""
+"""A window does not count if its pace is larger by this factor than the median pace in shutters, and than
+that on the other side of its own shutter's begin."""
 MAX_WAITED_FRAC = 0.1
-"""Part of a shutter above which a thread has waited too long for a processor."""
+"""A shutter is crowded if threads waited for a processor for more than this part of it."""
 
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -285,18 +288,19 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Paces:
-    """One row for each shutter with counts: the work done in its windows per time, in units of one's own.
+    """Work per time around each shutter with counts (rows); the unit of work is arbitrary.
 
-    `before` is of the windows before it. `near_s` is the time before and in the shutter (columns) near
-    counted places, with the far time that goes with their passes, `far_s` the rest of both; `is_good` tells
-    which of both count. `share_s` is the job's time that the shutter stands for. `moved_bytes` is what MPI
-    calls of one rank moved in `moved_s` seconds of co-run: in the windows before it, and (second column)
-    since the shutter before; 0: not known. In a `crowded` shutter threads of the job waited for each other's
-    processors, a bubble ran, or co-runners were spared, so `during` is not of the job alone; `bubble_level`
-    is 0 where none ran. `present` and `spared` have a bit for each co-runner.
-    `n_corunners` is that of the node, `alone` a shutter without co-runners on any node. `stratum` numbers the
-    shutters with the same places, 0 for rare ones, `group` those that were left out together when weights
-    were fitted, `instant` the shutters that nodes have in common, in order of time.
+    `during` and `before` are the paces in the shutter and in the windows before it. Arrays with two columns
+    have one for the time before the shutter and one for the time in it: `near_s` is the time near counted
+    places, with the far time ascribed to their passes; `far_s` the other time; `is_good` whether the pace
+    counts. `share_s` is the job's time that the shutter stands for. `moved_bytes` are the bytes that MPI
+    calls of one rank moved in `moved_s` seconds of co-run: in the windows before the shutter, and (second
+    column) since the previous shutter; 0: not known. In a `crowded` shutter threads of the job waited for
+    each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
+    alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
+    `n_corunners` counts those of the node; `alone`: no node had a co-runner. `stratum` numbers sets of
+    shutters with the same places, 0 for rare sets; `group` the shutters left out together when weights are
+    fitted; `instant` the shutters in order of time, with one number for a shutter common to several nodes.
     """
 
     during: Floats
@@ -327,7 +331,7 @@ class Paces:
 
 
 def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
-    """Paces of all shutters with counts; `cost_ns` is that of `count.slowdown`."""
+    """Paces of all shutters with counts; `cost_ns` is the job's time for counting one pass."""
     rows = _with_windows(shutters)
     instant, alone = instants(rows), _alone(rows, shutters)
     group = instant % N_SHUTTER_GROUPS
@@ -363,11 +367,11 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 
 
 def crowded(rows: Table) -> Flags:
-    """Shutters in which threads of the job waited for processors, on any of its nodes.
+    """Whether threads of the job waited for processors in each shutter, on any of its nodes.
 
-    Two ranks that happen to be on one processor when the co-runner is paused stay there for tens of
-    milliseconds. A job with more threads than processors always waits for itself: on a node where that is so
-    in most shutters, none is crowded.
+    Two ranks that happen to share a processor when the co-runner is paused stay there for tens of
+    milliseconds. A job with more threads than processors always waits for itself: if threads waited in most
+    shutters of a node, none of these is crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
     for node in np.unique(rows["i_node"]):
@@ -383,20 +387,20 @@ def _with_windows(shutters: Table) -> Table:
 
 
 def instants(rows: Table) -> Indices:
-    """A number for each shutter, in the order of time; those that several nodes have in common share it."""
+    """A number for each shutter, in order of time; a shutter common to several nodes has one number."""
     names = np.where(rows["common"] > 0, rows["common"].astype(np.int64), -1 - np.arange(len(rows)))
     _, first, number = np.unique(names, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number.ravel()]
 
 
 def _alone(rows: Table, shutters: Table) -> Flags:
-    """Which rows are of shutters in which no node of the job had a co-runner, by all `shutters`."""
+    """Whether no node of the job had a co-runner in each shutter of `rows`, by the rows of all `shutters`."""
     common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
     return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
 
 
 def _shares_s(rows: Table) -> Floats:
-    """The time around each shutter, up to half-way to its neighbours, at most twice the median."""
+    """Time around each shutter, half-way to its neighbours; gaps count as at most twice the median gap."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node
@@ -408,7 +412,7 @@ def _shares_s(rows: Table) -> Floats:
 
 
 def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
-    """Shutters of which each shares half its places with the first one, and their counts."""
+    """Counts of sets of shutters; each shutter of a set shares at least half its places with the first."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
     order = np.lexsort((counts["place"], shutter))
@@ -428,7 +432,7 @@ def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iter
 
 
 def _row_of(rows: Table, counts: Table) -> Indices:
-    """The shutter that each row of `counts` belongs to, -1 for one that is not among `rows`."""
+    """Index in `rows` of the shutter of each row of `counts`, -1 if it is not there."""
     if not len(rows):
         return np.full(len(counts), -1)
     found = np.full(len(counts), -1)
@@ -441,7 +445,7 @@ def _row_of(rows: Table, counts: Table) -> Indices:
 
 
 def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
-    """The first set that has most places in common with these; a new one if none has half."""
+    """Index of the set that has most places in common with these; adds a new set if none has half."""
     common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
     best = int(np.argmax(common)) if common else 0
     if common and common[best] >= MIN_COMMON_FRAC:
@@ -472,9 +476,9 @@ def _dense(
 
 
 def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]:
-    """Paces in and before each shutter, by weights from the shutters of all other groups, and which count.
+    """Paces in and before each shutter, with weights from the shutters of all other groups.
 
-    The third has columns for before and in the shutter.
+    Result: paces in shutters, paces before them, and whether they count (columns: before, in the shutter).
     """
     found = np.full(counts.length_ns.shape, np.nan)
     for held_out in np.unique(group):
@@ -490,11 +494,12 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 
 
 def _is_credible(found: Floats, counts: Counts) -> Flags:
-    """Windows that are not much faster than most shutters and than the other side of their own shutter.
+    """Whether each window is not much faster than most shutters, or than the other side of its own shutter.
 
-    Code that samples do not find near the places may pass them. The program itself is hardly so much faster
-    than alone, unless a phase is, on both sides. Jobs that take turns on processors come as far as alone in
-    some windows, and nowhere in others, so the median of those before shutters is no measure.
+    Code that samples do not find near the places may pass them and feign a high pace. The program itself can
+    hardly be so much faster than alone, except in a fast phase, which both sides show. The reference is the
+    median of shutters, not of windows before them: jobs that take turns on processors run at full speed in
+    some of these windows and stand still in others.
     """
     found = np.nan_to_num(found)
     alone = found[:, DURING][counts.is_near[:, DURING] & ~counts.is_crowded]
@@ -505,24 +510,25 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
     return found <= MAX_PACE * np.maximum(other_side, np.median(alone))
 
 
-# The pace in co-run from all of the time between shutters, where MPI calls tell it.
+# The pace in co-run, corrected by the bytes that MPI calls moved in all of the time between shutters.
 #
-# Places are counted in windows only. Where jobs take turns on processors, how far the program comes in a
-# window varies by factors. What MPI calls move varies with it, and is known for all the time.
+# Places are counted in windows only. If jobs take turns on processors, the work done in a window varies by
+# factors. The bytes moved by MPI calls vary with it and are known for all of the time.
 
 MIN_CORUN_SHUTTERS = 8
-"""Shutters of a stratum with known bytes, below which nothing is changed."""
+"""Least number of shutters with known bytes for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Slope of the paces over the bytes per second, in standard errors, below which nothing is changed."""
+"""Least slope, in standard errors, that is used: of paces over bytes per second, of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
 def steadied(found: Paces) -> Paces:
-    """Paces before shutters as if calls had moved as much per second there as in all of the co-run time.
+    """Correct the paces before shutters for windows in which calls moved more or fewer bytes than usual.
 
-    In each stratum of each node `before - r during`, with r the ratio of their means, is fitted by a line
-    over the bytes per second (least squares, weighted by the windows). Its slope corrects `before`: a control
-    variate. The time since the shutter before counts if that one has the same stratum.
+    A control variate: in each stratum of each node `before - r during`, with r the ratio of their means, is
+    fitted by a line over the bytes per second (least squares, weighted by the windows), and its slope
+    corrects `before`. The usual rate includes the time since the previous shutter if that is of the same
+    stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -548,7 +554,7 @@ def _steadied(found: Paces) -> Floats:
     weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
     rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
-    # What goes with the rate may be in the shutter as well; then it is no error of the slowdown.
+    # A change that the shutter shows as well is not an error of the slowdown, so `during` is subtracted.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
     off_rate = rate - weight @ rate
     variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
@@ -556,27 +562,27 @@ def _steadied(found: Paces) -> Floats:
     if covariance <= 0 or covariance**2 * (n - 2) < MIN_T**2 * left * variance:
         return found.before
     slope = covariance / variance
-    # The line took a degree of freedom from what is left of the spread.
+    # The fitted line uses up a degree of freedom: widen the residuals accordingly.
     more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off_rate)
     return found.before + slope * (usual - rate) + np.where(is_used, more_spread, 0.0)
 
 
 METHOD = "count"
 MIN_SHUTTERS = 6
-"""Shutters with counts below which there is no estimate."""
+"""Least number of shutters with counts for an estimate."""
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Part of the job's time in which the counted places must be passed; the rest counts as slowed alike."""
+"""Part of the job's time in which the counted places must be passed; the rest is assumed slowed alike."""
 MIN_PACE = 0.02
-"""Pace, over the mean one, below which nothing is passed."""
+"""Pace relative to the mean below which the places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
-"""The logarithm of the slowdown of time far from all counted places differs from that of the near time by
-so much, and by this part of the latter: standard error before anything is measured."""
+"""Prior standard error of the logarithm of (slowdown far from counted places / slowdown near them): a
+constant, and a part of the logarithm of the slowdown near them."""
 MAX_STRATUM_ERROR = 0.25
 """Standard error of a stratum's slowdown, in the logarithm, above which its time counts as not measured."""
 MIN_CERTAIN = 0.4
-"""Part of the job's time that is left at least if such strata are left out."""
+"""Uncertain strata are left out only if the others have at least this part of the job's time."""
 COUNT_MODEL_ERROR = 0.005
 """Relative standard error that no number of shutters removes."""
 
@@ -584,7 +590,8 @@ COUNT_MODEL_ERROR = 0.005
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo, from counts of places in shutters and before them.
 
-    Result: with a 95 % interval, or with the reason why there is none.
+    `cost_ns` is the job's time for counting one pass. Result: with a 95 % interval, or with the reason why
+    there is no estimate.
 
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
@@ -592,14 +599,14 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSl
 
 
 def half_width(found: Estimate | None) -> float:
-    """Half the interval in the logarithm, by which estimators are compared; infinite if there is none."""
+    """Half the interval in the logarithm, by which estimators are compared; infinite without an estimate."""
     return float(np.log(found.high / found.low)) / 2 if found is not None and found.low > 0 else np.inf
 
 
 def _without_beginning(found: Paces) -> Paces:
-    """Without shutters before the first at which a frequent set of places was counted, if enough are left.
+    """Leave out shutters before the first one with a frequent set of places, if enough remain.
 
-    The first sets are of a program's beginning. Weights from so few windows are uncertain.
+    Earlier sets belong to the program's start; weights from so few windows are uncertain.
     """
     is_frequent = found.stratum > 0
     if not is_frequent.any():
@@ -640,11 +647,11 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 
 
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
-    """Slowdown of the time far from counted places over that near them: logarithm, standard error.
+    """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
 
-    If the far time is slowed more, its part is smaller in shutters. A window that lies within one visit tells
-    nothing of that: `within` is 0 if all do, 1 if all windows have the same parts of both. What is seen so is
-    weighed against `prior`, the standard error of taking both for slowed alike.
+    If the far time is slowed more, its share is smaller in shutters. A window that is all near or all far
+    shows nothing of this: `within` is 0 if all windows are so, 1 if all have the same shares. The result is
+    weighted against `prior`, the standard error of the assumption that both are slowed alike.
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
@@ -661,7 +668,7 @@ def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
 
 
 def _by_instant(values: Floats, instant: NDArray[np.intp]) -> Floats:
-    """Sums of the rows of shutters that nodes have in common."""
+    """Sums over the rows of each instant, which has a row for each node that shares the shutter."""
     number = np.unique(instant, return_inverse=True)[1].ravel()
     sums = np.zeros((int(number.max()) + 1, *values.shape[1:]))
     np.add.at(sums, number, values)
@@ -669,11 +676,11 @@ def _by_instant(values: Floats, instant: NDArray[np.intp]) -> Floats:
 
 
 def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> tuple[float, float, float]:
-    """Slowdown, its standard error in the logarithm, and the part of the time in strata that tell it.
+    """Slowdown, its standard error in the logarithm, and the part of the time in the strata that are used.
 
-    T_solo/T_co of each stratum is the work done before its shutters over that in them; strata and nodes are
-    weighted by the job's time in them. Strata that tell too little are left out if so much of the time is
-    then left.
+    T_solo/T_co of each stratum is the pace before its shutters over the pace in them; strata and nodes are
+    weighted by the job's time in them. Uncertain strata are left out if at least `least_frac` of the time
+    remains.
     """
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
@@ -690,10 +697,10 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     if measured_frac < least_frac:
         is_certain, measured_frac = usable, 1.0
     share_s = np.where(member @ is_certain > 0, share_s, 0.0)
-    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run, over that alone
+    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run over alone
     part = share_s @ member / share_s.sum()
     mean = float(part @ speed)
-    # What each shutter adds to the error of the mean.
+    # Contribution of each shutter to the error of the mean.
     own = member @ speed
     error = (usual_error - own * done_error) * (member @ (part / np.where(is_certain, done, 1.0)))
     error += share_s / share_s.sum() * (own - mean)
@@ -701,7 +708,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 
 
 def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Work before the shutters and in them, by stratum, and what each shutter adds to the error of both."""
+    """Mean pace before the shutters and in them, by stratum, each with the error that each shutter adds."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
     is_free = is_good[:, 1] & ~found.crowded[used]
@@ -711,30 +718,30 @@ def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats
 
 
 def _stratum_errors(error: Floats, member: Floats) -> Floats:
-    """Standard error of each stratum from what each shutter adds, larger where it has few."""
+    """Standard error of each stratum from the errors of its shutters, larger for few shutters."""
     n = np.maximum(member.sum(axis=0), 2.0)
     few = np.array([t_quantile(one - 1) for one in n]) / t_quantile(1e6)
     return np.sqrt(error**2 @ member * n / (n - 1)) * few
 
 
 def _weights(weight: Floats, is_good: NDArray[np.bool_], member: Floats) -> Floats:
-    """Weights of good windows only; of all windows in strata without a good one."""
+    """Weights with those of bad windows set to 0; unchanged in strata without a good window."""
     good = np.where(is_good, weight, 0.0)
     return np.where(member @ (good @ member) > 0, good, weight)
 
 
 def _means(values: Floats, weight: Floats, member: Floats) -> tuple[Floats, Floats]:
-    """Weighted mean of each stratum (column of `member`); what each value adds to the error of that mean."""
+    """Weighted mean of each stratum (column of `member`), and each value's contribution to its error."""
     total = np.maximum(weight @ member, np.finfo(float).tiny)
     mean: Floats = (values * weight) @ member / total
     return mean, (values - member @ mean) * weight / (member @ total)
 
 
 def _standard_error(error: Floats, instant: NDArray[np.intp]) -> float:
-    """Of the sum of the errors, from the differences between shutters that follow each other.
+    """Standard error of the sum of the errors, from the differences between consecutive shutters.
 
-    Shutters are taken at even distances. So a slow change of the program makes no error of the mean, but it
-    would look like one in the spread of all shutters.
+    Shutters are evenly spaced in time, so a slow change of the program does not bias the mean, but it would
+    inflate a standard error from the spread of all shutters.
     """
     total = _by_instant(error, instant)
     n = len(total)

@@ -1,4 +1,4 @@
-"""From the tables of a job to what its co-runners cost it."""
+"""The cost of co-runners to a job, from the job's tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 UNWATCHED_FRAC = 0.1
-"""Part of a node's time that its agent may miss; above it the job's co-runners are unknown."""
+"""Part of the job's time on a node that the agent may miss; beyond it the co-runners count as unknown."""
 
 UNWATCHED_S = 1.0
-"""Time that may be missed besides two periods, s: an agent starts after the ranks and looks once a period."""
+"""Time that the agent may miss in any case, plus two periods, s: it starts after the ranks and looks once a
+period."""
 
 SEE_CHECK = "run `mpicoloc check` on that node to see why"
 
@@ -43,11 +44,12 @@ def interference(
     job : Job
         Its `wall_s` is T_co.
     tables : mapping of str to Table
-        Tables of a profile; those left out count as empty.
+        Tables of a profile; absent ones count as empty.
     rng : numpy.random.Generator or callable
-        For the bootstrap, or what makes one if it is needed; seed it to get the same interval again.
+        Generator for the bootstrap, or a function that returns one, called only if needed; seed it to get
+        the same interval again.
     slowdowns : RankSlowdowns, optional
-        Those of the ranks (`rank_slowdowns`), if they are known already.
+        Slowdowns of the ranks (`rank_slowdowns`), if they were computed before.
     """
     names = ("ranks", "nodes", "cycles", "shutters", "counts")
     tables = {name: tables[name] if name in tables else table(name) for name in names}
@@ -94,10 +96,10 @@ def interference(
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
-    """Part of its time that the job stood still for others, or that counting took from it."""
+    """Part of the job's time that it stood still for others or that counting took."""
     if not len(ranks) or job.wall_s <= 0:
         return None
-    # Pauses are recorded for the first thread of each rank, counting for all threads together.
+    # `paused_ns` is the time of one thread per rank; `counting_s` is a sum over all threads.
     paused_s = float(ranks["paused_ns"].sum()) * 1e-9 / len(ranks)
     counting_s = float(nodes["counting_s"].sum()) / n_running_threads(ranks, job.wall_s)
     return (paused_s + counting_s) / job.wall_s

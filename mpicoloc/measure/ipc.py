@@ -1,4 +1,4 @@
-"""Estimators from hardware counts: POPPA's of instructions per cycle, and two that polling cannot distort."""
+"""Estimators from hardware counters: POPPA's, from instructions per cycle, and two robust to polling."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from mpicoloc.core.profile import Estimate, Floats, Table, valid_shutters
 
 MIN_SHUTTERS = 8
-"""Blocks below which there is no estimate."""
+"""Least number of blocks for an estimate."""
 DELTA = 0.05
-"""Algorithm 4: largest difference of IPC before and after a shutter."""
+"""Largest difference of IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
-"""Largest difference of the windows before and after shutters that may be chance, in standard errors."""
+"""Largest mean difference of the windows before and after shutters that may be chance, in standard errors."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
 """Ratio of the ends of an interval above which there is no estimate."""
@@ -38,7 +38,7 @@ def work(shutters: Table) -> Floats:
     """Instructions outside MPI before, during and after each valid shutter with known counts."""
     valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
-    # A window of length 0 was missed. One without counts was spent inside MPI, or without a processor.
+    # A window of length 0 was not measured. One without counts was spent in MPI or without a processor.
     return outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
 
 
@@ -47,7 +47,7 @@ def _counts(shutters: Table, what: str) -> Floats:
 
 
 def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
-    """All estimates from the counts of a job, the most trustworthy first.
+    """All estimates from the hardware counts of a job, the most trustworthy first.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def estimates(shutters: Table, *, rng: np.random.Generator) -> list[Estimate]:
 
 
 def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | None:
-    """Slowdown as the ratio of instructions outside MPI, in a shutter and in windows as long beside it.
+    """Slowdown as the ratio of instructions outside MPI in shutters to those in equal windows beside them.
 
     Parameters
     ----------
@@ -91,10 +91,11 @@ def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | No
     -----
     Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC. A job computes less per second
     when its instructions get slower, when it has no processor, and when it waits in MPI for a rank that
-    suffers either. IPC sees only the first of these.
+    suffers either. IPC shows only the first.
 
-    On shared processors, co-runners that have rested in the shutter run first when it ends. So the windows
-    after it do not count if they differ from those before by more than `MAX_ENDS_APART` standard errors.
+    On shared processors the scheduler favours co-runners after the shutter, because they have just rested. So
+    windows after shutters are replaced by those before if both differ by more than `MAX_ENDS_APART` standard
+    errors.
     """
     if _differ(instructions[:, 0], instructions[:, 2]):
         instructions = instructions[:, [0, 1, 0]]
@@ -102,7 +103,7 @@ def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | No
 
 
 def _differ(before: Floats, after: Floats) -> bool:
-    """Whether the windows after shutters have other counts on average than those before."""
+    """Whether the mean counts before and after shutters differ significantly."""
     n = len(before)
     if n < MIN_SHUTTERS:
         return False
@@ -111,7 +112,7 @@ def _differ(before: Floats, after: Floats) -> bool:
 
 
 def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIED) -> Estimate | None:
-    """Slowdown as the ratio of mean IPC, solo against co-run.
+    """Slowdown as the ratio of mean IPC, solo over co-run.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIE
     rng : numpy.random.Generator
         For the bootstrap over shutters.
     method : str
-        Name of the estimate; it differs if the counts are only a part of the job's.
+        Name of the estimate; another one if the counts cover only a part of the job.
 
     Returns
     -------
@@ -137,12 +138,14 @@ def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIE
 def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
     """Slowdown from the blocks that do not cross a phase boundary.
 
-    Parameters and result as of `unfiltered`; `delta` is the largest difference of IPC before and after.
+    Parameters and result are those of `unfiltered`; `delta` is the largest difference of IPC before and
+    after.
 
     Notes
     -----
-    Breslow et al. 2013, Algorithm 4. It keeps only blocks whose IPC rose in the shutter, so noise makes the
-    estimate of a job without interference exceed 1. Therefore the profile has the unfiltered estimate, too.
+    Breslow et al. 2013, Algorithm 4. It selects blocks whose IPC rose in the shutter, so noise alone makes
+    the estimate of a job without interference exceed 1. Therefore the profile has the unfiltered estimate,
+    too.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 

@@ -1,10 +1,10 @@
-"""From the slowdown of the co-run phase to that of the whole job, by the ranks that the others wait for.
+"""The slowdown of the whole job, from that of the co-run phase of the ranks that the others wait for.
 
-The time of the critical ranks, which the others wait for, is the job's. So interference in a few ranks does
-not slow a job in proportion (Han et al. 2016, section 3.2). A thread with many short waits for another thread
-is slowed like that one, and shutters show it. A thread that waits longer than a shutter lasts, or has ended,
-does not show how long the job would have taken alone: the threads that it waits for do. Derivation and
-validation: docs/explain/estimators.md.
+The critical ranks, for which the others wait, determine the job's time. So interference in a few ranks does
+not slow a job in proportion (Han et al. 2016, section 3.2). A thread that often waits briefly for another
+thread is slowed like that thread, and shutters show it. A thread that waits longer than a shutter lasts, or
+has ended, does not show how long the job would have taken alone; the threads that it waits for do. Derivation
+and validation: docs/explain/estimators.md.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, Table]
 CRITICAL_MARGIN = 0.02
-"""A thread is critical if its part of long waits is within this of the smallest."""
+"""A thread is critical if its `wait_frac` is at most this much above the smallest."""
 
 MAX_WAIT_SPREAD = 0.1
-"""Largest difference of long waits, as part of the job's time, with which ranks are measured together."""
+"""Ranks are measured together if their long waits differ by at most this part of the job's time."""
 
 
 @dataclass(frozen=True)
 class ThreadWaits:
-    """Waiting times of the threads of a job (rows); those that were seen in any phase.
+    """Waiting times of the threads of a job (rows) that have cycles in any phase.
 
-    `wait_frac` is the part of the job's time that a thread spent in waits too long for shutters, or after its
-    end. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).
+    `wait_frac` is the part of the job's time in which a thread waited too long for shutters to show, or had
+    ended. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).
     """
 
     thread: NDArray[np.int64]
@@ -61,13 +61,13 @@ class ThreadWaits:
 
     @property
     def is_critical(self) -> NDArray[np.bool_]:
-        """Whether each thread is one of those that wait least, among the threads with a co-runner."""
+        """Whether each thread is among those that wait least, of the threads with a co-runner."""
         least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
         return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
 
     @property
     def wait_long_for_others(self) -> bool:
-        """Whether even the critical threads wait long, for threads that never had a co-runner."""
+        """Whether even the critical threads wait long: for threads that never had a co-runner."""
         least = self.wait_frac[self.is_critical].min(initial=np.inf)
         return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
 
@@ -89,7 +89,7 @@ def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Whether each row is of a kind that mostly waits, longer than a shutter, and seldom ended in one."""
+    """Whether cycles of each row's kind mostly wait, last longer than a shutter, and seldom ended in one."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -117,7 +117,7 @@ class RankSlowdowns:
 
     @property
     def ranks_wait_alike(self) -> bool:
-        """Whether all ranks with a co-runner wait about as long, so that they may be measured together."""
+        """Whether all ranks with a co-runner wait about as long, so that they can be measured together."""
         waits = self.waits
         best = {int(rank): 1.0 for rank in waits.rank[waits.had_co_runner]}
         for rank, wait in zip(
@@ -129,10 +129,10 @@ class RankSlowdowns:
     def min_solo_s(self, alone_s_of_rank: Mapping[int, float]) -> tuple[float, float, float]:
         """Least time that the job needs without co-runners, s: the most work of a rank that is not critical.
 
-        Work is the time outside MPI, divided by the rank's slowdown while it had a co-runner. Co-run time
-        without a measured slowdown counts as no work.
+        Work is the time outside MPI; co-run time is divided by the rank's slowdown. Co-run time without a
+        measured slowdown does not count.
 
-        Result: the time at the value, at the lower and at the upper end of the slowdown.
+        Result: the time for the value, the lower end and the upper end of the slowdown.
         """
         waits, slowdowns = self.waits, self.slowdowns
         corun_s = waits.busy_s[:, PHASES.index("corun")]
@@ -150,12 +150,12 @@ class RankSlowdowns:
         return float(value), float(low), float(high)
 
     def critical_cycles(self, cycles: Table, window_s: float) -> Table:
-        """The cycles of critical threads, without long waits if these are for threads without co-runners."""
+        """The cycles of critical threads, without long waits if they wait for threads without co-runners."""
         rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
     def with_rank_slowdowns(self, ranks: Table) -> Table:
-        """Table "ranks" with waits and slowdowns of ranks filled in; NaN for what is not known."""
+        """Table "ranks" with the columns of waits and slowdowns filled in; NaN: not known."""
         result = ranks.copy()
         columns = {
             "wait_frac": self.waits.wait_frac,
@@ -164,7 +164,7 @@ class RankSlowdowns:
             "slowdown_high": self._of_all_threads(self.slowdowns.high),
         }
         result["counts"] = np.isin(ranks["rank"], self.critical_ranks)
-        # The thread that waits least stands for its rank.
+        # The thread that waits least represents its rank.
         order = np.lexsort((self.waits.wait_frac, self.waits.rank))
         rank, first = np.unique(self.waits.rank[order], return_index=True)
         place = np.searchsorted(rank, ranks["rank"]).clip(max=max(len(rank) - 1, 0))
@@ -175,7 +175,7 @@ class RankSlowdowns:
         return frozen(result)
 
     def _of_all_threads(self, values: Floats) -> Floats:
-        """A column of `slowdowns` for every thread; NaN for a thread without slowdown."""
+        """A column of `slowdowns`, extended to all threads; NaN for threads without slowdown."""
         result = np.full(len(self.waits.thread), np.nan)
         result[np.searchsorted(self.waits.thread, self.slowdowns.thread)] = values
         return result
@@ -193,7 +193,7 @@ def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
 
 @dataclass(frozen=True)
 class WallTimeSplit:
-    """Where the wall time went, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
+    """The wall time by state, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
 
     alone_s: float
     corun_s: float
@@ -207,9 +207,9 @@ class WallTimeSplit:
 
 
 def of_critical_ranks(tables: Tables, slowdowns: RankSlowdowns) -> dict[str, Table]:
-    """The tables without the nodes and shutters on which only ranks run that no other rank waits for.
+    """The tables restricted to nodes with critical ranks, and their shutters.
 
-    The time of such ranks is not the job's.
+    Other nodes do not determine the job's time.
     """
     nodes, ranks, shutters = tables["nodes"], tables["ranks"], tables["shutters"]
     i_nodes = np.unique(ranks["i_node"][np.isin(ranks["rank"], slowdowns.critical_ranks)])
@@ -227,7 +227,7 @@ def job_scale(job: Job, tables: Tables, slowdowns: RankSlowdowns) -> Callable[[E
 
 
 def split_wall(wall_s: float, nodes: Table, shutters: Table) -> WallTimeSplit:
-    """Where the wall time of `wall_s` seconds went, as the node agents saw it."""
+    """Split the wall time of `wall_s` seconds by state, from the records of the node agents."""
     valid = valid_shutters(shutters)
     solo_s = float((valid["t1_ns"] - valid["t0_ns"]).sum()) * 1e-9 / len(nodes)
     shared_s = min(wall_s, float(nodes["shared_s"].mean()))
@@ -241,13 +241,13 @@ def job_slowdown(
 ) -> Estimate:
     """Slowdown of the job from that of its co-run phase: T_co / (T_alone + T_solo + T_corun / s).
 
-    The job ran at full speed while it was alone and in its own shutters, and not at all in pauses for others.
-    `min_solo_s` is the least time that the job needs without co-runners: its value, and that at the lower and
-    at the upper end of the slowdown. It counts only if its whole interval is above the time that follows from
-    `phase`, because the largest of many uncertain times is biased upwards. The slowdown is then
-    T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co), and at the ends
-    W = min(min(min_solo_s, T_co) exp(+- 2 `BURST_MODEL_ERROR`), T_co): the work of a rank that never had a
-    co-runner is not measured by shutters, so it gets the model's error.
+    The job ran at full speed while it was alone and in its own shutters, and stood still in pauses for
+    others. `min_solo_s` is the least time that the job needs without co-runners, for the value, the lower end
+    and the upper end of the slowdown (`RankSlowdowns.min_solo_s`). It counts only if its whole interval is
+    above the time that follows from `phase`, because the largest of many uncertain times is biased upwards.
+    The slowdown is then T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co). At the
+    ends W = min(min(min_solo_s, T_co) exp(+- 2 `BURST_MODEL_ERROR`), T_co): shutters do not measure the work
+    of a rank that never had a co-runner, so it gets the model's error.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s

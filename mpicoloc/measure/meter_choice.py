@@ -1,4 +1,4 @@
-"""Which meter tells the slowdown of the co-run phase, and what it is."""
+"""The choice of the meter for a job, and the slowdown of the co-run phase."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ RANKS_WAIT_DIFFERENTLY = (
 )
 
 CHOSEN = "option meter is"
-"""Begin of the reason of a meter that the user named (csrc/agent/meters/meter.c)."""
+"""First words of `meter_reason` if the user chose the meter (csrc/agent/meters/meter.c)."""
 
 MUCH_WIDER = 3.0
-"""Counts stand back if their interval is so many times as wide as that of bursts, which holds less often."""
+"""The burst estimate replaces that of counts if the interval of counts is wider by this factor. The factor is
+large because the intervals of bursts contain the truth less often."""
 
 
 def weakest_meter(nodes: Table) -> tuple[str, str]:
-    """The weakest meter of all nodes, and why that node has no better one."""
+    """The weakest meter among the nodes, and why its node has no better one."""
     order = ("none", "count", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
@@ -41,7 +42,7 @@ def corun_slowdown(
 ) -> PhaseSlowdown:
     """Slowdown of the co-run phase; `meter`: the weakest of the nodes, `tables`: those of critical ranks.
 
-    Units of work that the application marks come before all meters.
+    Units of work that the application marks take precedence over all meters.
     """
     cycles, shutters, nodes = tables["cycles"], tables["shutters"], tables["nodes"]
     bursts = slowdowns.critical_cycles(burst.burst_cycles(cycles), burst.valid_windows(shutters)[1])
@@ -75,18 +76,18 @@ def corun_slowdown(
 def choose(
     of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: PhaseSlowdown, was_chosen: bool
 ) -> PhaseSlowdown:
-    """The number of the meter `count` or `ipc`, or that of bursts.
+    """Choose between the estimate of the meter `count` or `ipc` and that of bursts.
 
-    `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. All meters
-    see the same shutters, so their errors are not independent: an average would not be better by as much as
-    its interval says.
+    `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. Estimates
+    are not averaged: all meters use the same shutters, so their errors are correlated, and the interval of an
+    average would be too narrow.
     """
     of_burst, coverage_frac = by_burst.slowdown, by_burst.coverage_frac
     if of_meter.meter == "count":
         counted = () if of_meter.slowdown is None else (of_meter.slowdown,)
         is_burst_better = not counted or (not was_chosen and _is_much_wider(of_meter.slowdown, of_burst))
     else:
-        # A program that waits in loops of its own counts instructions without progress; bursts see through.
+        # A program that polls in loops of its own retires instructions without progress; bursts are immune.
         is_burst_better = not was_chosen
     if of_burst is not None and is_burst_better:
         return dataclasses.replace(by_burst, alternatives=counted)
@@ -98,7 +99,7 @@ def choose(
 
 
 def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
-    from mpicoloc.measure.count import half_width  # the profiles of most jobs do not need it
+    from mpicoloc.measure.count import half_width  # imported here: most profiles do not need it
 
     return MUCH_WIDER * half_width(of_burst) < half_width(counted) < np.inf
 
@@ -106,7 +107,7 @@ def _is_much_wider(counted: Estimate | None, of_burst: Estimate | None) -> bool:
 def _by_units(
     cycles: Table, shutters: Table, slowdowns: RankSlowdowns, rng: np.random.Generator
 ) -> PhaseSlowdown | None:
-    """From the units of work that the application marks; None: there are none, or they tell nothing."""
+    """Slowdown from units of work that the application marks; None if there are none or too few."""
     units = cycles[cycles["from_site"] == UNIT_SITE]
     if not len(units):
         return None
@@ -117,11 +118,11 @@ def _by_units(
 
 
 def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterResult, tuple[Estimate, ...]]:
-    """From counts of instructions: the result, and all estimates."""
-    from mpicoloc.measure import ipc  # the profiles of most jobs do not need it
+    """The result of the meter `ipc`, and all estimates from hardware counts."""
+    from mpicoloc.measure import ipc  # imported here: most profiles do not need it
 
     counted = tuple(ipc.estimates(shutters, rng=rng))
-    # Eq. 6 of all counts is only for comparison: a rank that polls would count as working.
+    # The unmodified Eq. 6 is for comparison only: it counts the polling of a waiting rank as work.
     if counted and counted[0].method != ipc.UNMODIFIED:
         return MeterResult("ipc", counted[0], ""), counted
     n_known = len(ipc.work(shutters))
@@ -130,8 +131,8 @@ def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterRe
 
 
 def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
-    """From counts of places, which all ranks pass together."""
-    from mpicoloc.measure import count  # the profiles of most jobs do not need it
+    """The result of the meter `count`, which sums passes over all ranks."""
+    from mpicoloc.measure import count  # imported here: most profiles do not need it
 
     if not ranks_wait_alike:
         return MeterResult("count", None, RANKS_WAIT_DIFFERENTLY)
@@ -140,13 +141,13 @@ def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
 
 
 def n_running_threads(ranks: Table, wall_s: float) -> float:
-    """Threads that ran, on average; at least one a rank, as ranks wait for each other."""
+    """Mean number of running threads; at least one per rank, because ranks wait for each other."""
     used_s = float(np.nansum(ranks["cpu_s"]))
     return max(len(ranks), used_s / wall_s if wall_s > 0 else 0.0, 1.0)
 
 
 def pass_ns(tables: Tables) -> float:
-    """The node's time for one pass of a counted place, ns: several threads may count at once."""
+    """Job time that counting one pass costs, ns; less than the thread time, as threads count in parallel."""
     nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
@@ -167,7 +168,7 @@ def counting_frac(tables: Tables) -> float:
 
 
 def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
-    """Bursts in shutters last longer by what counting takes; co-run ones are nearly all without it."""
+    """Correct the burst estimate for counting, which lengthens bursts in shutters but few others."""
     one = found.slowdown
     if one is None or frac == 0.0:
         return found
@@ -176,7 +177,7 @@ def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
 
 
 def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> PhaseSlowdown:
-    """The matched estimate; if valid shutters are too few, its reason names the verdicts of the others."""
+    """The matched estimate; if too few shutters are valid, the reason lists the verdicts of the others."""
     n_windows, window_s = burst.valid_windows(shutters)
     result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
     if result.reason and n_windows < burst.MIN_SHUTTERS:

@@ -1,4 +1,4 @@
-"""Processor time of a job's ranks, and the time that they were ready to run without a processor."""
+"""Processor time of a job's ranks, and the time that they were ready to run but had no processor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ALONE = "alone"
 ALONE_WORDS = "1 (no co-runner under mpicoloc)"
 """That slowdown in words: it was not measured, and processes without mpicoloc may have been there."""
 NOTABLE_FRAC = 0.05
-"""Run delay, as part of the time ready to run, from which a note is made. Kernel threads and daemons take the
-processor from every job now and then, and runs of one program differ by some per cent anyway. A process that
-shares its processor with one other loses half of the time."""
+"""Run delay, as part of the time ready to run, from which on a profile gets a note. Kernel threads and
+daemons take the processor from every job now and then, and runs of one program differ by some per cent
+anyway. A process that shares its processor with one other loses half of the time."""
 MIN_SHUTTERS = 3
-"""Fewest shutters that tell how much of the run delay is not due to co-runners."""
+"""Least number of shutters from which the run delay not due to co-runners is estimated."""
 
 
 def slowdown_words(slowdown: Estimate | None) -> str:
@@ -37,7 +37,7 @@ def slowdown_words(slowdown: Estimate | None) -> str:
 def processor_use(ranks: Table) -> dict[str, Any]:
     """`cpu_s`, `run_delay_s` and `involuntary_switches` of an `Interference`, from the table of ranks.
 
-    All three are sums over the ranks whose run delay is known; if there is none, over all ranks.
+    All three are sums over the ranks with known run delay, or over all ranks if it is known for none.
     """
     with_run_delay = ranks[~np.isnan(ranks["run_delay_s"])]
     rows = with_run_delay if len(with_run_delay) else ranks
@@ -54,8 +54,8 @@ foreign_ends: Callable[[Interference], tuple[float | None, ...]] = operator.attr
 def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
-    All co-runners stand still in a shutter, so a rank that waits for a processor then waits for some other
-    process. Ranks that happen to share a processor when a shutter begins wait in few shutters.
+    All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
+    process. Ranks that happen to share a processor when a shutter begins do so in few shutters.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
@@ -90,9 +90,9 @@ def notable_run_delay_frac(
 ) -> float | None:
     """`run_delay_frac` of a job if co-runners under mpicoloc do not explain it; else None.
 
-    `method` is that of the slowdown, which covers what co-runners took; `foreign_low` is
-    `foreign_delay_low_frac`. A job that slept nearly all the time may have lost a large part of a short time,
-    so the run delay must also be `NOTABLE_FRAC` of the wall time.
+    `method` is the method of the slowdown, which includes the run delay due to co-runners; `foreign_low` is
+    `foreign_delay_low_frac`. A job that slept nearly all the time may have waited for a large part of a short
+    ready time, so the run delay must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC

@@ -1,4 +1,4 @@
-"""Whether what was measured in some runs differs from what was measured in others."""
+"""Tests whether a quantity differs between groups of runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Comparison:
     Parameters
     ----------
     name, unit : str
-        What it is.
+        Name and unit of the quantity.
     before, after : float or None
-        Geometric mean of the runs of each group; the arithmetic one where some are 0; None: no run has it.
+        Geometric mean over the runs of each group, arithmetic if a run has 0; None: no run has a value.
     n_before, n_after : int
-        Runs that have it.
+        Number of runs with a value.
     ratio : float or None
         `after` over `before`.
     low, high : float or None
-        Interval of the ratio; None where nothing tells how far runs scatter.
+        Interval of the ratio; None if the scatter of runs is unknown.
     p_value : float or None
-        Probability of a ratio at least that far from 1 if the groups were alike, by Holm for as many groups
-        as are compared with the same one; None as above.
+        Probability of a ratio at least that far from 1 if the groups were alike, adjusted by Holm for the
+        number of groups compared with the same one; None if the scatter of runs is unknown.
     confidence_frac : float
-        Of the interval: 0.95, or more where several groups are compared with the same one.
+        Confidence of the interval: 0.95, or more if several groups are compared with the same one.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Comparison:
         return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
 
     def is_above(self, limit_frac: float) -> bool:
-        """Whether it grew by more than that part, and, where there are several runs, not by chance.
+        """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, significantly 1.
 
-        From nothing to something is growth; where only some of several runs have it nothing is said.
+        From 0 to above 0 is growth. If only some of several runs are 0, the result is False.
         """
         if self.before == 0 and self.after is not None:
             return self.after > 0
         if self.ratio is None or self.ratio <= 1 + limit_frac:
             return False
-        # One run against several tells of no scatter of its own, so that may be chance.
+        # If one group has several runs and there is no interval, the difference may be chance.
         return max(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
 
 
@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing scatters, as counts are often the same in every run."""
+        """Whether the runs do not scatter at all: counts are often the same in every run."""
         return self.error < 1e-12
 
     @property
@@ -95,7 +95,7 @@ class Difference:
         return float(2 * stats.t.sf(abs(self.value) / self.error, self.freedom))
 
     def half_width(self, confidence_frac: float = CONFIDENCE) -> float:
-        """Half of its interval."""
+        """Half width of the interval."""
         if self.is_exact:
             return 0.0
         return float(stats.t.ppf((1 + confidence_frac) / 2, self.freedom)) * self.error
@@ -104,18 +104,18 @@ class Difference:
 def compare(
     before: Mapping[str, Values], after: Mapping[str, Values], units: Mapping[str, str]
 ) -> list[Comparison]:
-    """Compare each quantity of `units`, in its order, of two groups; see `compare_all`."""
+    """Compare each quantity of `units`, in that order, between two groups; see `compare_all`."""
     return compare_all(before, [after], units)[0]
 
 
 def compare_all(
     first: Mapping[str, Values], others: Sequence[Mapping[str, Values]], units: Mapping[str, str]
 ) -> list[list[Comparison]]:
-    """Compare each quantity of `units`, in its order, of several groups with that of the first.
+    """Compare each quantity of `units`, in that order, between the first group and each of the others.
 
-    The logarithms of the runs' values are compared by Welch's t-test, which supposes neither that both groups
-    scatter alike nor that they have equally many runs. Where each group has one run, and its value is an
-    `Estimate`, its interval tells the scatter.
+    Welch's t-test compares the logarithms of the runs' values; it assumes neither equal variances nor equal
+    numbers of runs. If each group has one run, whose value is an `Estimate`, the scatter is taken from the
+    intervals.
 
     Holm 1979, A simple sequentially rejective multiple test procedure.
     """
@@ -127,16 +127,16 @@ def compare_all(
 
 
 def holm(p_values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Adjusted p-values, and the part of error that Holm's procedure leaves each test.
+    """Adjusted p-values, and the significance level alpha that Holm's procedure leaves each test.
 
-    Shapes: result (n,). Result: a test rejects if its adjusted p-value is below 1 - `CONFIDENCE`: where its
-    own is below alpha.
+    Shapes: result (n,). A test rejects if its adjusted p-value is below 1 - `CONFIDENCE`, that is, if its own
+    p-value is below its alpha.
     """
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     n_left = len(p) - np.arange(len(p))
     adjusted = np.minimum(np.maximum.accumulate(p[order] * n_left), 1.0)
-    # Where one does not reject, none of those behind it does.
+    # Holm's procedure stops at the first test that does not reject; all later ones get the same alpha.
     n_rejected = int((adjusted < 1 - CONFIDENCE).sum())
     n_left[n_rejected:] = len(p) - n_rejected
     found, alpha = np.empty_like(p), np.empty_like(p)

@@ -1,7 +1,7 @@
-"""Build of the preloaded libraries, ``libmpicoloc-<abi>.so``, of the keeper, and of the Slurm plugin.
+"""Builds the preloaded libraries, ``libmpicoloc-<abi>.so``, the keeper, and the Slurm plugin.
 
-Run by ``setup.py`` for the three common MPI families and by ``mpicoloc build`` for a site's own MPI. The
-libraries are plain C without libpython and are not linked with any MPI. Standard library only.
+``setup.py`` uses this module for the three common MPI families, ``mpicoloc build`` for a site's own MPI. The
+libraries are plain C; they link neither libpython nor any MPI. This module needs the standard library only.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mpicoloc import config, messages
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import generate, generate_fortran, paths
 
-# What of csrc/ each program is made of: a folder stands for all C files below it.
+# Folders of csrc/ from which each program is built, with all C files below them.
 SHIM = ("common", "guest")
 HOG = "bubble/hog"
-"""The memory hog without its program."""
+"""The memory hog without its main program."""
 AGENT = ("agent", "common", "trace", HOG)
-"""The node agent with what it calls; knows no MPI."""
+"""The node agent with all that it calls; independent of MPI."""
 KEEPER = (*AGENT, "keeper")
 BUBBLE = ("bubble",)
-"""The memory hog, by itself."""
+"""The memory hog as a program."""
 REPLAY = ("replay",)
-"""The packet simulator: neither MPI nor any of the others."""
+"""The packet simulator, independent of MPI and of the other folders."""
 CONTRACT = "common/mpicoloc.h"
 CALLS = "guest/calls/calls.toml"
 
@@ -50,15 +50,15 @@ def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
 _OF_GENERATED = {"-O2": "-O1", "-g": "-g1"}
-"""For the thousand generated wrappers: half the compiler's time, and a call costs as much as with -O2."""
+"""Flags for the thousand generated wrappers: halves compile time, and calls are as fast as with -O2."""
 _MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
 _COMPILERS = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
-"""As many at a time as there are processors, also where several libraries are built at once."""
+"""Limits compilers to one per processor, even if several libraries are built at once."""
 
 
 def csrc_dir() -> Path:
-    """The C sources: beside the package in a checkout, inside it once installed."""
+    """Folder of the C sources: beside the package in a checkout, inside the installed package."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_lib" / "csrc", package.parent / "csrc"):
         if (folder / CALLS).exists():
@@ -96,7 +96,8 @@ def build_shim(
 ) -> Path:
     """Generate the wrappers for one MPI and compile its library.
 
-    Functions with large counts that its header lacks are those of the ``mpi.h`` in the folder `large_counts`.
+    If the MPI's header lacks functions with large counts, they are taken from the ``mpi.h`` in the folder
+    `large_counts`. Object files that do not depend on an MPI are cached in the folder `kept`.
 
     Result: the library. Raises `EnvironmentFault` if the header cannot be read or the compiler fails.
     """
@@ -124,7 +125,7 @@ def build(
     kept: str | Path,
     large_counts: str | Path | None = None,
 ) -> Path:
-    """`build_shim` with the compiler of the environment (``CC``, else cc)."""
+    """`build_shim` with the compiler from the environment (``CC``, else cc)."""
     return build_shim(_default_cc(), [include_dir], family, out_dir, kept=kept, large_counts=large_counts)
 
 
@@ -136,7 +137,7 @@ def from_mpicc(mpicc: str, out_dir: str | Path) -> Path:
 def include_dirs_of(mpicc: str) -> list[str]:
     """Folders that a compiler wrapper searches for headers.
 
-    Raises `EnvironmentFault` if there is no such command or it does not tell.
+    Raises `EnvironmentFault` if the command does not exist or does not show them.
     """
     for question in ("--showme:compile", "-show"):
         try:
@@ -156,8 +157,8 @@ def include_dirs_of(mpicc: str) -> list[str]:
 def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`.
 
-    Capstone's library goes beside it, where the keeper looks for it. Without the wheel `capstone` the keeper
-    decodes no instructions, so it cannot count loops.
+    Capstone's library is copied beside the keeper, which loads it from there. Without the wheel `capstone`
+    the keeper cannot decode instructions, so it cannot count loops.
     """
     sources, program = csrc_dir(), Path(out_dir) / paths.KEEPER
     capstone = find_capstone()
@@ -187,12 +188,12 @@ class Capstone:
 
     @property
     def flags(self) -> list[str]:
-        """For the compiler; our macro says that the headers are there."""
+        """Compiler flags; the macro MC_CAPSTONE says that the headers exist."""
         return ["-DMC_CAPSTONE", f"-I{self.include}"]
 
 
 def find_capstone() -> Capstone | None:
-    """Headers and library of Capstone 5 from its wheel; None: not installed, or another version."""
+    """Headers and library of Capstone 5 from its wheel; None if not installed or of another version."""
     try:
         wheel = importlib.metadata.distribution("capstone")
     except importlib.metadata.PackageNotFoundError:
@@ -205,7 +206,7 @@ def find_capstone() -> Capstone | None:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Copy a file; the old one is replaced at once, as a running keeper may have it mapped."""
+    """Copy a file, replacing the old one atomically, because a running keeper may have it mapped."""
     new = target.with_name(target.name + ".new")
     shutil.copyfile(source, new)
     os.replace(new, target)
@@ -235,7 +236,7 @@ def _generate(
     folder: Path,
     large_counts: str | Path | None,
 ) -> list[str]:
-    """Write the generated C files into ``folder``; returns the names of the calls in their order."""
+    """Write the generated C files into ``folder``; returns the names of the calls in order."""
     header = "mpi_abi.h" if family == "abi" else "mpi.h"
     calls = generate.load_calls(csrc / CALLS)
     declared = _declared(cc, include_dirs, header)
@@ -267,13 +268,13 @@ def compile_and_link(
     libraries: Sequence[str],
     kept: str | Path | None = None,
 ) -> None:
-    """Compile as many files at a time as there are processors, and link; for `kept` see `build_shim`.
+    """Compile files in parallel, one per processor, and link; for `kept` see `build_shim`.
 
-    The old file is replaced at once, as a running job may have it mapped.
+    The old file is replaced atomically, because a running job may have it mapped.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(out.name + ".new")
-    # clang complains of what it does not need
+    # clang warns of flags that a step does not use
     compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
     linking = [*cc, *(flag for flag in flags if not flag.startswith("-I"))]
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
@@ -291,7 +292,7 @@ def compile_and_link(
             _compile([*words, str(path), "-o", made], out.name)
             return made
 
-        # the generated ones take longest, so they begin
+        # largest first: the generated files take longest
         parts = sorted(files, key=lambda path: path.stat().st_size, reverse=True)
         objects = list(at_a_time.map(compiled, parts))
         _compile([*linking, *objects, "-o", str(new), *libraries], out.name)
@@ -299,7 +300,7 @@ def compile_and_link(
 
 
 def _without_mpi(path: Path, folders: Sequence[Path]) -> list[Path]:
-    """A C file and the headers that it includes, in its own folder or `folders`; empty if one is an MPI's."""
+    """A C file and its included headers, from its own folder or `folders`; empty if it needs an MPI."""
     found, i = [path], 0
     while i < len(found):
         text = found[i].read_text(encoding="utf-8")
@@ -319,7 +320,7 @@ def _without_mpi(path: Path, folders: Sequence[Path]) -> list[Path]:
 
 
 def _kept_object(compiling: Sequence[str], own: Sequence[Path], kept: Path) -> str:
-    """The folder's object of a file for this compiler and these flags, else compiled into it."""
+    """Object file in the folder `kept` for this compiler, flags and content; compiled if it is missing."""
     path, command = own[0], [word for word in compiling if not word.startswith("-I")]
     searched = [word for word in compiling if word.startswith("-I")]
     content = b"".join(
@@ -356,9 +357,9 @@ def _last_line(text: str) -> str:
     return lines[0].strip()
 
 
-# Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which it preloads.
+# Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which the plugin preloads.
 #
-# Not part of the package's own build: it needs Slurm's headers, and a cluster has one plugin for all.
+# The package's own build does not make them: they need Slurm's headers, and a cluster has one plugin for all.
 
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"
@@ -369,7 +370,7 @@ _PLUGIN_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werro
 def build_plugin(
     folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
 ) -> tuple[Path, Path]:
-    """Compile both into the folder of the preloaded libraries, and note the interpreter beside them.
+    """Compile plugin and chooser into the folder of the preloaded libraries, and name the interpreter there.
 
     Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
     fails.
@@ -392,7 +393,7 @@ def build_plugin(
 
 
 def find_plugin() -> str | None:
-    """The plugin where `build` puts it; None if it was not built."""
+    """Path of the plugin that `mpicoloc slurm build` made; None if it was not built."""
     for folder in (paths.cache_dir(), paths.lib_dir()):
         if os.path.exists(os.path.join(folder, PLUGIN)):
             return os.path.join(folder, PLUGIN)
@@ -400,7 +401,7 @@ def find_plugin() -> str | None:
 
 
 def plugstack_line(words: str | None) -> str | None:
-    """The plugin's path and its options for plugstack.conf; None, with a note, if it was not built.
+    """The plugin's path and options for plugstack.conf; None, with a note, if it was not built.
 
     Raises `EnvironmentFault` if options are given for a plugin that was not built.
     """

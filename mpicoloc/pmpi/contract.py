@@ -1,8 +1,8 @@
-"""csrc/common/mpicoloc.h seen from Python: layouts, constants and shared-memory files.
+"""Python view of csrc/common/mpicoloc.h: layouts, constants and shared-memory files.
 
-It loads the compiled contract; `node_agent` has the part of it that drives an agent. NumPy is imported where
-it is needed, so that the coordinator, beside a running application, starts without it. Constants of the
-header are attributes of this module (`contract.MC_RANK_FINALIZING`).
+This module loads the compiled contract; `node_agent` has the functions that drive an agent. Functions import
+NumPy only where they need it, so that the coordinator, beside a running application, starts without it.
+Constants of the header are attributes of this module (`contract.MC_RANK_FINALIZING`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 
 
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
-    """Open a file, unbuffered, that another user may have put there; as `mc_shm_open` does.
+    """Open a file, unbuffered, with the checks of `mc_shm_open`: another user may have planted it.
 
-    Raises `OSError` as of `os.open`; also if it is no regular file, or another user's.
+    Raises `OSError` like `os.open`, and also if it is not a regular file, or with `is_own` another user's.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     status = os.fstat(handle)
@@ -43,7 +43,7 @@ def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: 
 
 
 def is_own_file(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a regular file of this user's."""
+    """Whether the path is a regular file of this user."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -52,9 +52,9 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 
 
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
-    """The file's first bytes, or all, which may be changed; the file's holes stay unallocated too.
+    """A writable copy of the file's first bytes, or of all, in which holes of the file stay unallocated.
 
-    Of a job that runs, a segment of 8 MB of which most is empty: on a node of hundreds of ranks that counts.
+    A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
     handle = file.fileno()
     size_bytes = os.fstat(handle).st_size
@@ -70,12 +70,12 @@ def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
 
 
 def _extents(handle: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Where the file has data; all of it where the file system does not tell."""
+    """Ranges of the file that have data; the whole file if the file system cannot tell."""
     end = 0
     while end < size_bytes:
         try:
             begin = os.lseek(handle, end, os.SEEK_DATA)
-        except OSError:  # none from here on
+        except OSError:  # no more data
             return
         end = min(os.lseek(handle, begin, os.SEEK_HOLE), size_bytes)
         yield begin, end
@@ -126,10 +126,7 @@ def __getattr__(name: str) -> int:
 
 @functools.cache
 def dtype(name: str) -> np.dtype[Any]:
-    """NumPy dtype of a C type of the contract; char arrays become byte strings.
-
-    Result: same size, same offsets.
-    """
+    """NumPy dtype of a C type of the contract, with equal size and offsets; char arrays are byte strings."""
     return _dtype_of(ffi.typeof(name))
 
 
@@ -162,7 +159,7 @@ def _dtype_of(ctype: Any) -> np.dtype[Any]:
 
 @functools.cache
 def counters() -> tuple[Counter, ...]:
-    """The counter table of the header, in the order of the struct mc_counters."""
+    """The header's counter table, in the order of the struct mc_counters."""
     rows: list[Counter] = []
     while lib.mc_counter_text(len(rows), 0) != ffi.NULL:
         rows.append(Counter(*(ffi.string(lib.mc_counter_text(len(rows), i)).decode() for i in range(3))))
@@ -188,7 +185,7 @@ def board_path() -> str:
 def read_board() -> np.void:
     """A copy of the board of this node, wherever its file is, without jobs that have ended.
 
-    Raises `DataError` if it is not one of this version. Raises `OSError` if there is none.
+    Raises `DataError` if the board is of another version. Raises `OSError` if there is none.
     """
     import numpy as np
 
@@ -206,7 +203,7 @@ def board_socket() -> str:
 
 
 def why_unseen() -> str:
-    """Why a job that began here might not see all other jobs of the node; empty: it would."""
+    """Why a job that starts here might not see all other jobs of the node; empty if it would."""
     reason = lib.mc_board_would_not_see()
     return str(ffi.string(reason).decode()) if reason else ""
 
@@ -214,7 +211,7 @@ def why_unseen() -> str:
 def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
 
-    Raises `DataError` if it is no board, or cannot be read.
+    Raises `DataError` if it is not a board, or cannot be read.
     """
     n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
     if n < 0:
@@ -223,19 +220,19 @@ def n_on_board(path: str, quiet_s: float = 0.0) -> int:
 
 
 def why_no_counters() -> str:
-    """Why the processor counts nothing for the meter `ipc`; empty if it does."""
+    """Why hardware counters for the meter `ipc` do not work; empty if they do."""
     reason = ffi.new("char[]", lib.MC_TEXT_LEN)
     lib.mc_perf_available(reason, lib.MC_TEXT_LEN)
     return str(ffi.string(reason).decode())
 
 
 def n_foreign() -> int:
-    """Jobs of other versions of mpicoloc that run on this node now."""
+    """Number of running jobs on this node with another version of mpicoloc."""
     return int(lib.mc_board_n_foreign())
 
 
 def segment_paths(key: str) -> list[str]:
-    """Segment files of a job of this user on this node, in rank order; others may put files beside them."""
+    """Segment files of a job on this node, in rank order; only this user's, as others may plant files."""
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]
@@ -245,7 +242,7 @@ def segment_paths(key: str) -> list[str]:
 
 
 def segment_heads(key: str) -> list[SegmentHead]:
-    """The heads of the job's segments on this node; those not yet complete are left out."""
+    """The heads of the job's segments on this node, except incomplete ones."""
     return [
         SegmentHead(one.world_rank, one.pid, one.state, ffi.string(one.job_id).decode("utf-8", "replace"))
         for one in _mapped_segments(key)
@@ -253,7 +250,7 @@ def segment_heads(key: str) -> list[SegmentHead]:
 
 
 def _mapped_segments(key: str) -> Iterator[Any]:
-    """The job's segments on this node, each mapped until the next one is asked for."""
+    """The job's segments on this node; each stays mapped until the next iteration."""
     for path in segment_paths(key):
         segment = lib.mc_segment_map(path.encode())
         if segment:
@@ -262,7 +259,7 @@ def _mapped_segments(key: str) -> Iterator[Any]:
 
 
 def n_untraced(key: str) -> int:
-    """Events of the job on this node that its agent has still to write to the trace's file."""
+    """Number of the job's events on this node that its agent has not yet written to the trace file."""
     rings = (segment.ring for segment in _mapped_segments(key))
     return sum(
         ring.n_put - min(ring.n_taken, ring.n_put) for ring in rings if ring.is_kept and not ring.error
@@ -270,10 +267,10 @@ def n_untraced(key: str) -> int:
 
 
 def map_file(path: str | os.PathLike[str]) -> np.void:
-    """A segment, node file or board as it is now and as it changes, read-only.
+    """Read-only mapping of a segment, node file or board, which shows later changes.
 
-    Result: one record of the file's struct. Raises `DataError` if the file is not one of ours, or of another
-    version.
+    Result: one record of the file's struct. Raises `DataError` if the file is not one of mpicoloc's, or of
+    another version.
     """
     with open_shared(path, is_own=False) as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -283,11 +280,11 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
 def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
-    Reading, unlike mapping, leaves them unallocated, so it works in a folder without room (no SIGBUS), and
-    for a board that somebody shortens meanwhile. Only a board may be another user's.
+    Reading, unlike mapping, leaves holes unallocated. So it works if memory is full (no SIGBUS), and if a
+    process truncates a board at the same time. Only a board may be another user's.
 
-    Raises `DataError` if the file is not one of ours, or of another version. Raises `OSError` if it cannot be
-    read, or is another user's.
+    Raises `DataError` if the file is not one of mpicoloc's, or of another version. Raises `OSError` if it
+    cannot be read, or is another user's.
     """
     with open_shared(path, is_own=not os.fspath(path).endswith(".board")) as file:
         return _record(path, file.read(max(ffi.sizeof(struct) for struct in _STRUCT_OF_SUFFIX.values())))
@@ -296,10 +293,10 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
 def read_segment(
     path: str | os.PathLike[str], has_events: bool = True
 ) -> tuple[np.void, np.ndarray[Any, Any]]:
-    """A private copy of a segment of this user's, its pending cycles settled, and its trace in time order.
+    """A private copy of this user's segment, with pending cycles settled, and its events in order of time.
 
-    The trace is empty where the node agent writes it to a file, or without `has_events`. Reading, unlike
-    mapping, leaves the holes of the sparse file unallocated, and what is zero takes no memory here either.
+    There are no events if the node agent writes the trace to a file, or without `has_events`. Reading, unlike
+    mapping, leaves holes of the sparse file unallocated; pages of zeros take no memory in the copy either.
 
     Raises `DataError` if the file is not a segment of this version.
     """
@@ -326,20 +323,21 @@ _TABLES = ("sites", "peers", "collectives", "parts", "cycles")
 
 
 def _drop_rows_born_after(earlier: np.void, segment: np.void) -> None:
-    """Free the rows of a copy that had no key in a copy made before it.
+    """Free the rows of a copy that had no key in an earlier copy, because they may be incomplete.
 
-    A row's key is stored after its names, but only x86 also reads them in that order: a copy made on another
-    processor may have the new key and the old names. The names of a key that an earlier copy has are there.
+    The writer stores a row's key after its names, but only x86 guarantees that a reader sees them in this
+    order: on other processors a copy may have the new key and the old names. If an earlier copy has the key,
+    the names are complete.
     """
     for before, lane in zip(lanes(earlier), lanes(segment), strict=True):
         for table in _TABLES:
             keys = lane[table]["key"]
-            # Written only where it changes: pages of zeros take no memory.
+            # Write only changed rows, so that pages of zeros stay unallocated.
             keys[(before[table]["key"] == 0) & (keys != 0)] = 0
 
 
 def text(cell: Any) -> str:
-    """A char array of a record up to its end; the rest of a longer text may stand behind it."""
+    """The text in a char array up to the zero byte; remains of an earlier, longer text may follow it."""
     return bytes(cell).split(b"\0")[0].decode("utf-8", "replace")
 
 
@@ -349,7 +347,7 @@ def lanes(segment: np.void) -> list[np.void]:
 
 
 def latest_call_ns(segment: np.void) -> int:
-    """End of the last MPI call that any thread of a rank has finished, or when it got its tables."""
+    """End of the last finished MPI call of any thread of a rank, or the time when a thread got its tables."""
     return max(int(lane["head"]["calls"]["t_last"]) for lane in lanes(segment))
 
 
@@ -369,7 +367,7 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
             f"{name} has magic {found[0]:#x} and version {found[1]}, not {lib.MC_MAGIC:#x} and "
             f"{lib.MC_ABI_VERSION}: the job ran with another version of mpicoloc"
         )
-    # A struct that grew without a new version would be read as garbage.
+    # Without this check a struct that grew without a new version would be misread.
     n_events = int(record["n_events_max"]) if struct == "mc_segment" else 0
     if int(record["size_bytes"]) != ffi.sizeof(struct) + n_events * ffi.sizeof("mc_event"):
         raise DataError(f"{name} has structs of another size: install mpicoloc again, all parts at once")
@@ -377,10 +375,10 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
 
 
 def tell_profile(key: str, state: int, complaint: str = "") -> None:
-    """Tell the job's processes of this node what became of the profile, and remove what it was made of.
+    """Tell the job's processes on this node the outcome of the profile, and remove the job's files.
 
-    In this order nothing stays where the end of the ranks is that of all processes, as in a container: those
-    who wait have mapped the files.
+    The files are removed first: in a container all processes may end with the ranks, which end as soon as
+    they know the outcome. Waiting processes have mapped the files, so they see it all the same.
     """
     segments, nodes = segment_paths(key), [shm_path(key, "node")]
     mapped = [(path, _mapped(path)) for path in (*nodes, *segments)]
@@ -401,7 +399,7 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
 
 
 def _mapped(path: str) -> mmap.mmap | None:
-    """The file, to be written to; None: there is none, or an empty one."""
+    """A writable mapping of the file; None if it does not exist or is empty."""
     try:
         with open_shared(path, os.O_RDWR) as file:
             return mmap.mmap(file.fileno(), 0)

@@ -1,6 +1,6 @@
-"""The MPI library that a program links, read from its ELF headers: nothing of the program is run or loaded.
+"""Finds the MPI library that a program links from ELF headers, without running or loading the program.
 
-``ldd`` would run the program's own loader and costs every rank a process.
+``ldd`` would run the program's own loader, and cost every rank a process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MPI_SONAMES = {
     "libmpich.so.12": "mpich",
     "libmpich.so.14": "mpich",
 }
-"""Family of an MPI library by its file name; others that may be an MPI are looked into."""
+"""Family of an MPI library by its file name; for other candidates the file's content decides."""
 _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
-"""Libraries beside an MPI, whose names begin as that of Cray's (`libmpi_gnu_123.so.12`) or IBM's."""
+"""Libraries that accompany an MPI; their names begin like Cray's (`libmpi_gnu_123.so.12`) or IBM's MPI."""
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
@@ -42,11 +42,11 @@ _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_RPATH, _DT_RUNPATH = 1, 5, 10, 15, 29
 
 _SYSTEM = {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc++", "libz",
            "ld-linux-x86-64", "libgomp", "libquadmath"}  # fmt: skip
-"""Libraries of the C system link no MPI; reading them would only cost time on every rank."""
+"""System libraries, which are not searched: they link no MPI, and reading them would cost every rank time."""
 
 
 class Elf(NamedTuple):
-    """The few facts of an ELF file that tell what it loads."""
+    """The facts of an ELF file that determine which libraries it loads."""
 
     path: str
     bits: int
@@ -58,9 +58,9 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and its file, None if not found.
+    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and file, None if not found.
 
-    `user` is the program, or the library of its own that links the MPI; empty if nothing links it.
+    `user` is the file that links the MPI: the program or one of its libraries; empty if no file does.
     """
 
     abi: str
@@ -70,11 +70,11 @@ class Linked(NamedTuple):
 
 
 def open_regular(path: str) -> BinaryIO:
-    """A file that others have named, opened to be read; a pipe must keep nobody waiting, or lose its content.
+    """Open a regular file with an untrusted name for reading; opening a pipe could block or take its content.
 
-    Raises `OSError` if it cannot be opened, or is no regular file.
+    Raises `OSError` if it cannot be opened, or is not a regular file.
     """
-    # Looked at first, as opening a pipe wakes up who writes into it; and again, as it may have been replaced.
+    # Check before opening, because opening a pipe wakes its writer; and again, because it may be replaced.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -85,15 +85,15 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def read(path: str) -> Elf | None:
-    """ELF facts of a file; None when it is no ELF file.
+    """ELF facts of a file; None if it is not an ELF file.
 
-    Raises `UsageError` if it is one but cut short or damaged.
+    Raises `UsageError` if the ELF file is truncated or damaged.
     """
     return _look_into(path, _parse)
 
 
 def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
-    """The findings of `find` in the file; None when it is no ELF file. Errors as of `read`."""
+    """The result of `find` for the file; None if it is not an ELF file. Raises like `read`."""
     with open_regular(path) as file:
         if file.read(4) != b"\x7fELF":
             return None
@@ -105,9 +105,9 @@ def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
 
 
 def build_id(path: str) -> str:
-    """The linker's identifier of a program or library, hexadecimal; empty without one, or if no ELF file.
+    """Build ID of a program or library, hexadecimal; empty if it has none or is not an ELF file.
 
-    Raises `UsageError` if it is one but cut short or damaged.
+    Raises `UsageError` if the ELF file is truncated or damaged.
     """
     return _look_into(path, _build_id) or ""
 
@@ -130,7 +130,7 @@ def _id_in_note(image: mmap.mmap, order: str, start: int, length: int) -> str:
 
 
 def _headers(image: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, address, place in the file and length of each program header."""
+    """Type, address, file offset and length of the segment of each program header."""
     wide, order = image[4] == 2, "<" if image[5] == 1 else ">"
     offset = struct.unpack_from(order + ("Q" if wide else "I"), image, 32 if wide else 28)[0]
     size, count = struct.unpack_from(order + "HH", image, 54 if wide else 42)
@@ -165,7 +165,7 @@ def _parse(path: str, image: mmap.mmap) -> Elf:
 
 
 def _dynamic_tags(image: mmap.mmap) -> list[tuple[int, int]] | None:
-    """Kinds and values of the dynamic section, in its order; None: linked statically."""
+    """Tags and values of the dynamic section, in order; None if the file is linked statically."""
     layout = ("<" if image[5] == 1 else ">") + ("qQ" if image[4] == 2 else "iI")
     dynamic = next(((start, n) for kind, _, start, n in _headers(image) if kind == _PT_DYNAMIC), None)
     if dynamic is None:
@@ -181,7 +181,7 @@ def _dynamic_tags(image: mmap.mmap) -> list[tuple[int, int]] | None:
 
 
 def _string_table(image: mmap.mmap, tags: list[tuple[int, int]]) -> int:
-    """Where in the file the names begin."""
+    """File offset of the dynamic string table."""
     table = dict(tags).get(_DT_STRTAB, 0)
     loads = (place for kind, *place in _headers(image) if kind == _PT_LOAD)
     return next(
@@ -191,9 +191,9 @@ def _string_table(image: mmap.mmap, tags: list[tuple[int, int]]) -> int:
 
 
 def names(path: str) -> bytes:
-    """The dynamic string table: names of exported and imported symbols, a zero byte behind each.
+    """The dynamic string table: names of exported and imported symbols, each followed by a zero byte.
 
-    Raises `UsageError` if it is cut short or damaged.
+    Raises `UsageError` if the file is truncated or damaged.
     """
     return _look_into(path, _names) or b""
 
@@ -212,14 +212,14 @@ _loader_names: dict[str, list[str]] = {}
 
 
 def _loader_cache() -> dict[str, list[str]]:
-    """Library name to paths, from /etc/ld.so.cache; read once."""
+    """Paths by library name, from /etc/ld.so.cache, which is read once."""
     if not _loader_names:
         _loader_names.update(_read_loader_cache())
     return _loader_names
 
 
 def _read_loader_cache() -> dict[str, list[str]]:
-    """The loader's cache in its format "glibc-ld.so.cache1.1"; empty when there is none."""
+    """The loader's cache in the format "glibc-ld.so.cache1.1"; empty if there is none."""
     try:
         with open("/etc/ld.so.cache", "rb") as file:
             data = file.read()
@@ -254,7 +254,7 @@ def _default_dirs(machine: int) -> tuple[str, ...]:
 
 
 def _locate(soname: str, user: Elf, inherited: tuple[str, ...], library_path: tuple[str, ...]) -> str | None:
-    """The file that the loader would take for `soname`, asked for by `user`."""
+    """The file that the loader would load as `soname` for the file `user`, which needs it."""
     if "/" in soname:
         return soname if os.path.exists(soname) else None
     own = () if user.runpath else (*user.rpath, *inherited)
@@ -283,7 +283,7 @@ def _fits(path: str, user: Elf) -> bool:
 
 
 def family(path_or_soname: str) -> str | None:
-    """MPI family of a library by its name, or by what it holds if the name tells nothing; None: no MPI."""
+    """MPI family of a library by its name, or by its content if the name is ambiguous; None if not an MPI."""
     name = os.path.basename(path_or_soname)
     if name in MPI_SONAMES:
         return MPI_SONAMES[name]
@@ -309,9 +309,7 @@ def _family_by_content(path: str) -> str | None:
 
 
 def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
-    """The MPI library that the program at `path` loads, itself or through its libraries; None: it loads
-    none.
-    """
+    """The MPI library that the program at `path` loads, directly or through its libraries; else None."""
     first = read(path)
     if first is None:
         return None
@@ -340,7 +338,7 @@ def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
 
 
 def linked_files(path: str, is_wanted: Callable[[str], bool], library_path: str = "") -> tuple[str, ...]:
-    """Files of the libraries that a program itself links and whose names are wanted."""
+    """Files of the libraries with wanted names that a program links directly."""
     program = read(path)
     wanted = [soname for soname in program.needed if is_wanted(soname)] if program else []
     folders = tuple(filter(None, library_path.split(":")))
@@ -348,7 +346,7 @@ def linked_files(path: str, is_wanted: Callable[[str], bool], library_path: str 
 
 
 def is_system(soname: str) -> bool:
-    """Whether a library is one of the C system's."""
+    """Whether a library is one of the system libraries in `_SYSTEM`."""
     return soname.split(".so")[0] in _SYSTEM
 
 
@@ -362,7 +360,7 @@ def which(name: str, path: str | None = None) -> str | None:
 
 
 def locate(soname: str) -> str | None:
-    """The file that the loader takes for a library's name or path, asked by a program like this one."""
+    """The file that the loader would load for a library's name or path, in a program like this one."""
     if "/" in soname:
         return soname if os.path.isfile(soname) else None
     here = read("/proc/self/exe")
@@ -381,7 +379,7 @@ def resolve_application(name: str, path: str | None = None) -> str:
         if os.path.isdir(name):
             raise UsageError(f"{name} is a folder, not a program: name the program in it")
         if not os.access(name, os.X_OK):
-            raise UsageError(f"{name} may not be executed: chmod +x {name}")
+            raise UsageError(f"{name} is not executable: chmod +x {name}")
         return name
     found = which(name, path)
     if found is None:

@@ -1,8 +1,8 @@
-"""Builders of Python's two extensions: `mpicoloc._contract`, the cffi view of csrc/common/mpicoloc.h, and
-`mpicoloc._replay`, the packet simulator of csrc/replay. No MPI is needed.
+"""Builders of the two Python extensions: `mpicoloc._contract`, the cffi view of csrc/common/mpicoloc.h, and
+`mpicoloc._replay`, the packet simulator of csrc/replay. They need no MPI.
 
-Run by the build backend. While developing, `python -m mpicoloc.pmpi.extension_build` compiles both into the
-source tree.
+The build backend runs this module. During development, `python -m mpicoloc.pmpi.extension_build` compiles
+both into the source tree.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DECLARATIONS = """
 int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps);
 int mc_perf_available(char *reason, size_t size);
 """
-"""Functions that Python calls beside the contract."""
-# The coordinator's inner loop: in Python a wake-up costs 90 us, which would be felt on a full node.
+"""Functions that Python calls besides the contract."""
+# The coordinator's inner loop is in C: a wake-up in Python takes 90 us, which would disturb a full node.
 DEFINITION_OF_RUN = """
 #include "common/counters/perf.h"
 
@@ -48,7 +48,7 @@ static int mc_agent_run(mc_agent *agent, uint64_t step_ns, int n_steps)
 
 
 def declarations(header: Path) -> str:
-    """A header as the preprocessor leaves it: plain declarations that cffi reads."""
+    """A header's text after the preprocessor: plain declarations that cffi can read."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     command = [*compiler, "-E", "-P", "-DMC_CDEF", f"-I{CSRC}", str(header)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -76,8 +76,8 @@ def contract(include_dirs: tuple[str, ...] = (), sources: tuple[str, ...] | None
 def replay() -> cffi.FFI:
     """An FFI of the packet simulator, ready to compile.
 
-    All C files become one: the loop calls across them some ten million times a second, and not every compiler
-    that builds wheels optimises across files.
+    All C files are included in one: the main loop makes some ten million calls between them per second, and
+    not every compiler that builds wheels optimises across files.
     """
     ffi = cffi.FFI()
     ffi.cdef(declarations(CSRC / "replay" / "replay.h"))
@@ -92,7 +92,7 @@ def replay() -> cffi.FFI:
 
 
 def compile_in_place(include_dirs: Sequence[str] = ()) -> None:
-    """Compile both extensions by hand and put them beside the package's other modules."""
+    """Compile both extensions into the package's folder."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "options_gen.h").write_text(config.c_table(), encoding="utf-8")
         files = tuple(map(str, c_files(CSRC, AGENT)))

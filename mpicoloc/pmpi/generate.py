@@ -1,9 +1,8 @@
-"""The shim's wrappers, generated from an installed ``mpi.h`` and ``csrc/guest/calls/calls.toml``.
+"""Generator of the shim's wrappers from an installed ``mpi.h`` and ``csrc/guest/calls/calls.toml``.
 
-Prototypes come from the header that the wrappers will be compiled with, so no prototype is written by hand
-and every function of that MPI is wrapped. What a function *means* (which argument is a count, which a
-communicator) comes from ``calls.toml``. Standard library only: ``setup.py`` imports this while the package
-is being built.
+Prototypes come from the header with which the wrappers are compiled, so every function of that MPI is wrapped
+and no prototype is written by hand. The meaning of arguments (which is a count, which a communicator) comes
+from ``calls.toml``. This module needs the standard library only: ``setup.py`` imports it during the build.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class Param:
 
     @property
     def is_comm(self) -> bool:
-        """Whether it is a communicator by value, which may have to be swapped."""
+        """Whether it is a communicator passed by value, for which the wrapper may substitute another."""
         return self.type == "MPI_Comm"
 
     @property
     def is_text(self) -> bool:
-        """Whether Fortran passes the length of it too."""
+        """Whether it is a string, whose length Fortran passes too."""
         return re.search(r"\bchar\b", self.type) is not None
 
 
@@ -70,7 +69,7 @@ class Prototype:
 
     @property
     def arguments(self) -> str:
-        """Its parameters' names, to pass them on."""
+        """Its parameters' names, for a call."""
         return ", ".join(p.name for p in self.params)
 
 
@@ -89,7 +88,7 @@ def preprocess(cc: Sequence[str], include_dirs: Iterable[str], header: str) -> s
 
 
 def parse_prototypes(text: str) -> list[Prototype]:
-    """All functions named ``MPI_Xxx`` or ``MPIX_Xxx`` that preprocessed text declares, in its order, once."""
+    """All functions ``MPI_Xxx`` and ``MPIX_Xxx`` that preprocessed text declares, in order, each once."""
     found: dict[str, Prototype] = {}
     for statement in _without_bodies(_without_attributes(text)).split(";"):
         prototype = _parse_statement(statement)
@@ -109,7 +108,7 @@ def _without_attributes(text: str) -> str:
 
 
 def _closing(text: str, at: int) -> int:
-    """The position behind the bracket that closes the one before ``at``."""
+    """The position after the bracket that closes the one before ``at``."""
     depth = 1
     while depth and at < len(text):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -118,7 +117,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _without_bodies(text: str) -> str:
-    """Braces and what is in them become statement ends: no prototype stands inside a struct or a body."""
+    """Replace braces and their content by ends of statements: structs and bodies contain no prototypes."""
     out, depth = [], 0
     for piece in re.split(r"([{}])", text):
         if piece in "{}" and piece:
@@ -160,11 +159,11 @@ def _parse_param(decl: str, i: int) -> Param:
     return Param(decl, name, (before.strip() + " " + brackets).strip())
 
 
-# Handle conversions touch no data; the others cost less than recording them would.
+# Handle conversions move no data; the other functions are cheaper than recording them.
 _NOT_WRAPPED = re.compile(
     r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$"
 )
-# Conversions that the Fortran wrappers of Open MPI need, of any return type.
+# Conversions that Open MPI's Fortran wrappers need; their return types vary.
 _CONVERSIONS = (
     "MPI_Comm_c2f",
     "MPI_Comm_f2c",
@@ -201,30 +200,30 @@ class Row:
 
     @property
     def needs_more(self) -> bool:
-        """Whether a wrapper does more than to record the call and what it completed."""
+        """Whether a wrapper must do more than record the call and the requests that it completed."""
         hooks = self.volume or self.before or self.after or self.forget or self.first
         return bool(hooks) or self.status >= 0 or self.world not in ("", "real")
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Whether a call is timed by sampling, and which parameter tells that something happened."""
+    """Whether a call is timed by sampling (`is_light`), and the parameter that tells if it had an effect."""
 
     is_light: bool = False
     flag: str = ""
 
     is_local: bool = False
-    """It only looks up something: it may be counted without a frame on the stack."""
+    """Whether the call only looks up something, so that it can be counted without a frame on the stack."""
 
     def enter(self, call: str, site: str, stack: str) -> str:
-        """The hook at the call's begin."""
+        """Call of the hook at the begin."""
         if self.is_light:
             return f"mc_enter_light(&mc_f, {call}, {site}, {stack})"
         return f"mc_enter(&mc_f, {call}, {site})"
 
     def happened(self, flag_type: str = "int") -> str:
-        """A C condition: the call ended well, and the parameter tells that something happened."""
-        # of a number, MPI_UNDEFINED is negative; a LOGICAL may be -1
+        """A C condition: the call succeeded and had an effect, according to the parameter `flag`."""
+        # a count may be MPI_UNDEFINED, which is negative; a true LOGICAL may be -1
         sign = ">" if "count" in self.flag else "!="
         return f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
 
@@ -254,7 +253,7 @@ class Calls:
     fortran_drop_args: dict[str, int] = field(default_factory=dict)
 
     def row(self, name: str) -> Row:
-        """The table's row of a function; an empty row if nothing."""
+        """The table's row of a function; an empty row if it has none."""
         base = base_name(name).removesuffix("_c")
         return self.rows.get(base, Row())
 
@@ -264,7 +263,7 @@ class Calls:
         if base in self.light_flags:
             return Timing(True, p.params[self.light_flags[base]].name)
         row, is_light = self.row(p.name), self.light.match(base) is not None
-        # In a call that drives communication (a flush) MPI may call back.
+        # A call that drives communication, such as a flush, may run the application's callbacks.
         is_driving = self.kind(p.name) in ("rma", "send", "completion", "probe")
         is_plain = row in (Row(), Row(world="real")) and not is_driving
         return Timing(is_light, is_local=is_light and is_plain)
@@ -309,14 +308,14 @@ def _is_left_alone(p: Prototype, calls: Calls) -> bool:
 
 
 def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> list[Prototype]:
-    """Functions that the library has and its header hides."""
+    """Functions that the library has but its header hides."""
     names = {p.name for p in present}
     parsed = parse_prototypes(";".join(calls.removed.get(abi, ())))
     return [p for p in parsed if p.name not in names]
 
 
 def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> list[Prototype]:
-    """Functions with large counts of another MPI's header, if their types are known here."""
+    """Functions with large counts from another MPI's header whose types this MPI's header has."""
     names = {p.name for p in present}
     types = {word for p in present for word in re.findall(r"MPI_\w+", p.decl)}
 
@@ -327,7 +326,7 @@ def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> l
 
 
 def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
-    """Functions that are called but not wrapped; conversions are macros outside Open MPI."""
+    """Functions that wrappers call but that are not wrapped; outside Open MPI conversions are macros."""
     names = {*_HELPERS, *(_CONVERSIONS if abi == "openmpi" else ())}
     return [p for p in prototypes if p.name in names]
 
@@ -354,14 +353,14 @@ def c_operand(arg: str, prototype: Prototype) -> str:
 
 
 def needs_given(row: Row) -> bool:
-    """Whether the communicator as the application gave it is asked for again."""
+    """Whether the call may be repeated with the communicator that the application passed."""
     return row.world == "both" or row.world.startswith("absent:")
 
 
 def given_lines(
     row: Row, params: Sequence[Param], condition: str, flag: str, also: str, again: str
 ) -> list[str]:
-    """Statements that ask again, ``again``, with the communicator as given, if that and a flag say so."""
+    """Statements that repeat the call, ``again``, with the application's communicator, under a condition."""
     if not needs_given(row):
         return []
     position = row.world.partition(":")[2]
@@ -371,12 +370,12 @@ def given_lines(
 
 
 def is_persistent(name: str) -> bool:
-    """Whether a call only prepares what MPI_Start does."""
+    """Whether a call creates a persistent request, which MPI_Start starts."""
     return name.removesuffix("_c").endswith("_init")
 
 
 def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements that drop what is known of a handle before it is freed, inside callbacks of MPI as well."""
+    """Statements that drop the data on a handle before it is freed, also inside callbacks of MPI."""
     if not row.forget:
         return []
     pointers = [params[int(arg.partition(":")[2])].name for arg in row.args]
@@ -385,7 +384,7 @@ def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> 
 
 
 def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements before the call that read a handle which it replaces."""
+    """Statements before the call that read a handle before the call replaces it."""
     if not row.first:
         return []
     pointer = params[int(row.args[0].partition(":")[2])].name
@@ -394,7 +393,7 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 
 
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
-    """Statements that record what the call ``mc_rc`` moved; ``is_kept``: only when it is started."""
+    """Statements that record the bytes that a call moved; ``is_kept``: each time its request is started."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
     end = [f"        mc_request_began(&mc_v, {request});"] if request else []
@@ -410,13 +409,16 @@ def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool)
 
 
 def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
-    """Names of the parameters of a completion call by what they are in ``calls.toml``."""
+    """Names of a completion call's parameters, by their role in ``calls.toml``."""
     parts = (arg.partition(":") for arg in row.args)
     return {what: params[int(position)].name for what, _, position in parts}
 
 
 def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
-    """Whether a completion call completed all, and how many; after a failure they may be no pointers."""
+    """C expressions: whether a completion call completed all requests, and how many it completed.
+
+    After a failure the output arguments may be invalid pointers.
+    """
     flag = f"(mc_rc == MPI_SUCCESS && *(const {c_type} *){at['flag']} != 0)" if "flag" in at else "1"
     if "number" not in at:
         return flag, flag
@@ -424,12 +426,12 @@ def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
 
 
 def is_ignored(status: str) -> str:
-    """A C condition: the program wants no status."""
+    """A C condition: the program ignores the status."""
     return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
 
 
 def completion_end(row: Row, flag: str, number: str, indices: str, base: str) -> list[str]:
-    """Statements that record what a completion call ended."""
+    """Statements that record the requests that a completion call ended."""
     if row.completes == "all":
         end = f"mc_completion_all(&mc_c, &mc_v, mc_rc, {flag});"
     else:
@@ -441,7 +443,7 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
 def completion_lines(
     row: Row, params: Sequence[Param], call: Sequence[str], timing: Timing, is_fortran: bool = False
 ) -> list[str]:
-    """A completion call, ``call``, and what it ended; its statuses may become the shim's own."""
+    """A completion call, ``call``, and the record of ended requests; the shim replaces ignored statuses."""
     at = completion_params(row, params)
     status, c_type = at["status"], "MPI_Fint" if is_fortran else "int"
     count = at.get("count", "1")
@@ -461,7 +463,7 @@ def completion_lines(
 
 
 def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
-    """The call that ends recording."""
+    """Statements of the call that ends recording."""
     return [
         "    mc_leave(&mc_f, 0, 0);",
         f"    {row.before}({', '.join(operands)});",
@@ -475,7 +477,7 @@ def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
 def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
-    """Statements behind the call ``mc_rc``; ``request``: what it made, ``is_kept``: only to be started."""
+    """Statements after the call; ``request``: the request that it made, ``is_kept``: a persistent one."""
     hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     after = hook if row.after else []
     if not row.volume and not row.first:
@@ -485,9 +487,9 @@ def end_lines(
 
 
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
-    """The exported function, which goes the short way where it can, up to the head of its general part.
+    """The exported function with a fast path, followed by the head of its general part.
 
-    The general part needs much of the stack, so it is a function of its own. Empty if all calls need it.
+    The general part is a function of its own, because it needs much stack. Empty if all calls need it.
     """
     if timing.is_local:
         way = [f"    if (mc_count(MC_CALL_{p.name}, {SITE}))", f"        return {real};"]
@@ -575,7 +577,7 @@ _HOOK_TYPES = {
     "comm": "MPI_Comm",
     "win": "MPI_Win",
 }
-"""C types of operands; a handle has that of the argument without its pointer, all others are mc_handles."""
+"""C types of operands. A handle has the argument's type without the pointer; all others are mc_handles."""
 
 
 def _hook_prototypes(p: Prototype, row: Row) -> list[str]:
@@ -601,7 +603,7 @@ def emit_header(
     header: str,
     has_fortran: bool,
 ) -> str:
-    """``calls_gen.h``: numbers of the calls, pointers to the real functions, and what the wrappers call."""
+    """``calls_gen.h``: numbers of the calls, pointers to the real functions, and declarations of hooks."""
     hooks = (hook for p in prototypes for hook in _hook_prototypes(p, calls.row(p.name)))
     has_sessions = any(p.name == "MPI_Session_init" for p in prototypes)
     lines = [
@@ -610,7 +612,7 @@ def emit_header(
         "",
         INCLUDES.format(header=header),
         *["#define MC_HAS_FORTRAN 1", ""] * has_fortran,
-        # Open MPI 5 has them and calls itself MPI 3.1
+        # Open MPI 5 has sessions, although it reports MPI 3.1
         *["#define MC_HAS_SESSIONS 1", ""] * has_sessions,
         "enum {",
         *(f"    MC_CALL_{p.name} = {i}," for i, p in enumerate(prototypes, start=1)),
@@ -644,7 +646,7 @@ def emit_c(prototypes: Sequence[Prototype], calls: Calls) -> str:
         "",
         '#define MC_EXPORT __attribute__((visibility("default")))',
         "",
-        # programs may call what headers deprecate
+        # programs may call deprecated functions
         '#pragma GCC diagnostic ignored "-Wdeprecated-declarations"',
         "",
         "const char *const mc_call_names[MC_N_CALLS + 1] = {",
@@ -686,7 +688,7 @@ def _emit_wrapper(p: Prototype, row: Row, timing: Timing) -> str:
 
 
 def _own_status(p: Prototype, row: Row) -> list[str]:
-    """A status of the wrapper's own where the program wants none."""
+    """Statements that supply a status of the wrapper's own if the program ignores it."""
     if row.status < 0:
         return []
     status = p.params[row.status].name
@@ -695,10 +697,11 @@ def _own_status(p: Prototype, row: Row) -> list[str]:
 
 
 def _emit_profiling(p: Prototype, row: Row) -> list[str]:
-    """The PMPI name: tools that come before call it, those that come after do so inside our own call.
+    """The PMPI function of a wrapper.
 
-    MPI's own libraries call it too, also outside any call of the program (Fortran interfaces that look
-    something up first); what they call is not the program's.
+    Calls are recorded if they come from a tool loaded before mpicoloc. They are not recorded inside a
+    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces look up
+    things before the program's call.
     """
     if p.is_variadic:
         return []
@@ -711,10 +714,10 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
         f"        return {own}({p.arguments});",
         f"    if (!MC_HAVE({p.name}))",
         "        return mc_missing();",
-        # the library asks in its own name for attributes of the real world
+        # the library itself needs attributes of the real world
         *(_swap_worlds(p, row) if row.world == "" else []),
         f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});",
-        # a tool asks for its rank as soon as MPI has begun
+        # a tool reads its rank as soon as MPI has begun
         *["    if (mc_rc == MPI_SUCCESS)", "        mc_after_init();"] * (row.after == "mc_after_init"),
         "    return mc_rc;",
         "}",
@@ -723,7 +726,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
 
 
 def _take_arguments(p: Prototype) -> list[str]:
-    """MPI_Pcontrol, the only function with arguments that no prototype names."""
+    """Statements of MPI_Pcontrol, the only variadic function."""
     if not p.is_variadic:
         return []
     level = p.params[-1].name
@@ -738,7 +741,7 @@ def _swap_worlds(p: Prototype, row: Row) -> list[str]:
 
 
 def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
-    """The wrapper up to its general part."""
+    """The beginning of the wrapper, up to its general part."""
     quick = quick_lines(p, row, timing, real, _swap_worlds(p, row))
     plain = [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {SITE};"]
     return quick or [*plain, *[f"    const char *mc_stack = {STACK};"] * timing.is_light]

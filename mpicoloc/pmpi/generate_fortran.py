@@ -1,13 +1,13 @@
 """Fortran wrappers, derived from the C prototypes.
 
 Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes
-through the C symbols that the shim replaces. MPICH: Fortran calls the C symbols, but for those functions of
-``use mpi_f08`` that have no choice buffer: these call PMPI, so only they are wrapped. From Open MPI 6 on
-choice buffers are descriptors in ``use mpi_f08``, and the functions are called ``mpi_x_f08ts_``.
+through the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
+buffers take these as descriptors, and are called ``mpi_x_f08ts_``. MPICH: Fortran calls the C symbols, except
+for functions of ``use mpi_f08`` without a choice buffer: these call PMPI, so only they are wrapped.
 
-All arguments are addresses; ``ierror`` stands last and may be absent in f08; lengths of strings follow by
-value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and the callbacks
-keep their Fortran meaning.
+All arguments are addresses; ``ierror`` is the last one and optional in f08; lengths of strings follow by
+value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and callbacks keep
+their Fortran meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HEAD = """#include "guest/calls/completion.h"
 
 
 def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str:
-    """``fortran_gen.c``: the Fortran symbols of each function that do not end in the C ones."""
+    """``fortran_gen.c``: the Fortran symbols of each function that do not call the C symbols."""
     parts = [_HEAD]
     has_large_counts = any(p.name == "MPI_Send_c" for p in prototypes)
     for p in prototypes:
@@ -70,7 +70,7 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
 
 
 def _has_buffer(p: Prototype, calls: Calls) -> bool:
-    """Whether a function moves data from or to a buffer that is an argument of it."""
+    """Whether a function moves data from or to a buffer among its arguments."""
     return bool(calls.row(p.name).volume) and any("void" in q.type for q in p.params)
 
 
@@ -85,9 +85,9 @@ def _has_choice_buffer(p: Prototype) -> bool:
 
 
 def f_operand(arg: str, params: Sequence[Param], *, has_descriptors: bool = False) -> str:
-    """A C expression for one operand of ``calls.toml``, from Fortran's addresses.
+    """A C expression for one operand of ``calls.toml``, made from Fortran's argument addresses.
 
-    `has_descriptors`: buffers are descriptors, which begin with the address.
+    `has_descriptors`: buffers are descriptors, which begin with the buffer's address.
     """
     kind, _, position = arg.partition(":")
     param = params[int(position)]
@@ -121,7 +121,7 @@ def _emit(p: Prototype, symbol: str, profiling: str, calls: Calls) -> str:
     base = base_name(p.name)
     row = calls.row(p.name)
     params = list(p.params)[calls.fortran_drop_args.get(base, 0) :]
-    # MPICH's mpi_f08 has it everywhere
+    # MPICH's mpi_f08 has ierror in all functions
     has_ierror = base not in calls.fortran_no_ierror or profiling.startswith("pmpir_")
     names = [q.name for q in params]
     lengths = [f"mc_length{i}" for i in range(sum(q.is_text for q in params))]
@@ -202,7 +202,7 @@ def _emit_body(
 
 
 def _own_status(row: Row, params: Sequence[Param]) -> list[str]:
-    """A status of the wrapper's own where the program wants none."""
+    """Statements that supply a status of the wrapper's own if the program ignores it."""
     if row.status < 0:
         return []
     status = params[row.status].name

@@ -1,6 +1,6 @@
-"""The node agent seen from Python: the keeper's, which is watched, or one that runs in this process.
+"""Python interface of the node agent: watches the keeper's agent, or runs one in this process.
 
-NumPy is not imported: the coordinator, beside a running application, starts without it.
+This module does not import NumPy, because the coordinator, beside a running application, must start fast.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mpicoloc.pmpi import contract
 from mpicoloc.pmpi.contract import ffi, lib
 
 KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
-"""Wait so long for the keeper's agent before being the agent."""
+"""Time to wait for the keeper's agent before this process becomes the agent, ns; and length of a wait."""
 
 
 class Common(NamedTuple):
-    """A node agent's data on the shutters that its job has in common with other nodes: see `mc_common`."""
+    """A node agent's data on shutters common to the nodes of its job: see `mc_common`."""
 
     i_answered: int
     is_free: int
@@ -40,41 +40,41 @@ class Agent:
         self._handle = handle
 
     def run(self, step_ns: int, n_steps: int) -> int:
-        """Do the agent's duties for `n_steps` steps, or until all ranks are in MPI_Finalize.
+        """Run the agent for `n_steps` steps, or until all ranks are in MPI_Finalize.
 
-        Sleeps `step_ns` at a time, with the GIL free. Returns MC_OK or a status.
+        Sleeps `step_ns` in each step, without the GIL. Returns MC_OK or an error status.
         """
         return int(lib.mc_agent_run(self._handle, step_ns, n_steps))
 
     def ranks(self) -> tuple[int, int, int]:
-        """Ranks of this job on this node: seen ever, alive, finalizing."""
+        """Numbers of this job's ranks on this node: ever seen, alive, finalizing."""
         n = ffi.new("int[3]")
         lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
         return n[0], n[1], n[2]
 
     @property
     def common(self) -> Common:
-        """The agent's data on the shutters that the job's nodes have in common."""
+        """The agent's data on shutters common to the job's nodes."""
         out = ffi.new("mc_common *")
         lib.mc_common_read(self._handle, out)
         return Common(*(int(getattr(out, name)) for name in Common._fields))
 
     def agree(self, is_on: bool) -> None:
-        """Whether the coordinators of all nodes agree on shutters; if not, the job takes none."""
+        """Set whether the coordinators of all nodes agree on shutters; otherwise the job takes none."""
         lib.mc_common_state(self._handle, lib.MC_COMMON_ON if is_on else lib.MC_COMMON_OFF)
 
     def set_clock(self, offset_ns: int, bound_ns: int) -> None:
-        """This node's clock against the first one's; `bound_ns` holds for all nodes."""
+        """Set this node's clock offset from the first node, and the error bound that holds for all nodes."""
         lib.mc_common_clock(self._handle, offset_ns, bound_ns)
 
     def share(self, is_shared: bool) -> None:
-        """Whether the job has company on some node: then all of its time is shared."""
+        """Set whether the job has co-runners on any node: then all of its time counts as shared."""
         lib.mc_common_share(self._handle, is_shared)
 
     def ask(self, i: int, t0_ns: int, t1_ns: int, bubble: int) -> None:
-        """Whether the node is free for shutter `i`, by its own clock, and for the bubble in it.
+        """Ask whether the node is free for shutter `i` and its bubble; times are by the node's own clock.
 
-        The answer comes in `common`; `bubble` is as of `mc_common`.
+        The answer arrives in `common`; for `bubble` see `mc_common`.
         """
         lib.mc_common_ask(self._handle, i, t0_ns, t1_ns, bubble)
 
@@ -83,33 +83,33 @@ class Agent:
         lib.mc_common_decide(self._handle, i, is_firm, has_bubble)
 
     def confirm(self, i: int, verdict: int) -> None:
-        """The verdict (MC_VERDICT_...) on shutter `i`, of all nodes."""
+        """Set the verdict (MC_VERDICT_...) of all nodes on shutter `i`."""
         lib.mc_common_confirm(self._handle, i, verdict)
 
 
 @contextmanager
 def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
-    """The agent of job `key` for the time of a with block; None if the job is over and its files are gone.
+    """Yield the agent of job `key`; None if the job is over and its files are gone.
 
     Raises `EnvironmentFault` if the board or the node file cannot be opened.
     """
     out = ffi.new("mc_agent **")
-    # The keeper is the agent where there is one; its own session wakes it sooner than this process can wake.
+    # A keeper, if there is one, runs the agent: the kernel wakes it sooner, as it is in its own session.
     status = lib.MC_E_GONE
     deadline_ns = time.monotonic_ns() + KEEPER_WITHIN_NS
     while status == lib.MC_E_GONE and time.monotonic_ns() < deadline_ns:
         status = lib.mc_agent_watch(out, key.encode(), KEEPER_STEP_NS)
         heads = contract.segment_heads(key)
         if status == lib.MC_E_GONE and not heads:
-            yield None  # an agent now would make a node file that nobody removes
+            yield None  # an agent started now would make a node file that no process removes
             return
-        # A keeper that comes when the job is over starts no agent.
+        # A keeper that starts after the job's end runs no agent.
         if all(head.state == lib.MC_RANK_FINALIZING for head in heads):
             break
     if status != lib.MC_OK:
         lib.mc_board_outlive()
         status = lib.mc_agent_open(out, key.encode(), job_id.encode())
-        if status == lib.MC_E_GONE:  # the keeper's has just begun
+        if status == lib.MC_E_GONE:  # the keeper's agent has just started
             status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)
     if status != lib.MC_OK:
         raise EnvironmentFault(f"node agent of {job_id} cannot start (status {status}): see `mpicoloc check`")

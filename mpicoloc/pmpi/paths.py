@@ -1,4 +1,4 @@
-"""Where the compiled parts lie: in the package, or in the user's cache when that cannot be written."""
+"""Folders of the compiled parts: in the package, or in the user's cache if the package is not writable."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mpicoloc.errors import EnvironmentFault
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ABIS = ("mpich", "openmpi", "openmpi6", "abi")
-"""MPICH's ABI, Open MPI's without and with large counts, and the MPI standard's (``libmpi_abi.so``)."""
+"""ABIs of MPICH, of Open MPI without and with large counts, and of the MPI standard (``libmpi_abi.so``)."""
 KEEPER = "mpicoloc-keeper"
 BUBBLE = "mpicoloc-bubble"
 SIDECAR = "python"
 _SEPARATORS = set(" :;\t\n")
 _ACL_MASK, _ACL_NAMED = 0x10, (0x02, 0x08)
-"""Tags of the kernel's posix_acl_xattr.h: the mask; a named user, a named group."""
+"""Tags of ACL entries in the kernel's posix_acl_xattr.h: the mask; a named user and a named group."""
 
 
 def lib_dir() -> str:
@@ -33,7 +33,7 @@ def include_dir() -> str:
 
 
 def cache_dir() -> str:
-    """Folder of what this user built, for this version of mpicoloc."""
+    """Folder of the parts that this user built for this version of mpicoloc."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "mpicoloc", mpicoloc.__version__)
 
@@ -44,12 +44,12 @@ def shim_name(abi: str) -> str:
 
 
 def abi_of(family: str, has_large_counts: bool) -> str:
-    """The ABI of an MPI. Open MPI has large counts (``MPI_Send_c``) from 6 on."""
+    """The ABI of an MPI. Open MPI has large counts (``MPI_Send_c``) from version 6 on."""
     return "openmpi6" if family == "openmpi" and has_large_counts else family
 
 
 def find_shim(abi: str) -> str | None:
-    """The preloaded library for an ABI: what the user built before what was installed; None when neither."""
+    """The preloaded library for an ABI: the user's own build if there is one, else the installed one."""
     for folder in (cache_dir(), lib_dir()):
         path = os.path.join(folder, shim_name(abi))
         if os.path.exists(path):
@@ -58,10 +58,10 @@ def find_shim(abi: str) -> str | None:
 
 
 def listed(path: str) -> str:
-    """A path that LD_PRELOAD and LD_LIBRARY_PATH can hold: a blank or a colon would end it there.
+    """The path of a file in a form that LD_PRELOAD and LD_LIBRARY_PATH can hold.
 
-    Its folder is reached by a link in the folder for temporary files. Raises `EnvironmentFault` if that
-    cannot be made.
+    Blanks and colons separate paths there, so a folder with one in its name is reached through a link in the
+    folder for temporary files. Raises `EnvironmentFault` if the link cannot be made.
     """
     if not _SEPARATORS & set(path):
         return path
@@ -81,11 +81,11 @@ def listed(path: str) -> str:
 
 
 def _is_link(link: str, folder: str) -> bool:
-    """Make a link, unless it is there; whether it is this user's and leads to the folder."""
+    """Make a link unless it exists; returns whether it is this user's and leads to the folder."""
     try:
         os.symlink(folder, link)
     except OSError:
-        pass  # it is there, perhaps
+        pass  # it may exist already
     try:
         return os.lstat(link).st_uid == os.getuid() and os.readlink(link) == folder
     except OSError:
@@ -93,22 +93,22 @@ def _is_link(link: str, folder: str) -> bool:
 
 
 def writable_lib_dir() -> str:
-    """Folder to put a newly built part into."""
+    """Folder for newly built parts."""
     return lib_dir() if os.access(lib_dir(), os.W_OK) else cache_dir()
 
 
 def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
-    """A file or folder that users other than its owner cannot reach, and what keeps them from it.
+    """The first of the wanted files that other users cannot reach, and the barrier; None if there is none.
 
-    Result: the first of them and the folder above it, or it itself, that is open neither to others nor, by
-    its access list, to some user or group; None: there is none.
+    The barrier is the file itself or a folder above it that is closed to others, and whose access list opens
+    it to no user or group.
     """
     for path in wanted:
         for way in (os.path.abspath(path), os.path.realpath(path)):
             parts = way.split(os.sep)
             for depth in range(1, len(parts) + 1):
                 here = os.sep.join(parts[:depth]) or os.sep
-                mode = os.lstat(here).st_mode  # that of a link is open to all
+                mode = os.lstat(here).st_mode  # a link's own mode is open to all
                 need = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
                 if mode & need != need and not _is_open_by_list(here, need):
                     return path, here
@@ -116,7 +116,7 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
 
 
 def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
-    """A sentence if other users cannot run this Python or load this package, as their jobs must."""
+    """A sentence if other users, whose jobs must, cannot run this Python or load this package; else None."""
     import importlib.util  # not at the top: every rank would wait for it
 
     numpy = importlib.util.find_spec("numpy")
@@ -126,16 +126,16 @@ def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
         return None
     path, barrier = closed
     return (
-        f"other users cannot reach {path}, as {barrier} is closed to them: their jobs are not measured "
-        "and pay in full. Install mpicoloc and its Python where all users may read, as below /opt"
+        f"other users cannot reach {path}, because {barrier} is closed to them: their jobs are not measured "
+        "and pay in full. Install mpicoloc and its Python where all users can read, such as below /opt"
     )
 
 
 def _is_open_by_list(path: str, need: int) -> bool:
-    """Whether the access list of a file lets a named user or group do what `need` (S_IROTH, S_IXOTH) is."""
+    """Whether a file's access list gives a named user or group the permission `need` (S_IROTH or S_IXOTH)."""
     try:
         content = os.getxattr(path, "system.posix_acl_access", follow_symlinks=False)
-    except OSError:  # there is none
+    except OSError:  # the file has no access list
         return False
     entries = [(tag, allowed) for tag, allowed, _ in struct.iter_unpack("<HHI", content[4:])]
     mask = next((allowed for tag, allowed in entries if tag == _ACL_MASK), 0)

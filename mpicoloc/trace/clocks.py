@@ -1,11 +1,11 @@
-"""Clocks of nodes against the clock of one of them, and their correction by messages.
+"""Offsets of the nodes' clocks from a common clock, and their correction by messages.
 
-Every node has a clock of its own; two differ by an offset that changes slowly. A message gives a bound: by
-the common clock it was not received before it was sent. Messages of both directions bound the offset from
-both sides, and a straight line of largest distance to all bounds lies between them where one exists (Duda et
-al. 1987, "Estimating global time in distributed systems"). What no line can do is left to a controlled
-logical clock (Rabenseifner 1997, "The controlled logical clock"): the clock of a node whose message would
-still come too early is put forward there, and falls back slowly.
+Every node has its own clock; two clocks differ by an offset that changes slowly. Each message gives a bound,
+because by the common clock it was not received before it was sent. Messages in both directions bound the
+offset from both sides. The offset is taken as the straight line between these bounds with the largest
+distance to them (Duda et al. 1987, "Estimating global time in distributed systems"). If no line satisfies all
+bounds, a controlled logical clock does the rest (Rabenseifner 1997, "The controlled logical clock"): where a
+message would still arrive too early, the receiver's clock is advanced, and then falls back slowly.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy as np
 from mpicoloc.core.profile import Array, Ints
 
 DRIFT = 2e-4
-"""Two clocks of computers run apart by less than this, s per s."""
+"""Upper bound of the drift between the clocks of two computers, s per s."""
 DECAY = 1e-5
-"""A clock that was put forward runs slower by this, s per s, until that is made up for."""
+"""A clock that was advanced runs slower by this, s per s, until the advance is gone."""
 MAX_PASSES = 200
 
 Messages = Mapping[tuple[int, int], tuple[Array, Array]]
-"""By sending and receiving node: begins of sends by the one's clock, ends of receives by the other's, ns."""
+"""By sending and receiving node: begins of sends and ends of receives, each by its node's own clock, ns."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A node's clock: at `t_ns` by itself it is `offset_ns` ahead of the common one, linear in between.
+    """A node's clock: at `t_ns` it is `offset_ns` ahead of the common clock, linear between these times.
 
-    From each `step_t_ns` on the common time is later than that by `step_ns` at least, less and less.
+    At each `step_t_ns` it is advanced: the common time is later by at least `step_ns`, which decays.
     """
 
     t_ns: tuple[int, ...]
@@ -46,12 +46,12 @@ class Clock:
 
     @classmethod
     def shifted(cls, offset_ns: float) -> Clock:
-        """A clock that is always as much ahead."""
+        """A clock with a constant offset."""
         return cls((0,), (offset_ns,))
 
     @property
     def is_even(self) -> bool:
-        """It runs as fast as the common one all the time."""
+        """Whether it always runs as fast as the common clock."""
         return len(self.t_ns) == 1 and not self.step_t_ns
 
     def to_common(self, t_ns: Array) -> Ints:
@@ -61,7 +61,7 @@ class Clock:
             offset = round(self.offset_ns[0])
             common = t - offset if offset else t
         else:
-            # Counted from the first knot, so that nothing is lost in a float.
+            # Relative to the first knot, so that floats lose no precision.
             knots = np.array(self.t_ns) - self.t_ns[0]
             offsets = np.interp(t - self.t_ns[0], knots, np.array(self.offset_ns))
             common = t - np.rint(offsets).astype(np.int64)
@@ -69,7 +69,7 @@ class Clock:
 
 
 def _forward(clock: Clock, t: Ints) -> Ints:
-    """The time by which the clock is put forward at these times, ns."""
+    """The time by which the clock is advanced at these times, ns."""
     base = clock.step_t_ns[0]
     begins = np.array(clock.step_t_ns) - base
     reach = np.maximum.accumulate(np.array(clock.step_ns) + DECAY * begins)
@@ -80,9 +80,9 @@ def _forward(clock: Clock, t: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Clocks that agree, and how many of `n_messages` came too early, by the old ones and by these.
+    """Corrected clocks, and how many of the `n_messages` arrive too early by the old and the new clocks.
 
-    `worst_before_ns` and `worst_after_ns`: how much too early at most.
+    `worst_before_ns` and `worst_after_ns` are the largest such errors.
     """
 
     clocks: tuple[Clock, ...]
@@ -106,10 +106,11 @@ def align(clocks: Sequence[Clock], messages: Messages) -> Alignment:
 
 
 def in_order(send_ns: Array, receive_ns: Array) -> tuple[Array, Array]:
-    """Sends from one rank to another, and receives there, as pairs of which each bounds the clocks.
+    """Pair sends from one rank to another with receives there, so that each pair bounds the clocks.
 
-    Which message is which is not known, but when the i-th receive ended the i-th send had begun: no fewer
-    were sent than came. Sends must be complete but for the last ones; receives may be missing.
+    It is unknown which receive belongs to which send, but the i-th receive in order of time ended after the
+    i-th send began, because as many messages were sent by then. Only the last sends may be missing; any
+    receives may be missing.
     """
     n = min(len(send_ns), len(receive_ns))
     return np.sort(send_ns)[:n], np.sort(receive_ns)[:n]
@@ -125,7 +126,7 @@ def _early(clocks: Sequence[Clock], messages: Messages) -> tuple[int, int]:
 
 
 def _lines(clocks: list[Clock], messages: Messages) -> list[Clock]:
-    """Node after node, first those that exchange most messages with nodes that are done."""
+    """Fit the clocks node by node; next comes the node with most messages to nodes that are done."""
     placed, left = [0], list(range(1, len(clocks)))
     while left:
         node = max(left, key=lambda i: sum(_n_between(messages, i, other) for other in placed))
@@ -140,7 +141,7 @@ def _n_between(messages: Messages, a: int, b: int) -> int:
 
 
 def _line(clocks: Sequence[Clock], node: int, placed: Sequence[int], messages: Messages) -> Clock:
-    """The node's clock between the bounds of its messages; as it was where one side has none."""
+    """The node's clock as a line between the bounds of its messages; unchanged if one side has no bounds."""
     clock = clocks[node]
     highs, lows = [], []
     for other in placed:
@@ -163,7 +164,7 @@ def _line(clocks: Sequence[Clock], node: int, placed: Sequence[int], messages: M
 
 
 def _hull(x: Array, y: Array, side: int) -> tuple[Array, Array]:
-    """The points of the convex hull below (side 1) or above (-1): no other bounds a line."""
+    """Points of the lower (side 1) or upper (-1) convex hull; only these can bound a line."""
     order = np.lexsort((side * y, x))
     x, y = x[order], y[order]
     first = np.flatnonzero(np.diff(x, prepend=x[0] - 1))
@@ -180,7 +181,10 @@ def _hull(x: Array, y: Array, side: int) -> tuple[Array, Array]:
 
 
 def _middle(lower: tuple[Array, Array], upper: tuple[Array, Array]) -> tuple[float, float]:
-    """Slope and value at 0 of the line that is farthest from the nearest bound, concave in the slope."""
+    """Slope and value at 0 of the line with the largest distance to the nearest bound.
+
+    The distance is a concave function of the slope, so ternary search finds its maximum.
+    """
 
     def room(slope: float) -> tuple[float, float]:
         top = float((upper[1] - slope * upper[0]).min())
@@ -199,7 +203,7 @@ def _middle(lower: tuple[Array, Array], upper: tuple[Array, Array]) -> tuple[flo
 
 
 def _put_forward(clocks: Sequence[Clock], messages: Messages) -> list[Clock]:
-    """Until no message comes early: a clock that is put forward may make its own messages early elsewhere."""
+    """Advance clocks until no message is early; repeated, as an advance can make other messages early."""
     found = list(clocks)
     for _ in range(MAX_PASSES):
         needs: dict[int, list[tuple[Array, Array]]] = {}
@@ -222,7 +226,7 @@ def _with_steps(clock: Clock, parts: list[tuple[Array, Array]]) -> Clock:
     step = np.concatenate([np.array(clock.step_ns, float), *(part[1] for part in parts)])
     order = np.lexsort((-step, t))
     t, step = t[order], step[order]
-    # A step that does not reach beyond those before it changes nothing.
+    # Drop steps that do not exceed what is left of earlier ones.
     reach = step + DECAY * (t - t[0])
     before = np.maximum.accumulate(np.concatenate([[-np.inf], reach[:-1]]))
     kept = reach > before

@@ -1,8 +1,8 @@
-"""One node's file of a trace (csrc/trace/, docs/explain/trace.md): blocks, of which each has its checksum.
+"""One node's file of a trace (csrc/trace/, docs/explain/trace.md): a sequence of blocks with checksums.
 
-A file is written by another program and may have been cut short or damaged. Nothing larger than a block is
-ever held in memory but the list of blocks, `INDEX` of each, `MAX_BLOCKS` at most; and no length in the file
-is believed before it is checked.
+A file is written by another program and may be truncated or damaged. At most one block is in memory at a
+time, besides the list of blocks (an `INDEX` row each, `MAX_BLOCKS` at most), and every length in the file is
+checked before use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mpicoloc.pmpi import elf
 SUFFIX = ".trace"
 MAGIC, VERSION = 0x7274636D, 1
 MAX_EVENTS = 32768
-"""Events of a block at most."""
+"""Most events in a block."""
 MAX_BYTES = 1 << 21
-"""Payload of a block at most."""
+"""Largest payload of a block, bytes."""
 MAX_BLOCKS = 1 << 26
-"""Blocks of a trace at most, all nodes together; the list of as many takes 2.5 GiB."""
+"""Most blocks of a trace, all nodes together; their list takes 2.5 GiB."""
 HEAD, CALLS, EVENTS = 1, 2, 3
 
 BLOCK = np.dtype(
@@ -49,52 +49,52 @@ INDEX = np.dtype(
     [("at", "<u8"), ("size_bytes", "<u4"), ("crc", "<u4"), ("rank", "<i4"), ("n", "<u4"), ("t_min", "<u8"),
      ("t_max", "<u8")]
 )  # fmt: skip
-"""Facts on each block of events that are kept in memory."""
+"""Row of the in-memory list of blocks of events."""
 
 SENT, RECEIVED, MESSAGE, ONE_SIDED, CALL = 0x4000, 0x2000, 0x1000, 0x0800, 0x07FF
-"""Bits of a kind's call: what its peer is; no call but one more message of the next call; a message for which
-the peer makes no call; the call."""
+"""Bits of a kind's `call`: sent to the peer; received from it; not a call but another message of the next
+call; one-sided, so that the peer makes no call; number of the call."""
 SITE, LANE_SHIFT = 0x07FF, 11
-"""Bits of a kind's i_site."""
+"""Bits of a kind's `i_site`: number of the call site; the lane is above it."""
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
-    """Where the trace of the profile at `path` lies."""
+    """Folder of the trace of the profile at `path`."""
     return os.fspath(path).removesuffix(".h5") + SUFFIX
 
 
 class Events(NamedTuple):
-    """Events of one rank, in the order in which they ended; one array for each column."""
+    """Events of one rank in the order in which they ended, one array for each column."""
 
     t_ns: NDArray[np.uint64]
     duration_ns: NDArray[np.uint64]
     bytes: NDArray[np.uint64]
     kind: NDArray[np.uint16]
-    """Row of `kinds`."""
+    """Index in `kinds`."""
     kinds: NDArray[np.void]
-    """Peer, call with its bits, call site with the lane."""
+    """Peer, call with flag bits, call site with lane."""
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file, of which only the list of its blocks has been read."""
+    """A file of which only the list of blocks has been read."""
 
     path: str
     job_id: str
     hostname: str
     n_ranks: int
     start_ns: int
-    """Wall clock at `t_init_ns`, which is the node's own clock."""
+    """Wall-clock time at `t_init_ns`, which is by the node's own clock."""
     t_init_ns: int
     names: tuple[str, ...]
     index: NDArray[np.void]
     trouble: str
-    """Empty, or how the file ends."""
+    """Description of a damaged end of the file; empty if it is intact."""
 
     def payloads(self, rows: NDArray[np.void]) -> Iterator[tuple[np.void, bytes]]:
-        """The payload of each of these blocks, its checksum checked.
+        """The payload of each of these blocks, after a check of its checksum.
 
-        Raises `DataError` if the file has been changed or damaged.
+        Raises `DataError` if the file was changed or damaged.
         """
         with _opened(self.path) as file:
             for row in rows:
@@ -117,8 +117,7 @@ class TraceFile:
 def read(path: str) -> TraceFile:
     """The list of blocks of the file at `path`.
 
-    Raises `DataError` if it is no such file, or of another version. Raises `EnvironmentFault` if the system
-    refuses to open it.
+    Raises `DataError` if it is not a trace of this version. Raises `EnvironmentFault` if it cannot be opened.
     """
     with _opened(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
@@ -128,7 +127,7 @@ def read(path: str) -> TraceFile:
     if len(index) > MAX_BLOCKS:
         raise DataError(f"{path} has {len(index):,} blocks, more than any trace: it is damaged")
     if n_bad:
-        trouble = f"its last {n_bad} blocks are not whole"
+        trouble = f"its last {n_bad} blocks are incomplete"
     return TraceFile(
         path=path,
         job_id=text(head["job_id"]),
@@ -152,7 +151,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 def _next_block(file: Any) -> np.void | None:
-    """The block that begins here; None: none does."""
+    """Header of the block at the file's position; None if no block begins there."""
     content = file.read(BLOCK.itemsize)
     if len(content) < BLOCK.itemsize:
         return None
@@ -174,7 +173,7 @@ def _first_payload(file: Any, path: str) -> bytes:
 
 
 def _scan(file: Any, size_bytes: int) -> tuple[tuple[str, ...], NDArray[np.void], str]:
-    """Names of calls, the list of blocks, and how the file ends if it is not whole."""
+    """Names of calls, the list of blocks, and a description of the end if the file is truncated."""
     names: tuple[str, ...] = ()
     rows = bytearray()
     at, trouble = file.tell(), ""
@@ -198,7 +197,7 @@ def _scan(file: Any, size_bytes: int) -> tuple[tuple[str, ...], NDArray[np.void]
 
 
 def _row(file: Any, block: np.void, payload_at: int) -> bytes | None:
-    """Of `INDEX`, for a block of events whose payload begins here; None: it has none."""
+    """`INDEX` row of a block of events whose payload begins at the file's position; None if it is invalid."""
     content = file.read(CHUNK.itemsize)
     if len(content) < CHUNK.itemsize or block["size_bytes"] < CHUNK.itemsize:
         return None
@@ -218,7 +217,7 @@ def _names(payload: bytes, crc: int) -> tuple[str, ...]:
 
 
 def _without_bad_end(file: Any, index: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
-    """When a node dies, what was written last may be in the file without its content."""
+    """Drop damaged blocks at the end: if a node dies, the last blocks may be in the file without content."""
     n_bad = 0
     while n_bad < len(index):
         row = index[len(index) - n_bad - 1]
@@ -232,7 +231,7 @@ def _without_bad_end(file: Any, index: NDArray[np.void]) -> tuple[NDArray[np.voi
 def decode(payload: bytes) -> Events:
     """The events of a block.
 
-    Raises `ValueError` if the payload is none of such a block.
+    Raises `ValueError` if the payload is not a valid block of events.
     """
     if len(payload) < CHUNK.itemsize:
         raise ValueError("a block is too short")
@@ -252,14 +251,14 @@ def decode(payload: bytes) -> Events:
     steps, duration_ns, n_bytes, kind = columns
     if int(kind.max()) >= n_kinds:
         raise ValueError("a block has an event of a kind that it does not define")
-    # Times are those of 64 bits, in which a step back is a large step.
+    # Times are unsigned 64-bit numbers with wrap-around, so a step back is a large step forward.
     steps = steps + np.array(chunk["t_step"]).astype(np.uint64)
     t_ns = chunk["t_first"] + np.cumsum(steps, dtype=np.uint64)
     return Events(t_ns, duration_ns, n_bytes, kind.astype(np.uint16), kinds)
 
 
 def _need(payload: bytes, at: int, size_bytes: int) -> None:
-    """So much behind `at`, without the 8 bytes at the end that the last number of a column may reach into."""
+    """Check that `size_bytes` follow `at`, not counting the 8 bytes of padding that reads may extend into."""
     if at + size_bytes > len(payload) - 8:
         raise ValueError("a block ends before its events do")
 
@@ -286,6 +285,6 @@ def _values(payload: bytes, at: int, n: int, width: int) -> NDArray[np.uint64]:
         return np.zeros(n, np.uint64)
     if width in (1, 2, 4, 8):
         return np.frombuffer(payload, f"<u{width}", n, at).astype(np.uint64)
-    # Each of these numbers begins inside the one before.
+    # Read 8 bytes at each multiple of the width, so that reads overlap, and mask the upper bytes.
     values: NDArray[np.uint64] = np.ndarray(n, "<u8", payload, at, (width,))
     return values & np.uint64((1 << 8 * width) - 1)

@@ -1,6 +1,6 @@
 """The trace of every MPI call of a job: one file for each node, in the folder FILE.trace beside the profile.
 
-Nothing but the list of blocks is read until events are asked for, and then only the blocks that hold them.
+At first only the list of blocks is read; later accesses read only the blocks with the requested events.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[Any]]
 MESSAGES = ("", "sent", "received", "put", "got")
-"""The relations of an event to its peer."""
+"""Relations of an event to its peer."""
 
 
 def message_of(call: NDArray[np.uint16]) -> NDArray[np.int8]:
-    """Row of `MESSAGES`."""
+    """Index in `MESSAGES` of each event's relation to its peer."""
     kind = np.where(call & SENT, 1, np.where(call & RECEIVED, 2, 0))
     return (kind + np.where((kind > 0) & (call & ONE_SIDED != 0), 2, 0)).astype(np.int8)
 
 
 def fields_of(events: Events) -> Arrays:
-    """The fields of events that are needed below, row by row."""
+    """The fields of events that this module uses, one element per event."""
     kinds = events.kinds
     return {
         "t_ns": events.t_ns, "duration_ns": events.duration_ns, "bytes": events.bytes,
@@ -65,12 +65,15 @@ def fields_of(events: Events) -> Arrays:
 
 
 def after(rest: Arrays, fields: Arrays) -> Arrays:
-    """The rest of a block, and the next one behind it."""
+    """The rest of a block, followed by the next block."""
     return {name: np.concatenate([rest[name], array]) for name, array in fields.items()}
 
 
 def whole_calls(fields: Arrays) -> tuple[Arrays, Arrays]:
-    """Lane after lane, each message with its call (`i_call`); and messages whose call comes later."""
+    """Events sorted by lane, with the index of each message's call (`i_call`); and the rest.
+
+    The rest are messages whose call is in a later block: a call follows its messages.
+    """
     order = np.argsort(fields["lane"], kind="stable")
     fields = {name: array[order] for name, array in fields.items()}
     is_call = fields["call"] & MESSAGE == 0
@@ -88,10 +91,11 @@ def whole_calls(fields: Arrays) -> tuple[Arrays, Arrays]:
 
 
 def messages_in(fields: Arrays) -> Arrays:
-    """The messages of what `whole_calls` gave first."""
+    """The messages in the first result of `whole_calls`."""
     is_call = fields["call"] & MESSAGE == 0
     i_call = fields["i_call"]
-    # A call's bytes are those of all of its messages; the first one stands in the call itself.
+    # A call's event has the bytes of all its messages and represents the first message; the others have
+    # events of their own, so subtract these.
     n_bytes = fields["bytes"].astype(np.int64)
     calls = np.flatnonzero(is_call)
     others = np.bincount(i_call[~is_call], n_bytes[~is_call], len(calls)).astype(np.int64)
@@ -110,7 +114,7 @@ def messages_in(fields: Arrays) -> Arrays:
 
 
 def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
-    """Without those of an earlier run of this name, whose nodes had other ranks."""
+    """The files of the latest run; files of earlier runs with the same name have some of the same ranks."""
     found: list[TraceFile] = []
     for file in sorted(files, key=lambda file: -file.start_ns):
         if not any(np.isin(file.index["rank"], other.index["rank"]).any() for other in found):
@@ -119,23 +123,23 @@ def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
 
 
 def is_begin_of(file: TraceFile, profile: Profile) -> bool:
-    """The file of rank 0 and the profile tell the same beginning."""
+    """Whether the file of rank 0 has the same start time as the profile; true for files without rank 0."""
     start_s = profile.job.start_unix_s
     return first_rank(file) != 0 or start_s == 0 or abs(file.start_ns * 1e-9 - start_s) < 1e-3
 
 
 def first_rank(file: TraceFile) -> int:
-    """The lowest rank with events in it."""
+    """The lowest rank with events in the file."""
     return int(file.index["rank"].min(initial=np.iinfo(np.int32).max))
 
 
 def trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:
-    """One line for each file that was cut short."""
+    """One line for each truncated file."""
     return tuple(f"{file.path} is not whole: {file.trouble}" for file in files if file.trouble)
 
 
 def missing(files: Sequence[TraceFile], profile: Profile) -> dict[int, str]:
-    """Number of missing events of each rank of which less is in the files than it had recorded."""
+    """A sentence for each rank of which the files have fewer events than it recorded."""
     found: dict[int, int] = {}
     for file in files:
         ranks, which = np.unique(file.index["rank"], return_inverse=True)
@@ -162,27 +166,27 @@ _MESSAGE_COLUMNS: Mapping[str, type] = {
 }  # fmt: skip
 _UNKNOWN = "(unknown)"
 MAX_RANKS = 1 << 24
-"""No job has more; what belongs to each rank is made before the trace is read."""
+"""Upper bound of ranks, checked because arrays with an element per rank are allocated before reading."""
 MAX_MESSAGES_OF_A_CALL = 1 << 22
-"""They are kept until the call comes that they belong to."""
+"""Upper bound, checked because a call's messages are held in memory until the call's event is read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Events of a job, read when they are asked for.
+    """Events of a job, read on demand.
 
     Attributes
     ----------
     files : tuple of TraceFile
         One for each node.
     clocks : tuple of Clock
-        Each node's against that of rank 0.
+        Clock of each node relative to that of rank 0's node.
     notes : tuple of str
-        What is missing, if anything is.
+        Sentences on missing data, if any.
     incomplete : frozenset of int
-        Ranks of which something is missing.
+        Ranks with missing events.
     alignment : Alignment or None
-        How the clocks were corrected by messages, of a job on several nodes.
+        Correction of the clocks by messages, if the job had several nodes.
 
     Examples
     --------
@@ -217,7 +221,7 @@ class Trace:
 
     @property
     def origin_ns(self) -> int:
-        """MPI_Init of the first rank: where `begin_s` and `end_s` begin."""
+        """Time of the first rank's MPI_Init, from which `begin_s` and `end_s` count."""
         first = min(self.files, key=first_rank)
         clock = self.clocks[self.files.index(first)]
         return int(clock.to_common(np.array([first.t_init_ns]))[0])
@@ -225,21 +229,21 @@ class Trace:
     def frame(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> pd.DataFrame:
-        """Calls of these ranks that began in this time.
+        """Calls of these ranks that began in this interval.
 
         Parameters
         ----------
         ranks : sequence of int, optional
             Default all.
         begin_s, end_s : float, optional
-            From the first rank's MPI_Init on, s; default all. end_s does not belong to it.
+            Half-open interval [begin_s, end_s) since the first rank's MPI_Init, s; default all.
 
         Returns
         -------
         DataFrame
-            rank, lane (thread), t_ns and duration_ns (of the call, the nodes' clocks corrected to that of
-            rank 0), bytes, peer (-1: none or unknown), call, i_site, message (what peer is). Rows of a rank
-            stand in the order in which the calls ended.
+            rank, lane (thread), t_ns and duration_ns (of the call, by the clock of rank 0's node), bytes,
+            peer (-1: none or unknown), call, i_site, message (relation to peer). Rows of a rank are in the
+            order in which the calls ended.
 
         Raises
         ------
@@ -253,13 +257,13 @@ class Trace:
     def frames(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[pd.DataFrame]:
-        """The same in pieces of at most 32,768 rows, for traces that do not fit into memory."""
+        """`frame` in pieces of at most 32,768 rows, for traces that do not fit into memory."""
         return map(self._framed, self.pieces(ranks, begin_s, end_s))
 
     def pieces(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[Arrays]:
-        """The same as plain arrays, each of one rank; `call` indexes `names`, `message` `MESSAGES`."""
+        """`frames` as plain arrays, each piece of one rank; `call` indexes `names`, `message` `MESSAGES`."""
         return self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s)
 
     def messages(
@@ -267,7 +271,7 @@ class Trace:
     ) -> pd.DataFrame:
         """Messages of these ranks: rank, peer, message (sent or received), bytes, begin_ns, end_ns, call.
 
-        begin_ns and end_ns are those of the call that sent it or took it. Arguments as of `frame`.
+        begin_ns and end_ns are those of the call that sent or received the message. Arguments as in `frame`.
         """
         low, high = self._window(begin_s, end_s)
         pieces = []
@@ -280,7 +284,7 @@ class Trace:
         return self._joined(_MESSAGE_COLUMNS, iter(pieces), n_most)
 
     def messages_of(self, i_file: int, clock: Clock, ranks: Sequence[int] | None = None) -> Iterator[Arrays]:
-        """Columns of `messages` of one file, in pieces, by this clock."""
+        """Columns of `messages` from one file, in pieces, with times by `clock`."""
         file, codes = self.files[i_file], self._codes[i_file]
         rows = file.index if ranks is None else file.index[np.isin(file.index["rank"], list(ranks))]
         for rank in np.unique(rows["rank"]):
@@ -302,7 +306,7 @@ class Trace:
     def _blocks(
         self, ranks: Sequence[int] | None, begin_s: float | None, end_s: float | None
     ) -> list[tuple[NDArray[np.void], NDArray[np.bool_]]]:
-        """For each file the blocks with events of these ranks and this time; whether all of theirs are."""
+        """For each file the blocks with events of these ranks and times, and whether all their events are."""
         low, high = self._window(begin_s, end_s)
         found = []
         for file, clock in zip(self.files, self.clocks, strict=True):
@@ -337,7 +341,7 @@ class Trace:
 
     @functools.cached_property
     def _codes(self) -> list[NDArray[np.int16]]:
-        """For each file the category of each number that a call can have."""
+        """For each file the category of each call number."""
         place = {name: i for i, name in enumerate(self.names)}
         found = []
         for file in self.files:
@@ -354,7 +358,7 @@ class Trace:
         return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
 
     def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
-        """One frame of all pieces, which are forgotten one by one."""
+        """One frame of all pieces, which are released one by one."""
         try:
             arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
         except MemoryError as error:
@@ -379,7 +383,7 @@ class Trace:
 
 
 def _names(file: TraceFile) -> list[str]:
-    """Name of each call number of the file."""
+    """Names of the file's call numbers."""
     names = file.names or tuple(f"call {i}" for i in range(CALL))
     return [*(name or _UNKNOWN for name in names[:CALL]), _UNKNOWN]
 
@@ -410,12 +414,12 @@ def _durations(events: Events, clock: Clock) -> NDArray[np.int64]:
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Trace:
-    """The trace in a folder of which there is no profile, each node by its own clock.
+    """The trace in a folder without a profile, each node by its own clock.
 
     Raises
     ------
     DataError
-        If there is none.
+        If the folder has no trace.
     """
     files = _files(os.fspath(folder))
     return Trace(files, tuple(Clock.same() for _ in files), trouble(files))
@@ -424,7 +428,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Trace:
 def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
     """The trace of the profile that was read from `path`.
 
-    Raises `DataError` if there is none, or it is of another job.
+    Raises `DataError` if there is no trace, or it is of another job.
     """
     folder = folder_of(path)
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
@@ -464,11 +468,11 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
 MIN_EVENTS = 1 << 20
 """A smaller trace is read in less than a second."""
 _VERSION = 1
-"""Of how clocks are corrected."""
+"""Version of the clock correction, part of the cache's file name."""
 
 
 def load(trace: Trace) -> Alignment | None:
-    """The content that `save` kept of the same trace, by the same first clocks; None if there is nothing."""
+    """The alignment that `save` stored for the same trace and initial clocks; None if there is none."""
     if trace.n_events < MIN_EVENTS:
         return None
     try:
@@ -484,7 +488,7 @@ def load(trace: Trace) -> Alignment | None:
 
 
 def save(trace: Trace, found: Alignment) -> None:
-    """Keep what was found of a trace if it is large; where the user has no place for it, nothing happens."""
+    """Store the alignment of a large trace in the user's cache, if that is writable."""
     if trace.n_events < MIN_EVENTS:
         return
     path = _path(trace)
@@ -495,7 +499,7 @@ def save(trace: Trace, found: Alignment) -> None:
 
 
 def _path(trace: Trace) -> str:
-    """Named by all that the clocks are found from: the list of blocks has the checksum of each."""
+    """Cache file, named by a digest of all that the alignment depends on; block lists have checksums."""
     digest = hashlib.sha256(f"{mpicoloc.__version__} {_VERSION} {sorted(trace.incomplete)}".encode())
     for file, clock in zip(trace.files, trace.clocks, strict=True):
         digest.update(file.index.tobytes())
@@ -506,23 +510,23 @@ def _path(trace: Trace) -> str:
 
 _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
 Ends = Mapping[tuple[int, int], Array]
-"""By sender and receiver."""
+"""Times by sender and receiver."""
 MAX_MESSAGES = 1 << 29
-"""Sends and receives between nodes that are looked at to correct clocks: 4 GiB of their times."""
+"""Most sends and receives between nodes that are used to correct clocks: 4 GiB of times."""
 
 
 class _TooManyError(Exception):
-    """There are more than `MAX_MESSAGES`."""
+    """The trace has more than `MAX_MESSAGES` messages between nodes."""
 
 
 def aligned(trace: Trace) -> Trace:
-    """The same trace by clocks by which no message is received before it is sent.
+    """The same trace with clocks corrected so that no message is received before it is sent.
 
-    All messages between nodes are read for it, 16 bytes of memory each; of a large trace the first time only.
-    A trace of one node, or of more than `MAX_MESSAGES`, stays as it is.
+    This reads all messages between nodes, with 16 bytes of memory each; for a large trace only the first
+    time. A trace of one node, or with more than `MAX_MESSAGES`, stays unchanged.
 
-    Result: its `alignment` tells what was corrected; a note says if some messages are early even so. Raises
-    `DataError` if a file is damaged.
+    Result: `alignment` has the correction; a note says if some messages are still early. Raises `DataError`
+    if a file is damaged.
     """
     if len(trace.files) < 2:
         return trace
@@ -549,7 +553,7 @@ def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
         sends, receives = _ends(trace, nodes_of)
     found: dict[tuple[int, int], list[tuple[Array, Array]]] = {}
     for (src, dst), begins in sends.items():
-        # Of a rank whose sends are not all known, nobody knows which one a receive can be.
+        # If some sends of a rank are missing, receives cannot be paired with its sends.
         if (src, dst) in receives and src not in trace.incomplete:
             i_src, i_dst = nodes_of.of(np.array([src, dst])).tolist()
             found.setdefault((i_src, i_dst), []).append(in_order(begins, receives[src, dst]))
@@ -560,10 +564,10 @@ def _between_nodes(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
 
 
 class _Nodes:
-    """File of each rank; -1 of those that have none."""
+    """File of each rank; -1 if it has none."""
 
     def __init__(self, trace: Trace) -> None:
-        # No array as long as the highest number: that is what the file says.
+        # Sorted ranks, not an array indexed by rank: a damaged file may have huge rank numbers.
         ranks = [np.unique(file.index["rank"]) for file in trace.files]
         found, first = np.unique(np.concatenate(ranks), return_index=True)
         self._ranks = found

@@ -1,4 +1,4 @@
-"""Long tables added up: by function, by call site, by size of messages, by region, by event. Exact."""
+"""Exact sums over long tables: by function, call site, message size, region, event."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_CALLS = ("n", "n_timed", "sent_bytes", "recv_bytes", "time_ns")
 
 
 def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows that are equal in all of these columns.
+    """Group rows that are equal in all of these columns.
 
-    Shapes: `order` (n_rows,), `start` (n_groups,).
+    Shapes: `order` (n_rows,) sorts rows by group, `start` (n_groups,) has the position of each group there.
     """
     group = np.zeros(len(columns[0]), np.intp)
     for column in columns:
         for word in _words(column):
-            # Most words of texts are the same in all rows.
+            # Skip words that are the same in all rows, as most words of texts are.
             if len(word) and (word != word[0]).any():
                 values, place = np.unique(word, return_inverse=True)
                 group = np.unique(group * len(values) + place, return_inverse=True)[1]
@@ -31,7 +31,7 @@ def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _words(column: Array) -> list[Array]:
-    """Texts as whole numbers of the same order, which are compared much faster."""
+    """Texts as columns of 64-bit integers of the same order, which compare much faster."""
     if column.dtype.kind != "S":
         return [column]
     size = -(-max(column.dtype.itemsize, 1) // _WORD_BYTES) * _WORD_BYTES
@@ -45,35 +45,35 @@ def by_function(sites: Table) -> Table:
 
 
 def by_site(sites: Table) -> Table:
-    """Call sites by function and place in the program, of all ranks and threads; `i_site` 0: others."""
+    """Call sites by function and place in the program, over all ranks and threads; `i_site` 0: overflow."""
     keys = (sites["call"], sites["i_site"] == 0, sites["i_module"], sites["offset"])
     return _added(sites, keys, _OF_CALLS, ("max_ns",), by="time_ns")
 
 
 def by_size(peers: Table) -> Table:
-    """Messages by size class, of all pairs of ranks."""
+    """Messages by size class, over all pairs of ranks."""
     sent = peers[peers["n"] > 0]
     return _added(sent, (sent["size_class"],), ("n", "bytes"))
 
 
 def by_region(regions: Table) -> Table:
-    """Regions by name, of all ranks and threads."""
+    """Regions by name, over all ranks and threads."""
     return _added(regions, (regions["name"],), ("n", "time_ns", "mpi_ns"), by="time_ns")
 
 
 def by_event(counters: Table) -> Table:
-    """Counts by event, of all ranks, the most frequent first; NaN of one that was never counted on a rank."""
+    """Counts by event, over all ranks, largest first; NaN if an event was never counted on some rank."""
     return _added(counters, (counters["event"],), ("value", "enabled_s", "running_s", "cpu_s"), by="value")
 
 
 def _added(
     table: Table, keys: Sequence[Array], names: Sequence[str], most: Sequence[str] = (), by: str = ""
 ) -> Table:
-    """One row for each group: sums of `names`, the largest of `most`; by a column, the largest first."""
+    """One row for each group: sums of columns `names`, maxima of `most`; sorted by `by`, descending."""
     order, start = groups(*keys)
     found = table[order[start]]
     for add, columns in ((np.add, names), (np.maximum, most)):
         for name in columns if len(start) else ():
-            # Of its own kind: numpy.bincount would make floats of whole numbers.
+            # Keeps the column's type, whereas numpy.bincount would convert integers to floats.
             found[name] = add.reduceat(table[name][order], start)
     return found[np.argsort(-found[by].astype(float), kind="stable")] if by else found

@@ -1,4 +1,4 @@
-"""Messages with their times, from whatever trace a profile has."""
+"""Messages and calls with their times, from the trace in a profile or the trace of every call beside it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mpicoloc.trace.reader import Trace
 
 MOST_TRACE_BYTES = 1 << 26
-"""Four million events or so, which take some seconds."""
+"""Largest trace that is read for drawings: about four million events, which take some seconds."""
 NO_TRACE = "the profile has no trace: run the job with --trace all"
 T = TypeVar("T")
 _CALL_COLUMNS = ("call", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
-    """The findings of `read` in a profile's trace, or in words why there is nothing to draw."""
+    """The result of `read` for a profile's trace, or a sentence on why there is nothing to draw."""
     if len(profile.tables["events"]):
         return read(file or "", profile)
     if file is None or not has_all_calls(file):
@@ -59,7 +59,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
 
 
 def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
-    """Collective calls of the same trace, with what each moved; `by_call` as of `JobTraffic`.
+    """Collective calls of the same trace with their shares of traffic; `by_call` as in `JobTraffic`.
 
     Raises `DataError` if the trace is damaged.
     """
@@ -70,7 +70,7 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
 def all_calls(
     file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
 ) -> job_traffic.CallRows:
-    """The calls of the same trace; of one of every call only those of functions that are wanted.
+    """The calls of the same trace; from a trace of every call, only those of wanted functions.
 
     Raises `DataError` if the trace is damaged.
     """
@@ -87,18 +87,18 @@ def all_calls(
 
 
 def _all_events(file: str, profile: Profile) -> Trace:
-    # Imported here: pandas takes long, and most profiles have no such trace.
+    # Imported here: pandas loads slowly, and most profiles have no trace of every call.
     from mpicoloc.trace import reader
 
     return reader.aligned(reader.read(file, profile))
 
 
 def has_all_calls(file: str) -> bool:
-    """Whether a trace of every call stands beside a profile."""
+    """Whether a trace of every call is beside a profile."""
     return os.path.isdir(folder_of(file))
 
 
 def trace_bytes(file: str) -> int:
-    """Length of the files of that trace."""
+    """Total size of the trace's files."""
     with os.scandir(folder_of(file)) as entries:
         return sum(entry.stat().st_size for entry in entries if entry.is_file())

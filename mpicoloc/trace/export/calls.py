@@ -1,4 +1,4 @@
-"""The MPI calls of a job on one clock, track by track: all that the formats of traces read."""
+"""The MPI calls of a job on one clock, track by track: the common input of all trace formats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KINDS = tuple(
 
 
 def event_of(name: str) -> tuple[int, int]:
-    """Type of the events, and state, of a function."""
+    """Paraver event type and state of a function."""
     return next(event for pattern, event in _KINDS if pattern.fullmatch(bare(name)))
 
 
@@ -66,7 +66,7 @@ def is_one_sided(name: str) -> bool:
 
 
 def bare(name: str) -> str:
-    """Without prefix, and without the mark of large counts."""
+    """A function's name without the prefix ``MPI_`` and the suffix of large counts."""
     return name.removeprefix("MPI_").removesuffix("_c")
 
 
@@ -74,12 +74,12 @@ _LONGEST_NS = 1 << 61
 
 
 N_AT_ONCE = 1 << 15
-"""Calls of a piece, and rows that are Python's numbers at a time: these take ten times the memory."""
+"""Calls in a piece, and rows converted to Python numbers at a time, which take ten times the memory."""
 
 
 @dataclass(frozen=True)
 class TimedRows:
-    """Columns of equal length; `peer` -1: none, or unknown."""
+    """Columns of equal length; `peer` -1: none or unknown."""
 
     begin_ns: Ints
     end_ns: Ints
@@ -93,7 +93,7 @@ class TimedRows:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def since(self, origin_ns: int) -> Self:
-        """The same, with times from an origin on."""
+        """The same rows with times relative to an origin."""
         return replace(self, begin_ns=self.begin_ns - origin_ns, end_ns=self.end_ns - origin_ns)
 
     def take(self, rows: Array | slice) -> Self:
@@ -110,25 +110,25 @@ class TimedRows:
 
 @dataclass(frozen=True)
 class Calls(TimedRows):
-    """Calls of one track in their order; `call` is an index of names."""
+    """Calls of one track in order of time; `call` is an index of names."""
 
     call: Ints
 
 
 def bounded(numbers: Array) -> Ints:
-    """Numbers of any file as whole numbers of which sums do not overflow."""
+    """Untrusted numbers clipped so that sums of two do not overflow."""
     return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
 
 
 def common(times_ns: Array, offsets_s: Floats) -> Ints:
-    """Times of several clocks on one; what is beyond all reason is cut there."""
+    """Times of several clocks converted to the common clock; absurd values are clipped."""
     offsets_ns = np.rint(np.clip(offsets_s * 1e9, -_LONGEST_NS, _LONGEST_NS))
     return bounded(times_ns) - offsets_ns.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Side(TimedRows):
-    """The sends, or the receives: what the call that did it knows. A rank's rows are in order of time."""
+    """Sends or receives of messages, with data of the call. A rank's rows are in order of time."""
 
     rank: Array
     track: Array
@@ -136,9 +136,9 @@ class Side(TimedRows):
 
 @dataclass(frozen=True)
 class Messages:
-    """Message `i` was sent by `sent` row `i` and taken by `received` row `i`; in order of their sends.
+    """Row `i` of `sent` and row `i` of `received` are message `i`; in order of their sends.
 
-    `unreceived` are the sends of which the receive is not known, in the order of their begins.
+    `unreceived` are the sends without a known receive, in order of their begins.
     """
 
     sent: Side
@@ -150,7 +150,7 @@ class Messages:
 
     @property
     def n_sent(self) -> int:
-        """All sends, also those of which the receive is not known."""
+        """Number of all sends, with or without a known receive."""
         return len(self) + len(self.unreceived.rank)
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -158,13 +158,13 @@ class Messages:
         return zip(self.sent.rows(), self.received.rows(), strict=True)
 
     def since(self, origin_ns: int) -> Messages:
-        """The same, with times from an origin on."""
+        """The same messages with times relative to an origin."""
         return Messages(*(side.since(origin_ns) for side in (self.sent, self.received, self.unreceived)))
 
     def of(self, rank: int) -> tuple[Ints, Ints]:
-        """Numbers of the messages that a rank sent, and of those that it received."""
+        """Indices of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            # Numbers of another type would let all ranks be copied first.
+            # The column's own type: with another, searchsorted would first copy the whole column.
             order[
                 slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
             ]
@@ -181,12 +181,12 @@ class Messages:
 
     @functools.cached_property
     def place(self) -> Ints:
-        """Number of messages from the same rank to the same rank before each."""
+        """For each message, the number of earlier messages between the same two ranks in this direction."""
         return ordinals(self.sent.rank.astype(np.int64) << 32 | self.sent.peer)
 
 
 def ordinals(keys: Ints) -> Ints:
-    """Number of equal keys before each; keys are 0 or more."""
+    """For each key, the number of equal keys before it; keys are 0 or more."""
     order = np.argsort(keys, kind="stable")
     is_first = np.diff(keys[order], prepend=-1) != 0
     rows = np.arange(len(order))
@@ -196,12 +196,12 @@ def ordinals(keys: Ints) -> Ints:
 
 
 def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bool = False) -> Messages:
-    """Pair sends and receives: those between the same ranks, of as many bytes, in the order of time.
+    """Pair sends and receives between the same ranks with the same number of bytes, in order of time.
 
-    MPI keeps the order of messages of one communicator and tag, which a trace does not tell; messages of
-    one size hardly ever come in another. Where the numbers of both differ, the last ones are paired if the
-    trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was killed, or
-    never received the others), else none. What would be received before it is sent is no pair.
+    MPI keeps the order of messages with the same communicator and tag. A trace has neither, but messages of
+    one size hardly ever overtake each other. If the numbers of sends and receives differ, the last ones are
+    paired if the trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was
+    killed, or never received the others), else none. Pairs received before they are sent are dropped.
     """
     n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
     keys = [
@@ -223,7 +223,7 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
 
 
 def _some(group: Ints, time_ns: Ints, n_of: Ints, n: Ints, is_last: bool) -> Ints:
-    """Rows of the last, or first, `n` of the `n_of` members of each group, in order of group and time."""
+    """Rows of the last or first `n` of the `n_of` members of each group, in order of group and time."""
     order = np.lexsort((time_ns, group))
     from_end = np.cumsum(n_of)[group[order]] - np.arange(len(order))
     place = from_end if is_last else 1 + n_of[group[order]] - from_end
@@ -236,24 +236,24 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 class Recording:
-    """A job's recorded calls. Times are ns from its first call or shutter on.
+    """A job's recorded calls. Times are ns since its first call or shutter.
 
-    A subclass sets what has no default, and knows the calls and messages by the first node's clock.
+    A subclass sets the attributes without default, and provides calls and messages by the first node's clock.
 
     Attributes
     ----------
     names
-        Of the functions; `Calls.call` is an index of it.
+        Names of functions; `Calls.call` is an index of this sequence.
     tracks
-        Rank and number of each track, in order: a rank has as many as it had calls at the same time.
+        Rank and number of each track, in order. A rank has as many tracks as it had concurrent calls.
     span_ns
         The first call's begin and the last one's end, by the first node's clock.
     is_cut
-        Calls are missing, the first ones at least.
+        Calls are missing, at least the first ones.
     is_whole
-        No call and no message is missing, but those after the job was killed.
+        No call or message is missing, except after the job was killed.
     notes
-        What is missing, in words.
+        Sentences on missing data.
     """
 
     names: Sequence[str]
@@ -291,7 +291,7 @@ class Recording:
 
     @property
     def nodes(self) -> dict[int, int]:
-        """Row of each rank's node in the table `nodes`; one row behind the last where it is not known."""
+        """Row of each rank's node in the table `nodes`; the number of nodes if it is not known."""
         ranks, n_nodes = self.profile.tables["ranks"], len(self.profile.tables["nodes"])
         known = dict.fromkeys((rank for rank, _ in self.tracks), n_nodes)
         is_known = (ranks["i_node"] >= 0) & (ranks["i_node"] < n_nodes)
@@ -299,7 +299,7 @@ class Recording:
         return known | dict(zip(rows["rank"].tolist(), rows["i_node"].tolist(), strict=True))
 
     def shutters_ns(self, column: str) -> Ints:
-        """A time of each shutter, like those of the calls."""
+        """A time of each shutter, on the same clock and origin as the calls."""
         return self._shutters_ns(column) - self.origin_ns
 
     def _shutters_ns(self, column: str) -> Ints:
@@ -307,9 +307,9 @@ class Recording:
         return common(rows[column], node_offsets_s(self.profile, rows))
 
     def calls(self, rank: int, track: int) -> Iterator[Calls]:
-        """The calls of a track, piece by piece, in order: none begins before the last has ended.
+        """The calls of a track, piece by piece, in order: each begins after the previous one has ended.
 
-        Raises `DataError` if they do not: the file is damaged.
+        Raises `DataError` if calls overlap, because the file is damaged then.
         """
         last_ns = None
         for piece in self._calls(rank, track):
@@ -320,7 +320,7 @@ class Recording:
             yield piece.since(self.origin_ns)
 
     def in_order(self, rank: int) -> Iterator[tuple[int, ...]]:
-        """The rows of a rank's calls in the order in which they began, its tracks together."""
+        """The rows of a rank's calls from all tracks, in the order in which they began."""
         return heapq.merge(*(self._rows(*key) for key in self.tracks if key[0] == rank))
 
     def _rows(self, rank: int, track: int) -> Iterator[tuple[int, ...]]:
@@ -329,7 +329,7 @@ class Recording:
 
     @functools.cached_property
     def messages(self) -> Messages:
-        """The messages of which both ends are known, in the order in which they were sent; all in memory."""
+        """The messages, those with both ends known in the order in which they were sent; all in memory."""
         found = matched(*self._ends(), self.n_ranks, self.is_cut, self.is_whole)
         return found.since(self.origin_ns)
 
@@ -340,7 +340,7 @@ class FullTrace(Recording):
     Raises
     ------
     DataError
-        If it is damaged, or names ranks that the job does not have.
+        If it is damaged, or has ranks that the job does not have.
     """
 
     def __init__(self, profile: Profile, trace: Trace) -> None:
@@ -355,7 +355,7 @@ class FullTrace(Recording):
             rank = int(piece["rank"][0])
             tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
             used |= set(np.unique(piece["call"]).tolist())
-        # The files name every function of MPI.
+        # The files name all MPI functions; keep the used ones.
         self.names = [trace.names[i] for i in sorted(used)]
         self._number = np.full(len(trace.names), -1, np.int64)
         self._number[sorted(used)] = range(len(used))
@@ -383,7 +383,7 @@ class FullTrace(Recording):
         return sent, received
 
     def one_sided(self) -> dict[str, Array]:
-        """Data that ranks put into others or got from them: rank, peer, bytes, begin_ns and is_got."""
+        """One-sided puts and gets: rank, peer, bytes, begin_ns and is_got."""
         put, got = self._columns_of((_PUT, _GOT), are_one_sided=True)
         columns = {
             name: np.concatenate([_NO_ROWS, *put[name], *got[name]]).astype(np.int64)
@@ -406,12 +406,12 @@ class FullTrace(Recording):
         return parts
 
     def _side(self, parts: dict[str, list[Array]]) -> Side:
-        """Column after column, of which the pieces are forgotten."""
+        """A side of messages; joined column by column, so that the pieces are released early."""
         columns = {name: np.concatenate(parts.pop(name)) for name in _COLUMNS}
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 
     def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
-        """Track of the call of a rank that began at this time."""
+        """Track of each call, given by rank and begin."""
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
@@ -427,7 +427,7 @@ class FullTrace(Recording):
 
 
 def _all(trace: Trace) -> Iterator[dict[str, Array]]:
-    """Pieces of the whole trace that have calls."""
+    """All pieces of the trace that have calls."""
     with stage("looking at the calls", trace.n_events, "events"):
         yield from (piece for piece in trace.pieces() if len(piece["rank"]))
 
@@ -437,12 +437,12 @@ _RECEIVES = re.compile(r"MPI_(M?recv|(Wait|Test)(all|any|some)?)(_c)?", re.IGNOR
 
 
 class EventRing(Recording):
-    """The table `events`, whose calls that overlap are put on tracks of their own.
+    """The table `events`; overlapping calls are put on separate tracks.
 
     Raises
     ------
     DataError
-        If it names ranks that the job does not have.
+        If it has ranks that the job does not have.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -467,7 +467,7 @@ class EventRing(Recording):
             yield piece.take(slice(i, i + N_AT_ONCE))
 
     def _ends(self) -> tuple[Side, Side]:
-        """Of a call with several messages only the sum is known, and only the last peer."""
+        """For a call with several messages the table has only the sum of bytes and the last peer."""
         sent, received = (
             self._side(np.array([pattern.fullmatch(name) is not None for name in self.names]))
             for pattern in (_SENDS, _RECEIVES)
@@ -497,7 +497,7 @@ def _pieces(events: Table, begin_ns: Ints, call: Ints) -> Iterator[tuple[tuple[i
 
 
 def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
-    """Number of the first track that is free when each call begins: calls of threads may overlap."""
+    """The lowest track that is free when each call begins; calls of different threads may overlap."""
     track = np.zeros(len(begin_ns), np.int64)
     if (begin_ns[1:] >= end_ns[:-1]).all():
         return track
@@ -512,17 +512,17 @@ def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def recording(job: Frames) -> Recording:
-    """The recorded calls of `job`: those of ``--trace all``, else the last ones of ``--trace N``.
+    """The recorded calls of `job`: the last ones of ``--trace N``, else those of ``--trace all``.
 
-    Raises `DataError` if it has no trace, or one that names ranks that the job does not have.
+    Raises `DataError` if it has no trace, or the trace has ranks that the job does not have.
     """
     profile = job.profile
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
         raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
-        remedy = "the files of its trace, which lay beside the profile, are not there: copy them too"
+        remedy = "the trace files that were written beside the profile are missing: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
         raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
-    # A folder that lies there may be of an earlier run.
+    # Events in the profile come first, because a trace folder beside it may be of an earlier run.
     return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

@@ -1,4 +1,4 @@
-"""The numbers of a job as metrics in ClusterCockpit's flavour of InfluxDB's line protocol."""
+"""Key numbers of a job as metrics in ClusterCockpit's variant of InfluxDB's line protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mpicoloc.trace.export.job_metrics import end_unix_s, job_metrics
 
 
 def write(job: Frames, out: str, cluster: str | None = None) -> None:
-    """Write a line for each number and processor of the job to the file `out`.
+    """Write a line for each key number and processor of the job to the file `out`.
 
-    Raises `DataError` if the profile names no host.
+    Raises `DataError` if the profile has no host name.
     """
     profile = job.profile
     places = list(_places(profile))
@@ -37,19 +37,20 @@ def write(job: Frames, out: str, cluster: str | None = None) -> None:
 
 
 def _places(profile: Profile) -> Iterator[dict[str, str]]:
-    """Tags of each processor that the job may use; of the node where they are not known.
+    """Tags of each processor that the job may use, or of the node if its processors are not known.
 
-    A job's page in ClusterCockpit reads processors of that job only, but whole nodes with whoever is there.
+    Processors are better: a job's page in ClusterCockpit shows only that job's processors, but node metrics
+    cover all jobs on the node.
     """
     for row in profile.tables["nodes"]:
         hostname = text(row["hostname"])
         for cpu in sorted(parse_cpus(text(row["cpus"]))) if hostname else ():
             yield {"hostname": hostname, "type": "hwthread", "type-id": str(cpu)}
         if hostname and not parse_cpus(text(row["cpus"])):
-            # Without type-id, by which cc-backend would not find a node.
+            # No type-id: with one, cc-backend would not find the node.
             yield {"hostname": hostname, "type": "node"}
 
 
 def _tag(word: str) -> str:
-    """A word as the value of a tag; a backslash of its own would escape what follows."""
+    """A word as a tag value; its backslashes are replaced, because they would escape the next character."""
     return re.sub("([ ,=])", r"\\\1", printable(word).replace("\\", "/"))

@@ -1,4 +1,4 @@
-"""The numbers of a finished job for portals, by the names that `mpicoloc exporter` has for running ones."""
+"""Key numbers of a finished job for portals, named as `mpicoloc exporter` names those of running jobs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpicoloc.measure import processor
 from mpicoloc.profile.summary import co_runners
 
 MAX_UNIX_S = 2.0**33
-"""A later time, in the year 2242, is from a damaged file; nanoseconds since 1970 end soon after."""
+"""Latest plausible time, in 2242: 64-bit nanoseconds since 1970 overflow soon after it."""
 
 
 def job_metrics(profile: Profile) -> Mapping[str, float | None]:
-    """Numbers that hold for the whole job, so portals may average them over its parts; None: not measured."""
+    """Numbers that hold for the whole job, so that portals may average them over its parts; None: unknown."""
     found = profile.interference
     slowdown = {
         f"slowdown{end and '_'}{end}": getattr(found.slowdown, end or "value", None)

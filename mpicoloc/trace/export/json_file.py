@@ -18,7 +18,7 @@ _N_AT_ONCE = 1 << 14
 
 
 def facts(profile: Profile) -> dict[str, Any]:
-    """Everything that is no table: the keys of ``mpicoloc show --json``, and beside them all others."""
+    """Everything except the tables: the keys of ``mpicoloc show --json`` and all other facts."""
     found = summary(profile)
     for part in ("job", "mpi", "interference", "price", "network"):
         value = getattr(profile, part)
@@ -29,7 +29,7 @@ def facts(profile: Profile) -> dict[str, Any]:
 
 
 def records(array: Table) -> Iterator[dict[str, Any]]:
-    """The rows of a table, texts decoded."""
+    """The rows of a table, with decoded texts."""
     names = array.dtype.names or ()
     for i in range(0, len(array), _N_AT_ONCE):
         piece = array[i : i + _N_AT_ONCE]

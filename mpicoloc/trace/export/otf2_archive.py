@@ -1,4 +1,4 @@
-"""OTF2 archives, which Vampir, Scalasca and Score-P's tools read: a location for each track."""
+"""OTF2 archives for Vampir, Scalasca and Score-P's tools, with a location for each track."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpicoloc.trace.export.calls import Messages, Recording
 
 _NS_PER_S = 10**9
 _BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}
-"""Bytes that each track has until the end of the archive; the library allows no less."""
+"""Bytes of buffer that each track holds until the archive is closed; the library's minimum."""
 _ROLES = tuple(
     (re.compile(f"MPI_I?({pattern})(_init)?(_c)?", re.IGNORECASE), role)
     for pattern, role in (
@@ -34,17 +34,17 @@ _ROLES = tuple(
     )
 )
 Ends = Mapping[int, list[tuple[bool, int, int]]]
-"""Of a track, by begin of the call: whether it sends, the partner, the bytes."""
+"""Message ends of a track, by begin of the call: whether it sends, partner, bytes."""
 
 
 def write(job: Frames, out: str) -> Sequence[str]:
-    """Write the trace of `job` as an archive to the folder `out`; its file to open is ``traces.otf2``.
+    """Write the trace of `job` as an archive to the folder `out`; tools open its file ``traces.otf2``.
 
-    Result: what is missing in the trace, in words.
+    Result: sentences on data that the trace lacks.
     """
     recording = calls.recording(job)
     with outputs.folder(out) as folder:
-        # The archive's folder must not be there.
+        # The library requires that the archive's folder does not exist.
         os.rmdir(folder)
         with otf2.writer.open(folder, timer_resolution=_NS_PER_S, **_BUFFERS) as archive:
             archive.creator = "mpicoloc"
@@ -56,7 +56,7 @@ def write(job: Frames, out: str) -> Sequence[str]:
 def _write_tracks(recording: Recording, archive: Any) -> None:
     names = archive.definitions
     locations = _locations(recording, names)
-    # A communicator has a member for each rank, those without a call too.
+    # The communicator has a member for each rank, including ranks without a call.
     members = [locations[rank, 0] for rank in range(recording.n_ranks)]
     everybody = names.group(
         "MPI locations", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.MPI, members=members
@@ -77,7 +77,7 @@ def _write_tracks(recording: Recording, archive: Any) -> None:
 def _write_track(
     recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any]
 ) -> None:
-    """Each call as a region, with its messages: sent at its begin, taken at its end."""
+    """Write each call as a region, with its messages: sent at its begin, received at its end."""
     regions, attribute, world = names
     ends = _ends(recording.messages, *key)
     for piece in recording.calls(*key):
@@ -102,7 +102,7 @@ def _ends(messages: Messages, rank: int, track: int) -> Ends:
 
 
 def _locations(recording: Recording, names: Any) -> dict[tuple[int, int], Any]:
-    """Machine, nodes, ranks, and the tracks of each."""
+    """Define machine, nodes, ranks and tracks; returns the location of each track."""
     root = names.system_tree_node("machine", class_name="machine")
     hosts = [_text(text(row["hostname"])) for row in recording.profile.tables["nodes"]]
     of_rank = dict.fromkeys(range(recording.n_ranks), len(hosts)) | recording.nodes
@@ -121,5 +121,5 @@ def _role(name: str) -> Any:
 
 
 def _text(words: str) -> str:
-    """Without what ends a text in C."""
+    """A text without zero bytes, which end a string in C."""
     return words.replace("\0", "?").encode("utf-8", "replace").decode()

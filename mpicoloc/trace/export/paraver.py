@@ -52,7 +52,7 @@ COLOURS = (
     (255, 255, 0), (235, 0, 0), (0, 162, 0), (255, 0, 255), (100, 100, 177), (172, 174, 41), (255, 144, 26),
     (2, 255, 177), (192, 224, 0), (66, 66, 66),
 )  # fmt: skip
-"""Red, green and blue of each state, as in Paraver's own."""
+"""Red, green and blue of each state, as in Paraver's own traces."""
 RUNNING = STATES.index("Running")
 _FIRST_OWN_VALUE = 1000
 
@@ -82,11 +82,11 @@ _MEMORY = "256M"
 
 
 def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
-    """Lines in order of one of their fields, a whole number; those of one number stay in their order.
+    """Lines sorted by one of their fields, a whole number; lines with equal numbers stay in order.
 
-    The system's ``sort`` does it, with 256 MiB of memory; what is more lies in files in `folder` meanwhile.
+    The system's ``sort`` does the work with 256 MiB of memory and temporary files in `folder`.
 
-    Raises `EnvironmentFault` if there is no such program, or the disk refuses.
+    Raises `EnvironmentFault` if there is no ``sort``, or it cannot write.
     """
     key = ["-s", "-t:", f"-k{field},{field}n"]
     try:
@@ -99,7 +99,7 @@ def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
         raise EnvironmentFault(f"cannot run sort, which is in coreutils: {error.strerror}") from None
     assert sort.stdin and sort.stdout and sort.stderr
     try:
-        # It says itself why it goes away before it has all lines.
+        # If sort ends early, its stderr says why.
         with contextlib.suppress(BrokenPipeError), sort.stdin:
             sort.stdin.writelines(lines)
         yield from sort.stdout
@@ -116,7 +116,7 @@ def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
 
 BYTES_TYPE, PEER_TYPE, SHUTTER_TYPE = 99800001, 99800002, 99800003
 _TIME_FIELD = 6
-"""Where the time stands by which records are sorted, counted from 1, in those of every kind."""
+"""Field of the time by which records of all kinds are sorted, counted from 1."""
 _OWN_TYPES = {
     BYTES_TYPE: "Bytes of the MPI call",
     PEER_TYPE: "Peer of the MPI call (rank + 1)",
@@ -143,9 +143,9 @@ STATES
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where each track runs: "processor:application:task:thread", and how many there are.
+    """Place of each track: `place` has its "processor:application:task:thread" for the lines of the trace.
 
-    `place` is for lines; `nodes` has the tracks of each node, those of unknown ones at the end.
+    `nodes` has the tracks of each node; the last entry has those of unknown nodes.
     """
 
     place: dict[tuple[int, int], str]
@@ -154,15 +154,15 @@ class _Layout:
 
 
 def write(job: Frames, out: str) -> Sequence[str]:
-    """Write the trace of `job` to the files `out` (.prv, or .prv.gz), .pcf and .row.
+    """Write the trace of `job` to the files `out` (.prv or .prv.gz), .pcf and .row.
 
-    Result: what is missing in the trace, in words.
+    Result: sentences on data that the trace lacks.
     """
     return write_recording(calls.recording(job), out)
 
 
 def write_recording(recording: Recording, out: str) -> Sequence[str]:
-    """The same of calls that are read already, or simulated."""
+    """Write calls that were read before or simulated; see `write`."""
     end = ".prv.gz" if out.endswith(".gz") else ".prv"
     base = out.removesuffix(".gz").removesuffix(".prv")
     layout, functions = _layout(recording), Functions(recording.names)
@@ -179,7 +179,7 @@ def write_recording(recording: Recording, out: str) -> Sequence[str]:
 
 
 def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[str]:
-    """States and events of a track: running, and the call."""
+    """States and events of a track: running between calls, and each call."""
     last_ns = 0
     for piece in recording.calls(*key):
         for begin_ns, end_ns, n_bytes, peer, call in piece.rows():
@@ -202,7 +202,7 @@ def _messages(recording: Recording, layout: _Layout) -> Iterator[str]:
 
 
 def _shutters(recording: Recording, layout: _Layout) -> Iterator[str]:
-    """Events of the first track of the node: 1 + the verdict, and 0 at the end."""
+    """Events of each shutter on the first track of its node: 1 + verdict at the begin, 0 at the end."""
     begins, ends = (recording.shutters_ns(name).tolist() for name in ("t0_ns", "t1_ns"))
     rows = recording.profile.tables["shutters"]
     for row, begin_ns, end_ns in zip(rows, begins, ends, strict=True):
@@ -213,7 +213,7 @@ def _shutters(recording: Recording, layout: _Layout) -> Iterator[str]:
 
 
 def _layout(recording: Recording) -> _Layout:
-    """Processors are numbered node by node, and each track has one."""
+    """Give each track a processor of its own, numbered node by node."""
     hosts = [printable(text(row["hostname"])) for row in recording.profile.tables["nodes"]]
     nodes: list[list[tuple[int, int]]] = [[] for _ in range(len(hosts) + 1)]
     for key in recording.tracks:
@@ -236,7 +236,7 @@ def _header(recording: Recording, layout: _Layout) -> str:
 
 
 def _n_threads(recording: Recording) -> dict[int, int]:
-    """Threads of each rank of the job; one of those without a call."""
+    """Number of threads of each rank; 1 for ranks without a call."""
     found = dict.fromkeys(range(recording.n_ranks), 1)
     for rank, track in recording.tracks:
         found[rank] = max(found[rank], track + 1)

@@ -1,4 +1,4 @@
-"""All tables as Parquet files in one folder, with units and meanings; facts in ``facts.json``."""
+"""All tables as Parquet files in one folder, with units and meanings of columns; facts in ``facts.json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _N_AT_ONCE = 1 << 20
 def write(job: Frames, out: str) -> list[str]:
     """Write a file for each table of `job` to the folder `out`.
 
-    Result: what is missing, in words.
+    Result: sentences on missing data.
     """
     profile = job.profile
     found = json_file.facts(profile)
@@ -80,6 +80,6 @@ def _column(cells: np.ndarray, field: pa.Field) -> pa.Array:
     if cells.dtype.kind == "S":
         words, row = np.unique(cells, return_inverse=True)
         return pa.array([*map(text, words)], pa.string()).take(pa.array(row.ravel()))
-    # NaN means that it was not measured, which Arrow has a value for
+    # NaN means not measured: null in Arrow.
     mask = np.isnan(cells) if cells.dtype.kind == "f" else None
     return pa.array(np.ascontiguousarray(cells), field.type, mask=mask)

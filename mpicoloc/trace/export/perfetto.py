@@ -1,7 +1,7 @@
-"""Trace-event JSON, which ui.perfetto.dev and chrome://tracing open.
+"""Trace-event JSON for ui.perfetto.dev and chrome://tracing.
 
-A process for each node with a thread for each rank's calls and one for the shutters; messages as flows; the
-slowdown as a counter. Times are microseconds.
+Each node is a process, with a thread for each track of calls and one for the shutters. Messages are flows,
+the slowdown is a counter. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FIRST_TID = 2
 def write(job: Frames, out: str) -> Sequence[str]:
     """Write the trace of `job` to the file `out`.
 
-    Result: what is missing in the trace, in words.
+    Result: sentences on data that the trace lacks.
     """
     return write_recording(calls.recording(job), out)
 
 
 def write_recording(recording: Recording, out: str) -> Sequence[str]:
-    """The same of calls that are read already, or simulated."""
+    """Write calls that were read before or simulated; see `write`."""
     with outputs.text_file(out) as file:
         facts = json.dumps(summary(recording.profile), allow_nan=False)
         file.write(f'{{"displayTimeUnit":"ns","otherData":{facts},"traceEvents":[\n')
@@ -53,10 +53,11 @@ def _events(recording: Recording) -> Iterator[str]:
 
 
 def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int]]) -> Iterator[str]:
-    """Arrows from call to call.
+    """Messages as arrows from call to call.
 
-    Perfetto lets each point away from the slice that began first. So in a call that waited for its senders
-    lies a slice that begins when the last of them was there, and the arrows end at that one.
+    Perfetto draws each arrow from the slice that began first. A receive that waited for its senders began
+    before the send. So such a call gets an inner slice, which begins when the last sender arrived, and the
+    arrows end there.
     """
     arrival_ns, rows, since_ns = _waits(messages)
     waits = messages.received.take(rows)
@@ -77,9 +78,9 @@ def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int
 
 
 def _waits(messages: Messages) -> tuple[Ints, Ints, Ints]:
-    """When each message came, inside the call that took it; and calls that waited for a sender.
+    """Arrival time of each message, inside the call that received it; and the calls that waited for senders.
 
-    Of each of these a message, and when the last one of its senders was there.
+    The latter are given by the index of one of their messages, and the time when the last sender arrived.
     """
     taken = messages.received
     if not len(messages):
@@ -91,7 +92,7 @@ def _waits(messages: Messages) -> tuple[Ints, Ints, Ints]:
     last_ns = np.maximum.reduceat(messages.sent.begin_ns[order], first)
     since_ns = np.minimum(last_ns + 1, taken.end_ns[order[first]])
     has_waited = last_ns >= columns[2][first]
-    # At its end itself the next call may have begun.
+    # One nanosecond before the end: at the end the next call may begin.
     arrival_ns = np.maximum(taken.begin_ns, taken.end_ns - 1)
     call = np.cumsum(is_first) - 1
     arrival_ns[order] = np.where(has_waited[call], since_ns[call], arrival_ns[order])
@@ -111,7 +112,7 @@ def _calls(recording: Recording, key: tuple[int, int], place: tuple[int, int]) -
 
 
 def _us(time_ns: int) -> str:
-    """Nanoseconds as microseconds, none lost."""
+    """Nanoseconds as microseconds, without rounding."""
     return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
 
@@ -148,7 +149,7 @@ def _meta(name: str, pid: int, tid: int, args: dict[str, object]) -> str:
 
 
 def _slowdown(recording: Recording) -> Iterator[str]:
-    """The estimate of the whole job, as a line from its beginning to its end."""
+    """The slowdown of the whole job, as a constant counter from begin to end."""
     found = recording.profile.interference.slowdown
     if found is None:
         return
@@ -160,7 +161,7 @@ def _slowdown(recording: Recording) -> Iterator[str]:
 
 
 def _shutters(recording: Recording) -> Iterator[str]:
-    """The window that was sampled in each shutter, and how many were valid so far."""
+    """The sampling window of each shutter, and the number of valid shutters so far."""
     rows = recording.profile.tables["shutters"]
     begins, ends = (recording.shutters_ns(name).tolist() for name in ("t0_ns", "t1_ns"))
     n_valid = 0

@@ -13,11 +13,11 @@ from mpicoloc.profile.summary import co_runners
 from mpicoloc.show import outputs
 
 Sample: TypeAlias = tuple[str, str, Mapping[str, object], float | None]
-"""Name without prefix, help, labels beside the job's, value."""
+"""Name without prefix, help text, labels besides the job's, value."""
 
 
 def write(job: Frames, out: str) -> None:
-    """Write the facts of `job` to the file `out`, which appears whole, as the collector wants it."""
+    """Write the facts of `job` to the file `out`, atomically, because the collector may read it any time."""
     with outputs.text_file(out) as file:
         seen: set[str] = set()
         for name, meaning, labels, value in _samples(job.profile):
@@ -34,13 +34,13 @@ def write(job: Frames, out: str) -> None:
 
 
 def _escaped(word: str, quotes: bool = True) -> str:
-    word = "\n".join(map(printable, word.split("\n")))  # people look at the file in a terminal
+    word = "\n".join(map(printable, word.split("\n")))  # safe to view in a terminal
     word = word.replace("\\", "\\\\").replace("\n", "\\n")
     return word.replace('"', '\\"') if quotes else word
 
 
 def _samples(profile: Profile) -> Iterator[Sample]:
-    """All samples, those of one name beside each other, as the format wants it."""
+    """All samples; those with the same name are adjacent, as the format requires."""
     job, found, price = profile.job, profile.interference, profile.price
     about = {
         "command": job.command, "mpi_library": job.mpi_library, "mode": job.mode, "meter": found.meter,

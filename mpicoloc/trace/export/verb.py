@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A format: what it is, the module that writes it, the library that this needs, by its pip name."""
+    """A format: name, description, the module that writes it, and the pip name of the library it needs."""
 
     name: str
     help: str
     module: str
     library: str = ""
     event_bytes: int = 0
-    """The approximate size of an event of a trace; 0: there are none in it."""
+    """Approximate size of a traced event in the output; 0: the format has no events."""
     is_trace: bool = False
-    """It is made of a trace, and of nothing else."""
+    """Whether it consists of a trace only."""
     is_folder: bool = False
-    """It is more than one file, in a folder of its own."""
+    """Whether it is a folder of several files."""
 
 
 CLUSTERCOCKPIT = "clustercockpit"
@@ -66,7 +66,7 @@ FORMATS: Mapping[str, Format] = {
 }
 FORMAT_HELP = "; ".join(f"{row.name}: {row.help}" for row in FORMATS.values())
 PACKED = ("perfetto", "paraver", "json")
-"""Those that are compressed if PATH ends with .gz."""
+"""Formats that are compressed if PATH ends with .gz."""
 _LARGE_BYTES = 100 << 20
 ALIASES = {"chrome": "perfetto"}
 
@@ -74,8 +74,7 @@ ALIASES = {"chrome": "perfetto"}
 def find_format(name: str) -> Format:
     """The format of this name.
 
-    Raises `UsageError` if there is none. Raises `EnvironmentFault` if the library that writes it is not
-    installed.
+    Raises `UsageError` if it does not exist. Raises `EnvironmentFault` if its library is not installed.
     """
     known = ALIASES.get(name, name)
     if known not in FORMATS:
@@ -92,7 +91,7 @@ def find_format(name: str) -> Format:
 
 
 def size_warning(job: Frames, wanted: Format, out: str) -> str:
-    """The size of the output, in words; empty if it is not worth a word.
+    """A sentence on the size of the output; empty if it is small.
 
     Raises `DataError` if the trace is damaged.
     """
@@ -112,20 +111,20 @@ def size_warning(job: Frames, wanted: Format, out: str) -> str:
 
 
 def _n_events(job: Frames, wanted: Format) -> int | None:
-    """Events of the trace of every call, if that is in it."""
+    """Number of events in the trace of every call, if the output contains it."""
     if not wanted.event_bytes or not job.is_traced or len(job.profile.tables["events"]):
         return None
     try:
         return job.trace.n_events
     except DataError:
-        # Of a profile's tables only that of the trace is missing then, and who writes them says so.
+        # Formats with all tables then lack only the trace, and report that themselves.
         if wanted.is_trace:
             raise
         return None
 
 
 def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str], **tags: str) -> list[str]:
-    """Write `job` to `out` in this format and tell what is left out; what it raises is that format's."""
+    """Write `job` to `out` in this format; returns sentences on what is left out. Errors are the format's."""
     module = importlib.import_module(f"mpicoloc.trace.export.{wanted.module}")
     with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
         return list(module.write(job, os.fspath(out), **tags) or ())
@@ -141,7 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Write it; 0, or an error that `main` reports."""
+    """Write the profile in the format; returns 0."""
     from mpicoloc.profile.frames import open_profile
     from mpicoloc.show import outputs
 

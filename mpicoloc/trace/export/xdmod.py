@@ -1,4 +1,4 @@
-"""The numbers of a job as one line of JSON: a summary document of Open XDMoD's job performance module."""
+"""Key numbers of a job as one line of JSON: a summary document of Open XDMoD's job performance module."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mpicoloc.show import outputs
 from mpicoloc.trace.export.job_metrics import end_unix_s, job_metrics
 
 _BATCH_ID = re.compile(r"[0-9]{1,18}(?=[.-]|$)")
-"""The batch system's number of a job, before that of its step or of a process."""
+"""The batch system's job number at the begin of a job id, before a step or process number."""
 _NOT_MEASURED = {"error": 3}
-"""INSUFFICIENT_DATA of SUPReMM's processing errors."""
+"""INSUFFICIENT_DATA among SUPReMM's processing errors."""
 
 
 def document(profile: Profile) -> dict[str, Any]:
-    """The parts of a job summary that the profile knows, and its numbers as the section of a plugin."""
+    """A job summary with the parts that a profile has, and its key numbers as a plugin's section."""
     job, end_s = profile.job, end_unix_s(profile)
     number = _BATCH_ID.match(job.id)
     batch_id = number[0] if number else job.id
