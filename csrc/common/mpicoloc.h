@@ -122,8 +122,8 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state
 #define MC_COUNTERS(X) \
     X(n_calls, "1", "MPI calls made by the application") \
     X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
-    X(sampled_ns, "ns", "the estimated part of it, of calls that were only counted") \
-    X(comp_ns, "ns", "time outside them, pauses excluded, since MPI_Init") \
+    X(sampled_ns, "ns", "estimated part of mpi_ns, of calls that were counted but not timed") \
+    X(comp_ns, "ns", "time outside MPI calls since MPI_Init, without pauses") \
     X(sent_bytes, "bytes", "bytes given to sends and collectives") \
     X(recv_bytes, "bytes", "bytes taken from receives (as they came) and collectives") \
     X(read_bytes, "bytes", "bytes read from files by MPI-IO") \
@@ -136,8 +136,8 @@ enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state
     X(n_cycle_overflow, "1", "cycles counted in the cycle overflow row") \
     X(n_peer_overflow, "1", "messages counted in the message overflow row") \
     X(n_collective_overflow, "1", "collectives without a row: no room, or with ranks outside the job") \
-    X(n_request_overflow, "1", "requests that found no room and count as posted or not at all") \
-    X(n_pending_overflow, "1", "cycles inside a shutter that found no room and void it") \
+    X(n_request_overflow, "1", "requests beyond the table's room, counted when posted or not at all") \
+    X(n_pending_overflow, "1", "cycles in shutters beyond the table's room; such shutters are void") \
     X(n_lane_overflow, "1", "calls by threads that found no lane, not recorded") \
     X(n_events, "1", "events offered to the trace") \
     X(n_events_dropped, "1", "events overwritten in the ring, refused or not written") \
