@@ -1,1 +1,1 @@
-"""Bubbles, memory hogs of a set size: calibration, sensitivity curves, pressure scores, propagation."""
+"""Bubbles, memory hogs of adjustable pressure: calibration, sensitivity curves, pressure scores, propagation."""
