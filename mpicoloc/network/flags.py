@@ -1,4 +1,4 @@
-"""Flags of the verbs that put jobs on a fabric: which one, where the ranks are, how they are routed."""
+"""Flags of the verbs that place jobs on a fabric: the fabric, placements and routing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that some placements need."""
+    """Add --ranks-per-host, which some placements need."""
     parser.add_argument(
         "--ranks-per-host", type=arguments.count, metavar="N", default=1, help="for placements Fk and RF (1)"
     )
 
 
 def add_fabric(parser: argparse.ArgumentParser) -> None:
-    """The fabric, and the placements of jobs."""
-    parser.set_defaults(slimming=None, window_s=None, monitoring=None)  # which not all verbs have
+    """Add flags for the fabric and the placements of jobs."""
+    parser.set_defaults(slimming=None, window_s=None, monitoring=None)  # not all verbs have these flags
     add_topology(parser)
     parser.add_argument(
         "--placement",
@@ -52,7 +52,7 @@ def add_fabric(parser: argparse.ArgumentParser) -> None:
 
 
 def add_routes(parser: argparse.ArgumentParser) -> None:
-    """Links, routes, and what placements need."""
+    """Add flags for links, routing, and details of placements."""
     add_links(parser)
     add_ranks_per_host(parser)
     add = parser.add_argument
