@@ -133,7 +133,8 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
     Notes
     -----
-    Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they can share a subtree with a big job.
+    Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they can share a subtree with a
+    big job.
     """
     if n_nodes <= machine.switch_size:
         room = np.flatnonzero(_free_for_small(machine, uses.tobytes()) >= n_nodes)
@@ -150,7 +151,7 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 @functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[Ints, int]:
-    """For each node the first bin of its subtree (below the roots) in a count by use; the number of subtrees."""
+    """For each node the first bin of its subtree (below the roots) in a count by use; number of subtrees."""
     level = machine.top_level - 1
     return machine.subtree[level] * _N_USES_EXCLUSIVE, len(machine.starts[level])
 
@@ -200,8 +201,8 @@ def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
 # Jokanovic 2014, section 4.2. Big jobs, larger than a switch, fill the machine from its first switch on;
 # small jobs fill it from its last switch back. The limit between the two blocks moves: each block ends before
 # the outermost switch that the other uses. In the big jobs' block a switch of 18 nodes has two parts, of 16
-# (the largest power of two) and 2 nodes; other sizes are split in the same way. The parts of a switch, and its
-# use as a *rem* switch, follow from the uses of its nodes, so there is no other state.
+# (the largest power of two) and 2 nodes; other sizes are split in the same way. The parts of a switch, and
+# its use as a *rem* switch, follow from the uses of its nodes, so there is no other state.
 
 
 _N_USES = 5
@@ -305,7 +306,7 @@ class _Blocks:
 
 @functools.lru_cache(maxsize=128)
 def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
-    """The state of the switches, cached because a simulation of expected starts asks for the same uses again."""
+    """The state of the switches, cached because expected starts ask for the same uses again."""
     return _Blocks(machine, np.frombuffer(uses, np.uint8))
 
 
@@ -357,7 +358,7 @@ def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
 
 
 def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
-    """A rem switch with room, else an empty switch that becomes one: the number of rem switches follows demand.
+    """A rem switch with room, else an empty switch that becomes one: their number follows demand.
 
     A switch in the job's subtree is preferred; among candidates, the nearest to the job.
     """

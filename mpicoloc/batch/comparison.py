@@ -154,7 +154,7 @@ def of_schedule(
 
 
 def effectiveness(reference_lost: float | None, lost: float | None) -> float | None:
-    """E(P) of Eq. 2.4: node hours lost under the reference over those under a policy; None if either is None or 0."""
+    """E(P) of Eq. 2.4: node hours lost under the reference over those under a policy; None if None or 0."""
     return reference_lost / lost if reference_lost and lost else None
 
 

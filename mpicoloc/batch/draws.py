@@ -57,8 +57,8 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
 
     `figures` names the data of the `known` programs, for messages.
 
-    Result: fractions by program, which add up to 1. Raises `UsageError` if an entry is not NAME=PART, a part is
-    not above 0, or a program is unknown or named twice.
+    Result: fractions by program, which add up to 1. Raises `UsageError` if an entry is not NAME=PART, a part
+    is not above 0, or a program is unknown or named twice.
     """
     parts: dict[str, float] = {}
     for word in filter(None, text.split(",")):
@@ -79,7 +79,7 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
 
 
 def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> Programs:
-    """Programs drawn from a mix, one for each executable of a user; one for each job without an executable."""
+    """Programs drawn from a mix, one for each executable of a user, or for each job without executable."""
     names = tuple(parts)
     is_known = log.program >= 0
     _, which = np.unique(
@@ -137,8 +137,8 @@ def of_programs(
     """Link utilisation by program and level.
 
     Shapes: result (n_programs, height). Result: 0 for programs that are not in the table. Values above 1
-    count as 1, as in `network.utilisation`. Raises `DataError` if the table has none of the programs, a number
-    is negative, or a program uses a level that the machine lacks.
+    count as 1, as in `network.utilisation`. Raises `DataError` if the table has none of the programs, a
+    number is negative, or a program uses a level that the machine lacks.
     """
     if not table.keys() & set(names):
         some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
@@ -165,8 +165,8 @@ def read_utilisation(path: str) -> dict[str, dict[int, float]]:
     """Utilisation of levels by program.
 
     Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links: the
-    fraction of its time for which the program keeps these links busy. Cells can be empty. Level 0 is the links
-    of hosts.
+    fraction of its time for which the program keeps these links busy. Cells can be empty. Level 0 is the
+    links of hosts.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
     malformed, or a program appears twice.

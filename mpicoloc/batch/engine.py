@@ -47,8 +47,8 @@ class Schedule:
     Parameters
     ----------
     arrival_s, start_s, end_s : ndarray, shape (n,)
-        Times at which the job arrived, began and ended, s. A job that waits for the end of another arrives when
-        that job ends in the simulation, plus its think time.
+        Times at which the job arrived, began and ended, s. A job that waits for the end of another arrives
+        when that job ends in the simulation, plus its think time.
     """
 
     arrival_s: Floats
@@ -145,7 +145,7 @@ class Simulation:
         return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
 
     def set_node_slowdown(self, job: int, slowdown: float) -> None:
-        """Set the slowdown of a running job by jobs on its nodes, from now on; `repaced` lists it for settlers."""
+        """Set the slowdown of a running job by jobs on its nodes, from now on; settlers read `repaced`."""
         self.node_slowdown[job] = slowdown
         self.repaced.add(job)
         self.set_speed(job, 1.0 / (slowdown + self.link_delay[job]))

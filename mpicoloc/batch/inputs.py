@@ -72,7 +72,7 @@ class JobLog:
         return len(self.number)
 
     def cores_per_node(self) -> int | None:
-        """Processors of a node by the log's header, else the most that a job used on one node; None: unknown."""
+        """Processors of a node by the log's header, else the most that a job used per node; None: unknown."""
         nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
         if nodes and processors:
             return max(processors // nodes, 1)
@@ -129,8 +129,9 @@ class Workload:
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
     """Convert a log to jobs on whole nodes.
 
-    The estimate of a job that ran longer than its limit is its run time, because the simulation does not end a
-    job that ran on in reality.
+    The estimate of a job that ran longer than its limit is its run time, because the simulation does not end
+    a job that ran on in reality.
+
     Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or a job needs more
     nodes than the machine has.
     """
@@ -171,7 +172,7 @@ def most_at_once(work: Workload) -> int:
     begin_s = (log.submit_s + log.wait_s)[is_known]
     times_s = np.concatenate([begin_s, begin_s + log.run_s[is_known]])
     change = np.concatenate([work.n_nodes[is_known], -work.n_nodes[is_known]])
-    return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # at the same instant, ends before starts
+    return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # ends before starts
 
 
 def ran(log: JobLog) -> Bools:

@@ -33,9 +33,9 @@ def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], li
 class SharedLinks:
     """Observer of a simulation that counts pairs of jobs on the same links.
 
-    Two jobs share the links of level l above a subtree of that level if, at the same time, both have nodes inside
-    and nodes outside the subtree (Jokanovic 2014, section 4.3 and Figure 4.10). Level 1 is the up-links of
-    first-level switches, which the thesis calls the second level.
+    Two jobs share the links of level l above a subtree of that level if, at the same time, both have nodes
+    inside and nodes outside the subtree (Jokanovic 2014, section 4.3 and Figure 4.10). Level 1 is the
+    up-links of first-level switches, which the thesis calls the second level.
 
     Parameters
     ----------
@@ -115,8 +115,8 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
 
     Shapes: `alone` (n_jobs,), `pace` (n_jobs,), result (n_jobs,). Result: not below 0.
 
-    For jobs with a pace of 1, `mutual_slowdown` is this plus 1. A job that is slower for other reasons sends for
-    a smaller fraction of its time.
+    For jobs with a pace of 1, `mutual_slowdown` is this plus 1. A job that is slower for other reasons sends
+    for a smaller fraction of its time.
     """
     first, second, starts = _pairs(rows.n_users)
     theirs = rows.n_hosts.take(second, axis=1)
@@ -137,7 +137,7 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
 
 
 def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
-    """All pairs of rows of the same subtree, including each row with itself, and the first pair of each row."""
+    """All pairs of rows of the same subtree, also of a row with itself, and the first pair of each row."""
     n_of_row = n_users.repeat(n_users)
     starts = n_of_row.cumsum() - n_of_row
     first = np.arange(len(n_of_row)).repeat(n_of_row)
@@ -175,8 +175,8 @@ class _Users:
 class LinkSharing:
     """Observer that delays jobs which share links above switches and subtrees.
 
-    Jobs share links by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all links above
-    the switches of a level equally busy.
+    Jobs share links by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all links
+    above the switches of a level equally busy.
 
     Parameters
     ----------

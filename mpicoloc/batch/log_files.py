@@ -48,7 +48,7 @@ COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
-"""The command that prints a log for `parse_sacct`; JobName is last because names can contain the separator."""
+"""The command that prints a log for `parse_sacct`; JobName is last, as names can contain the separator."""
 REMEDY = "mend or remove it, or leave such entries out with --skip-damaged"
 _FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by {COMMAND}"
 
@@ -179,8 +179,8 @@ def _indices(previous: Ints, number: Ints) -> Ints:
 
 
 Words = Mapping[str, Sequence[str]]
-"""One word per job in each column: ``number``, ``submit``, ``start``, ``end``, and any others of `_READERS` and
-`_NAMES` that the log has."""
+"""One word per job in each column: ``number``, ``submit``, ``start``, ``end``, and any others of `_READERS`
+and `_NAMES` that the log has."""
 
 _UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
 _YEAR_S = 365 * 86400.0
@@ -200,6 +200,7 @@ def log_of(
 
     A job arrives when it is submitted or, if this is known and later, when it becomes eligible: until then it
     waits for another job or for a time that its user set. Jobs that have not begun or ended have run time -1.
+
     Raises `DataError`, with the line's number, if a line is damaged; also if there is no job.
     """
     values, wrong = _values(words)
@@ -253,7 +254,7 @@ def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
 
 
 def _arrival(values: Mapping[str, Floats]) -> Floats:
-    """Time at which each job could begin; not after its start, because jobs can be held and released again."""
+    """Time at which each job could begin; not after its start, as jobs can be held and released again."""
     return np.fmin(np.fmax(values["submit"], values["eligible"]), values["start"])
 
 
@@ -324,12 +325,12 @@ def _same_times(words: Sequence[str]) -> Floats | None:
 
 
 def _limit(word: str) -> float | None:
-    """Seconds from ``2-12:00:00``, minutes, or ``UNLIMITED``, which counts as a year, as in Slurm's backfill."""
+    """Seconds from ``2-12:00:00``, minutes, or ``UNLIMITED``: a year, as in Slurm's backfill."""
     return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
 
 
 def _count(word: str) -> float | None:
-    """Value of ``1152`` or ``2K`` (Slurm's suffixes are powers of 1,024); 0, of jobs that never ran, is unknown."""
+    """Value of ``1152`` or ``2K`` (Slurm's suffixes are powers of 1,024); 0 is unknown: the job never ran."""
     found = _COUNT.fullmatch(word)
     if found is None:
         return None
@@ -346,7 +347,7 @@ _READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
     "processors": (_count, "number of processors"),
     "limit": (_limit, "time limit"),
 }
-"""Columns of numbers: the reader of a word, which returns None if the word is malformed, and a description."""
+"""Columns of numbers: the reader of a word, which returns None if it is malformed, and a description."""
 
 
 _KEYS = {
@@ -428,6 +429,7 @@ def parse_sacct(
     """Jobs in the output of `sacct`, without job steps.
 
     Repeated lines count once: the files of two months can both have the same job.
+
     Raises `DataError` if the header lacks a column, if a line is damaged (with its number), or if there is no
     job.
     """
@@ -490,8 +492,8 @@ _NO_VALUE, _INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
 def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
     """Jobs in the output of `sacct --json`, of any version; damaged entries by their position in the list.
 
-    Raises `DataError` if the text is something else, if an entry is damaged (with its position), or if there is
-    no job.
+    Raises `DataError` if the text is something else, if an entry is damaged (with its position), or if there
+    is no job.
     """
     try:
         told = json.loads(text)
@@ -553,7 +555,8 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
 
     Parameters, results and errors are those of `parse_swf`.
 
-    Raises `DataError` if the format is unknown, if a line is damaged (with its number), or if there is no job.
+    Raises `DataError` if the format is unknown, if a line is damaged (with its number), or if there is no
+    job.
     """
     first = next((line.strip() for line in lines if line.strip()), None)
     if first is None:

@@ -99,8 +99,8 @@ class Allocation:
     ----------
     name : str
     choose : callable
-        ``choose(machine, uses, n_nodes)``: nodes for a job of that size, given the uses of the machine's nodes;
-        None if the job must wait. It has no side effects.
+        ``choose(machine, uses, n_nodes)``: nodes for a job of that size, given the uses of the machine's
+        nodes; None if the job must wait. It has no side effects.
     is_bound_by_number : bool
         Whether any `n_nodes` free nodes will do, so that only their number decides if a job can begin.
     can : callable, optional
@@ -270,7 +270,7 @@ class View:
         return bool(found[0]) or not np.count_nonzero(uses)
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
-        """Whether the job at `place` can run on beyond the reservation of the job at `first` without delaying it.
+        """Whether the job at `place` can outlast the reservation of the job at `first` without delaying it.
 
         Only for allocations that are not bound by the number of nodes.
         """

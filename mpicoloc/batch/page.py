@@ -93,10 +93,10 @@ class PolicyFigures:
     ----------
     sharing : str
     figures : dict of str to Estimate or None
-        By their names in JSON; None: not measured. `saved_frac` is the fraction of the machine's node hours that
-        sharing saves, `effectiveness` is E(P) against blind sharing (Jokanovic 2014, Eq. 2.4),
-        `links_lost_node_hours` is the loss because jobs share links, and `links_effectiveness` is E(P) of this
-        loss against another allocation.
+        By their names in JSON; None: not measured. `saved_frac` is the fraction of the machine's node hours
+        that sharing saves, `effectiveness` is E(P) against blind sharing (Jokanovic 2014, Eq. 2.4),
+        `links_lost_node_hours` is the loss because jobs share links, and `links_effectiveness` is E(P) of
+        this loss against another allocation.
     charged_su : dict of str to Estimate
         Service units of all jobs, by price function.
     users : dict of str to dict of str or int to float
@@ -177,7 +177,7 @@ def _row(run: SharedRun) -> dict[str, Any]:
 def _compared(
     name: str, own: Sequence[SharedRun], by_name: Mapping[str, Sequence[SharedRun]]
 ) -> dict[str, Estimate | None]:
-    """Savings and losses of a policy against others, seed by seed: a seed gives all policies the same draws."""
+    """Savings and losses of a policy against others, by seed: a seed gives all policies the same draws."""
     alone = by_name.get("none", [None])[0]
     saved = (
         []
@@ -312,7 +312,7 @@ def _span_s(runs: Sequence[SharedRun]) -> float:
 
 
 def _window(runs: Sequence[SharedRun]) -> tuple[float, float]:
-    """Period that is drawn node by node, s: all, or the arrivals of the `N_DRAWN` jobs in a row that waited most."""
+    """Period drawn node by node, s: all, or arrivals of the `N_DRAWN` jobs in a row that waited most."""
     schedule = runs[0].schedule
     n = len(schedule.arrival_s)
     if n <= N_DRAWN:

@@ -1,7 +1,7 @@
 """Partitions of a machine as in Slurm's ``slurm.conf``, the jobs that each accepts, and their simulation.
 
-The order and the allocation see each partition as a machine of its own, on which the nodes of other partitions'
-jobs are in use, so they need no code for partitions.
+The order and the allocation see each partition as a machine of its own, on which the nodes of other
+partitions' jobs are in use, so they need no code for partitions.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ class Partition:
 def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     """Partitions in lines such as ``PartitionName=batch Nodes=n[0-63] MaxTime=1-00:00:00``.
 
-    The input is ``slurm.conf``, or the output of ``scontrol --oneliner show partitions``. Nodes, MaxNodes, MaxTime,
+    The input is ``slurm.conf``, or the output of ``scontrol --oneliner show partitions``. Nodes, MaxNodes,
+    MaxTime,
 
     PriorityTier, Default, and NodeSet lines that Nodes refers to are read; the rest is ignored.
-    Raises `DataError`, with the line, if a line is malformed or includes a file; also if there is no partition.
+    Raises `DataError`, with the line, if a line is malformed or includes a file; also if there is no
+    partition.
     """
     place = {name: i for i, name in enumerate(machine.node_names())}
     found: dict[str, Partition] = {}

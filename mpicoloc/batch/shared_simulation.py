@@ -1,7 +1,7 @@
-"""The event loop with two jobs a node: a running job slows down when others join it, and recovers when they end.
+"""The event loop with two jobs a node: jobs slow down when others join them, and recover when these end.
 
-Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a sharing
-policy chooses waiting jobs to join running ones. The slowest of its nodes sets the speed of a job.
+Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a
+sharing policy chooses waiting jobs to join running ones. The slowest of its nodes sets the speed of a job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Slowdowns:
     Parameters
     ----------
     believed, true : ndarray, shape (p, p)
-        At [i, j] T_co / T_solo of program i beside program j: the values that decisions use, and the true ones.
+        At [i, j] T_co / T_solo of program i beside program j: the values that decisions use, and the true
+        ones.
 
     Raises
     ------
@@ -53,8 +54,8 @@ class Slowdowns:
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:
     """A model's slowdowns as `believed`, and true ones drawn from its 95 % intervals.
 
-    The logarithm is assumed to be normal, with the spread from the interval's upper end, because the lower end is
-    cut off at 1. Draws below 1 count as 1.
+    The logarithm is assumed to be normal, with the spread from the interval's upper end, because the lower
+    end is cut off at 1. Draws below 1 count as 1.
     """
     value = np.array(pairs.value)
     if rng is None:
@@ -271,7 +272,7 @@ class SharedSimulation(Simulation):
         self.releases.begin(end_s, job, self._n_last[job])
 
     def _expect_nodes(self, job: int) -> None:
-        """Update the times at which the job's nodes are expected to be free, and the number that its end frees."""
+        """Update the expected release times of the job's nodes, and how many of them its end frees."""
         nodes, end_s = self.nodes[job], float(self.expected_end_s[job])
         first, second = self.jobs_on[:, nodes]
         other = np.where(first == job, second, first)

@@ -2,8 +2,8 @@
 
 By its expected slowdowns, a policy never delays the queue's first job: it preserves that job's reservation.
 The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot of the
-simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader waits for
-its nodes in the queue for sharing, which has precedence; a partner joins at once.
+simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader waits
+for its nodes in the queue for sharing, which has precedence; a partner joins at once.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class Joining:
     Parameters
     ----------
     is_blind : bool
-        Whether to join any job, two jobs a node, in order of the queue. Otherwise a job joins others only if, by
-        the model, the machine then does more work per second.
+        Whether to join any job, two jobs a node, in order of the queue. Otherwise a job joins others only if,
+        by the model, the machine then does more work per second.
     overtakes : bool
         Whether jobs behind the queue's first job can join others, if that does not delay the first.
     packs : bool
@@ -285,7 +285,7 @@ class _Half:
         return np.sort(taken) if len(taken) == n_nodes and n_nodes > len(self.free) else None
 
     def best_nodes(self, job: int, n_nodes: int) -> Ints | None:
-        """Free nodes, then nodes of the jobs that lose least; None if the total work per second does not grow."""
+        """Free nodes, then nodes of the jobs that lose least; None if total work per second does not grow."""
         order, loss = self._rank(int(self.simulation.programs[job]))
         n_shared = n_nodes - len(self.free)
         if n_shared < 1 or not len(order):
@@ -308,8 +308,8 @@ class _Half:
 
         Notes
         -----
-        A host on m nodes whose slowdown rises from s to s' loses the work of m (1/s - 1/s') nodes; the job beside
-        it runs at 1 / its own slowdown.
+        A host on m nodes whose slowdown rises from s to s' loses the work of m (1/s - 1/s') nodes; the job
+        beside it runs at 1 / its own slowdown.
         """
         if program not in self._ranked:
             run = self.simulation

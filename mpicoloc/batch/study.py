@@ -44,7 +44,7 @@ _LARGER = 2
 
 @dataclass(frozen=True)
 class Study:
-    """A simulation's inputs; `names` are the sharing policies, and `is_comparison` says whether to compare them."""
+    """A simulation's inputs; `names` are the sharing policies, to be compared if `is_comparison`."""
 
     centre: Centre
     names: list[str]
@@ -199,8 +199,8 @@ def _restricted(
 ) -> tuple[Workload, engine.Simulate]:
     """The jobs that fit their partitions, and the function that simulates them.
 
-    Raises `DataError` if a job has no known partition or, without `--skip-larger`, exceeds its limits; also if
-    no job is left.
+    Raises `DataError` if a job has no known partition or, without `--skip-larger`, exceeds its limits; also
+    if no job is left.
     """
     of_job = partitions.of_jobs(work, parts)
     if args.skip_larger:
@@ -301,7 +301,7 @@ def _saved_frac(row: dict[str, Any]) -> float | None:
 
 
 POLICIES = "policies.parquet"
-"""A sweep's file with a row for each combination, sharing policy and metric; missing if no jobs share nodes."""
+"""File of a sweep with a row for each combination, policy and metric; missing if no jobs share nodes."""
 _NOT_FIGURES = ("notes", "settings", "policies", "n_seeds", "sentences")
 
 
@@ -434,7 +434,7 @@ _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
 def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]) -> int:
-    """Simulate missing rows, and print all rows. Returns 1 if some failed, or the first one's code if all did."""
+    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
     several = "--sweep" if args.sweep else "more than one LOG"
     _, code = sweep.run(
         args,

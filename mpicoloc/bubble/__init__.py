@@ -1,1 +1,1 @@
-"""Bubbles, memory hogs of adjustable pressure: calibration, sensitivity curves, pressure scores, propagation."""
+"""Bubbles (adjustable memory hogs): calibration, sensitivity curves, pressure scores, propagation."""

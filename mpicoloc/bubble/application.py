@@ -110,7 +110,7 @@ class Application:
         return code
 
     def _end_tree(self) -> None:
-        """Send SIGTERM to the root process, and after a grace period SIGTERM, then SIGKILL, to all that are left."""
+        """Send SIGTERM to the root; after grace periods send SIGTERM, then SIGKILL, to all that are left."""
         with contextlib.ExitStack() as stack:
             tree = []
             for pid in descendants(self._process.pid):

@@ -233,7 +233,7 @@ def _measure(
     rng: np.random.Generator,
     what: str,
 ) -> tuple[Mapping[float, Estimate], float]:
-    """Slowdown of the probe beside each setting, by the setting's number from 1, and the probe's pace alone."""
+    """Slowdown of the probe beside each setting, by its number from 1, and the probe's pace alone."""
     with contextlib.closing(Hog(place.probe_cpu, probe.working_set_bytes)) as hog:
         hog.set(probe)
         time.sleep(_WARM_S)

@@ -157,7 +157,7 @@ def update(
     score: Estimate | None = None,
     policy: str | None = None,
 ) -> bool:
-    """Add or replace parts of a program's row in a file. Returns whether it has both curve and score afterwards.
+    """Add or replace parts of a program's row in a file. Returns whether it then has both curve and score.
 
     Columns unknown to `read` are dropped.
 

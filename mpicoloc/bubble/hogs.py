@@ -18,7 +18,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import paths
 
 JITTER_FRAC = 0.3
-"""Each turn is longer by a random fraction up to this, so that turns do not align with the program's steps."""
+"""Each turn is longer by a random fraction up to this, so that turns do not align with program steps."""
 
 
 def take_turns(

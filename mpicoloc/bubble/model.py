@@ -116,7 +116,8 @@ class BubbleModel:
     -----
     Han et al. 2016, section 2, after Mars et al. 2011: the slowdown of A beside B is A's curve at B's score.
     The interval runs from the curve's lower end at the score's lower end to the curve's upper end at the
-    score's upper end. A falling curve is replaced by the nearest one that does not fall, with an entry in `notes`.
+    score's upper end. A falling curve is replaced by the nearest one that does not fall, with an entry in
+    `notes`.
     """
 
     programs: Mapping[str, ProgramPressure]

@@ -164,7 +164,7 @@ def choose_by_runs(
 
 
 Profile = Callable[[int, int], float]
-"""`profile(k, j)`: time of the program while bubbles of level k run on j of its nodes, s; (0, 0): without bubbles."""
+"""`profile(k, j)`: time of the program with bubbles of level k on j of its nodes, s; (0, 0): no bubbles."""
 THRESHOLD = 0.05
 """Smaller differences of normalised times are not refined by further runs: threshold_d of Algorithm 3."""
 METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
@@ -201,8 +201,8 @@ class _Filling:
     ) -> None:
         """Algorithm 3 along a row or column: bisect while the ends differ by more than the threshold.
 
-        Two differences from the paper: adjacent entries end the recursion, and the absolute difference counts, so
-        that a line that falls through noise is refined as well.
+        Two differences from the paper: adjacent entries end the recursion, and the absolute difference
+        counts, so that a line that falls through noise is refined as well.
         """
         if last - first > 1 and abs(line[last] - line[first]) > threshold:
             middle = math.ceil((first + last) / 2)

@@ -1,8 +1,8 @@
 """Runs of a program on several nodes with bubbles on some of them, real or replayed.
 
-Real runs are recorded in a file, so that a series can be resumed. A replay multiplies computation on disturbed
-nodes by the slowdown from the single-node curve, and simulates the waiting that follows. This module has the
-actions of `mpicoloc bubble propagation` and `mpicoloc replay --propagation`.
+Real runs are recorded in a file, so that a series can be resumed. A replay multiplies computation on
+disturbed nodes by the slowdown from the single-node curve, and simulates the waiting that follows. This
+module has the actions of `mpicoloc bubble propagation` and `mpicoloc replay --propagation`.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class BubbledNodes:
     mpirun_args : sequence of str
         Further arguments for the launcher of the program.
     settle_s : float
-        Time from the start of the bubbles to the start of the program, s: bubbles must start on their nodes and
-        touch all of their memory.
+        Time from the start of the bubbles to the start of the program, s: bubbles must start on their nodes
+        and touch all of their memory.
     limit_s : float
         Longest time of one run, s.
 
@@ -206,7 +206,7 @@ class BubbledNodes:
     def _bubbles(
         self, folder: str, level: float, levels: Sequence[float]
     ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-        """Run the bubbles of one level until the end of the block; their launcher and the file of its errors."""
+        """Run the bubbles of one level until the block ends; yields their launcher and its error file."""
         hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
         # Otherwise Open MPI would bind the bubble to the first core, which the program uses.
         unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
@@ -256,7 +256,7 @@ def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> No
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher and its processes. SIGTERM comes first: on it, a launcher ends its ranks on other nodes."""
+    """End a launcher and its processes; SIGTERM comes first, because it makes launchers end remote ranks."""
     for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
@@ -273,8 +273,8 @@ TimeOf = Callable[[Sequence[float]], float]
 def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
     """Record the time of each run in a file, and reuse recorded times instead of repeating runs.
 
-    Result: the n-th run with some levels takes the n-th time recorded for these levels. Raises `DataError` if a
-    row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
+    Result: the n-th run with some levels takes the n-th time recorded for these levels. Raises `DataError` if
+    a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
     """
     rows = sweep.recover(path)
     try:

@@ -1,8 +1,8 @@
 """A program's sensitivity curve, from bubbles within one run, or else from the wall times of whole runs.
 
-In one run, bubbles run inside shutters, which are much more frequent than in production, and passes of counted
-places measure progress. If the run is too short for that, or the machine has no counts, whole runs are
-compared, each beside a bubble of one level.
+In one run, bubbles run inside shutters, which are much more frequent than in production, and passes of
+counted places measure progress. If the run is too short for that, or the machine has no counts, whole runs
+are compared, each beside a bubble of one level.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator
 
 
 def _probe_slowdowns(progress: Progress, taken: Turns) -> Mapping[float, Estimate]:
-    """The probe's slowdown in turns without other programs on its processor, or in all turns if these are too few."""
+    """The probe's slowdown in turns without other programs on its processor, else in all turns."""
     found = slowdowns(progress, taken, QUIET_FRAC)
     if not found and (found := slowdowns(progress, taken)):
         messages.note("other programs ran on the probe's processor: they are part of this score")

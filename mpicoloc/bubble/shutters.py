@@ -1,9 +1,9 @@
 """Sensitivity curve and score of a job, from shutters in which a bubble or the probe ran, or from turns.
 
-In a shutter all co-runners are paused, so a bubble that runs there is the only cause of the job's slowdown. If
-the probe runs there instead, the job is the only cause of the probe's slowdown. If a co-runner works and rests
-in turns, progress in each turn is compared only with the rests just before and after it: other changes of the
-machine then affect both.
+In a shutter all co-runners are paused, so a bubble that runs there is the only cause of the job's slowdown.
+If the probe runs there instead, the job is the only cause of the probe's slowdown. If a co-runner works and
+rests in turns, progress in each turn is compared only with the rests just before and after it: other changes
+of the machine then affect both.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurv
     Result: at the same levels. Like the measured curve, it can fall, and be below 1.
 
     A cubic smoothing spline through 1 at level 0, as the mean of a Gaussian process (Wahba 1978):
-    log(slowdown) is the integral of a random walk. The scale of the walk is not fitted: results are averaged over
-    `BENDS`, each weighted by its likelihood, and the intervals include the differences between them.
+    log(slowdown) is the integral of a random walk. The scale of the walk is not fitted: results are averaged
+    over `BENDS`, each weighted by its likelihood, and the intervals include the differences between them.
     """
     level = measured.levels[1:]
     value, low, high = (np.log(ends[1:]) for ends in (measured.slowdown, measured.low, measured.high))
@@ -266,10 +266,11 @@ def ran_any(shutters: Table) -> bool:
 def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
     """Slowdown of a job beside bubbles of each level that ran in its shutters.
 
-    A level's slowdown is the pace (work per time) in shutters without a bubble over the pace in shutters with it
-    (Eq. 6 of Breslow et al. 2013), at the same places. The spread between shutters is assumed to be the same at
-    all levels, so that levels with few shutters get an interval too; then the curve is smoothed (`smoothed`). A
-    shutter of a job on several nodes counts only if the bubble ran on all of them, and is one sample.
+    A level's slowdown is the pace (work per time) in shutters without a bubble over the pace in shutters with
+    it (Eq. 6 of Breslow et al. 2013), at the same places. The spread between shutters is assumed to be the
+    same at all levels, so that levels with few shutters get an interval too; then the curve is smoothed
+    (`smoothed`). A shutter of a job on several nodes counts only if the bubble ran on all of them, and is one
+    sample.
     """
     is_bubbled = shutters["verdict"] == BUBBLED
     rows = shutters.copy()
@@ -324,7 +325,7 @@ def _means(values: Floats, groups: NDArray[np.intp]) -> Floats:
 
 
 def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
-    """Pace in each shutter over the mean pace without a bubble, by node and places; relative error of that mean.
+    """Pace in each shutter over the mean pace without a bubble, by node and places; that mean's error.
 
     Changes that also show in the windows before the shutters are removed from both. Without co-runners, these
     windows themselves give the pace without a bubble.
@@ -347,10 +348,10 @@ def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _without_shared_changes(found: Paces) -> Floats:
-    """Paces in shutters, corrected for changes that also show in the windows before: phases, and the host's speed.
+    """Paces in shutters, corrected for changes that also show in the windows before: phases, host speed.
 
-    This is a control variate. No bubble runs in those windows, so for the same number of co-runners their mean
-    pace does not depend on the level. A regression of the logarithms, within each level and number of
+    This is a control variate. No bubble runs in those windows, so for the same number of co-runners their
+    mean pace does not depend on the level. A regression of the logarithms, within each level and number of
     co-runners, gives the correction. It reduces the spread between shutters of six real programs from 20 to
     28 % to 12 to 16 %.
     """
@@ -402,8 +403,8 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
     """The job's pressure score, or None with the reason.
 
     Han et al. 2016, section 2. The probe's pace alone comes from the calibration, so a later change of the
-    machine counts as an effect of the job. A shutter of a job on several nodes counts only if the probe ran on
-    all of them, and is one sample, the mean pace.
+    machine counts as an effect of the job. A shutter of a job on several nodes counts only if the probe ran
+    on all of them, and is one sample, the mean pace.
     """
     probed = shutters[(shutters["verdict"] == BUBBLED) & _on_all_nodes(shutters, "probe_slowdown")]
     relative = _means(1 / probed["probe_slowdown"], instants(probed))
@@ -536,7 +537,7 @@ def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
 
 
 def _weighted_mean(value: Floats, half: Floats) -> tuple[float, float]:
-    """Mean over runs and half-width of its interval, widened if runs differ more than expected (Birge's ratio)."""
+    """Mean over runs and its interval's half-width, wider if runs differ too much (Birge's ratio)."""
     half = np.maximum(half, 1e-6)
     weight = 1 / half**2
     mean = float(weight @ value / weight.sum())

@@ -154,7 +154,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Characterisation:
-    """All cases in the order of jobs, the links that concurrent jobs share, and notes on assumptions and gaps."""
+    """All cases in the order of jobs, the links that concurrent jobs share, and notes on assumptions."""
 
     cases: tuple[Case, ...]
     shared: Shared | None
@@ -164,8 +164,8 @@ class Characterisation:
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
     """Traffic of each job on each tree under each of its placements.
 
-    Several jobs with one placement each, on one tree, run together: they get separate hosts, and the result has
-    the links that they share.
+    Several jobs with one placement each, on one tree, run together: they get separate hosts, and the result
+    has the links that they share.
 
     Raises `UsageError` if a placement or the routing is unknown, or jobs that run together have a host in
     common. Raises `DataError` if a job does not fit the network, or its profile lacks data.
@@ -285,7 +285,7 @@ def _case(
 
 
 def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
-    """The job's traffic under a placement, on which it depends because MPI libraries combine the ranks of a host."""
+    """The job's traffic under a placement, which matters because MPI libraries combine ranks of a host."""
     facts = job.profile.job
     if job.sent is not None:
         return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())

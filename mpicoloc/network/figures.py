@@ -133,7 +133,7 @@ def _first_of(known: Sequence[Labelled], key: Callable[[Labelled], object]) -> l
 
 
 def _keys_of_placements(known: Sequence[Labelled]) -> list[tuple[str, str]]:
-    """A group for each placement and a colour for each job; a group for each case if placements form no series."""
+    """A group for each placement and a colour for each job, or a group for each case without series."""
     together = all(not one.series for one in known)
     return [(one.group, "") if together else (one.placement, one.job) for one in known]
 

@@ -142,7 +142,7 @@ def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
 
 
 def tell_run_delay(profiles: Iterable[Profile]) -> None:
-    """Print a note for each job that often waited for processors: without waits it would send more per second."""
+    """Print a note for each job that often waited for processors: without waits it would send faster."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
             messages.note(f"job {profile.job.id}: {note}; without these waits it would load the network more")
@@ -199,7 +199,7 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
-    """Placements from a comma-separated list of names or files; by default where the job ran, if hosts have names."""
+    """Placements from names or files with commas; None: where the job ran, if the fabric has names."""
     if names is None:
         return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.leaf_hosts}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]

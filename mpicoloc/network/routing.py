@@ -79,7 +79,7 @@ def by_name(name: str) -> Route:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l towards the roots, `down` towards hosts."""
+    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to hosts."""
 
     up: tuple[NDArray[np.float64], ...]
     down: tuple[NDArray[np.float64], ...]

@@ -1,8 +1,8 @@
 """The load of a job on each level of a fat-tree, and the jobs with which it shares links: Jokanovic 2014.
 
 Level L counts the bytes that leave a subtree of level L: L0 those that leave a host, L1 those that leave a
-first-level switch. A tree of height h has L0 to L(h-1). In an irregular network, level L counts the bytes that
-pass a link of level L or above, which can also be a detour within a subtree.
+first-level switch. A tree of height h has L0 to L(h-1). In an irregular network, level L counts the bytes
+that pass a link of level L or above, which can also be a detour within a subtree.
 """
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ def windows(
 ) -> Windows:
     """Injection rates per level and bytes in transit of each window.
 
-    The bytes of a message, or of a rank in a collective call, are spread evenly over the time of the message or
+    The bytes of a message, or of a rank in a collective call, are spread evenly over the time of the message
+    or
 
     call. Messages within a host do not count.
-    Raises `DataError` if the window length is not above 0 s, there are more than `MAX_WINDOWS` windows, or the
-    placement does not fit.
+    Raises `DataError` if the window length is not above 0 s, there are more than `MAX_WINDOWS` windows, or
+    the placement does not fit.
     """
     check_placement(topology, placement)
     if not (window_s > 0 and math.isfinite(window_s)):
@@ -173,7 +174,7 @@ def _traffic_parts(traffic: Rounds) -> tuple[Rounds, ...]:
 
 
 def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) -> NDArray[np.float64]:
-    """Bytes of an exchange: with c_s of p members in subtree s, p^2 - sum of c_s^2 pairs leave their subtrees."""
+    """Bytes of an exchange: with c_s of p members in subtree s, p^2 - sum of c_s^2 pairs leave subtrees."""
     hosts = placement.hosts[part.members]
     together = [
         (np.unique(topology.subtree(level, hosts), return_counts=True)[1].astype(float) ** 2).sum()
@@ -198,8 +199,8 @@ def available_bps(
 ) -> NDArray[np.float64]:
     """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
 
-    It is 0 on a level that the job does not use: the whole job is in one subtree, and `sent`, its bytes on each
-    level, shows no detours.
+    It is 0 on a level that the job does not use: the whole job is in one subtree, and `sent`, its bytes on
+    each level, shows no detours.
     """
     check_placement(topology, placement)
     return np.array(
@@ -258,8 +259,8 @@ def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: floa
 
     Notes
     -----
-    Jokanovic 2014 divides by T_base, the time without interference, because by its wall time a slowed job would
-    look harmless.
+    Jokanovic 2014 divides by T_base, the time without interference, because by its wall time a slowed job
+    would look harmless.
     """
     if used_frac is None or not duration_s or wall_s <= 0:
         return None
@@ -347,9 +348,9 @@ MAX_ITERATIONS, TOLERANCE = 100, 1e-5
 def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.int64]:
     """Largest number of jobs with which a job can share the links of each level.
 
-    The number is reached if every other host below the job's populated subtrees runs a separate job that sends
-    data out of the subtree. It is 0 on level 0, because a host's link belongs to its job, and on levels that the
-    job does not use because the whole job is in one subtree.
+    The number is reached if every other host below the job's populated subtrees runs a separate job that
+    sends data out of the subtree. It is 0 on level 0, because a host's link belongs to its job, and on levels
+    that the job does not use because the whole job is in one subtree.
 
     Returns
     -------
@@ -393,7 +394,7 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
 
 
 def most_sharing_jobs_per_link(topology: Levelled, placement: Placement) -> NDArray[np.float64]:
-    """`most_sharing_jobs` per populated subtree: number of jobs that can share one of its links (section 4.1)."""
+    """`most_sharing_jobs` per populated subtree: jobs that can share one of its links (section 4.1)."""
     return most_sharing_jobs(topology, placement) / populated(topology, placement)
 
 
@@ -404,8 +405,8 @@ class Sharing:
     Parameters
     ----------
     n_links : ndarray of int, shape (height, n_jobs, n_jobs)
-        Number of links that both jobs load, each direction counted separately; on the diagonal, links that the
-        job loads.
+        Number of links that both jobs load, each direction counted separately; on the diagonal, links that
+        the job loads.
     """
 
     n_links: NDArray[np.int64]
@@ -456,8 +457,8 @@ def sending_hosts(
 ) -> LinkLoads:
     """Effective number of a job's hosts that send over each link; hosts with few bytes count less.
 
-    For messages it is (sum of b)^2 / (sum of b^2) over the hosts' bytes b. For an exchange it is the number of
-    hosts that send over the link. For both together it is the mean, weighted by bytes.
+    For messages it is (sum of b)^2 / (sum of b^2) over the hosts' bytes b. For an exchange it is the number
+    of hosts that send over the link. For both together it is the mean, weighted by bytes.
 
     Returns
     -------
@@ -536,8 +537,8 @@ def mutual_slowdown(
     Returns
     -------
     tuple of Estimate
-        T_co / T_solo of each job. `low` is 1: jobs never send at the same time. `high`: jobs always send at the
-        same time, until their bytes are sent. `value`: jobs send independently of each other.
+        T_co / T_solo of each job. `low` is 1: jobs never send at the same time. `high`: jobs always send at
+        the same time, until their bytes are sent. `value`: jobs send independently of each other.
 
     Raises
     ------
@@ -546,10 +547,10 @@ def mutual_slowdown(
 
     Notes
     -----
-    Assumes that a job waits for its most loaded link, that a link serves the sending hosts in turn, and that jobs
-    share nothing else. If two jobs with n_i and n_j hosts keep a link busy all the time, job i takes
-    1 + n_j / n_i times as long. A slowed job also sends more slowly, over a longer part of its time, so slowdowns
-    and the fractions of time in which jobs send are iterated until they are consistent.
+    Assumes that a job waits for its most loaded link, that a link serves the sending hosts in turn, and that
+    jobs share nothing else. If two jobs with n_i and n_j hosts keep a link busy all the time, job i takes
+    1 + n_j / n_i times as long. A slowed job also sends more slowly, over a longer part of its time, so
+    slowdowns and the fractions of time in which jobs send are iterated until they are consistent.
     """
     if not all(duration_s > 0 for duration_s in durations_s):
         raise DataError(f"sharing: durations must be above 0 s, got {min(durations_s)}")
@@ -570,8 +571,8 @@ def _slowdowns(
 ) -> NDArray[np.float64]:
     """Slowdown of each job; `busy` is the fraction of its time for which it keeps each link busy.
 
-    `alone` is this fraction for the job's most loaded link, shared or not. With `always`, jobs send at the same
-    time as far as possible; otherwise they send independently of each other.
+    `alone` is this fraction for the job's most loaded link, shared or not. With `always`, jobs send at the
+    same time as far as possible; otherwise they send independently of each other.
     """
     slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
     for _ in steps(range(MAX_ITERATIONS), "estimating slowdowns", unit="rounds at most"):
@@ -590,9 +591,9 @@ def _rates(
 ) -> NDArray[np.float64]:
     """Fraction of each link's capacity that job i gets while it sends.
 
-    Another job j that sends for a fraction p_j of that time leaves 1 - p_j n_j / (n_i + n_j) of the link to job
-    i. With this written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j), which is exact for
-    one other job, and for any number of jobs that always send.
+    Another job j that sends for a fraction p_j of that time leaves 1 - p_j n_j / (n_i + n_j) of the link to
+    job i. With this written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j), which is
+    exact for one other job, and for any number of jobs that always send.
     """
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])

@@ -1,8 +1,8 @@
 """Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
 
-The inputs are jobs, nodes with slots, and the slowdowns that jobs cause each other. Exchanges without a common
-job are accepted or rejected independently, so one step of NumPy calls handles many. Only jobs on the nodes
-of an exchange are evaluated again. Several replicas, each from its own random placement, go through
+The inputs are jobs, nodes with slots, and the slowdowns that jobs cause each other. Exchanges without a
+common job are accepted or rejected independently, so one step of NumPy calls handles many. Only jobs on the
+nodes of an exchange are evaluated again. Several replicas, each from its own random placement, go through
 the same temperatures together: they are the restarts of the algorithm.
 """
 
@@ -220,7 +220,7 @@ def of_bubbles(
 
 
 def _stretched(matrix: PropagationMatrix, grid: Floats, n_nodes: int) -> Floats:
-    """Interpolate a matrix to other levels and another number of nodes, by the fraction of nodes disturbed."""
+    """Interpolate a matrix to other levels and another number of nodes, by the disturbed fraction."""
     rows = np.vstack([np.ones(matrix.n_nodes + 1), matrix.times])
     at_levels = np.array([np.interp(grid, np.arange(len(rows)), column) for column in rows.T])
     places = np.arange(n_nodes + 1) / n_nodes * matrix.n_nodes
@@ -302,7 +302,7 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint, as a multiple of the most disturbed job's cost: more than one move can gain."""
+"""Cost of a broken constraint over that of the most disturbed job: more than one move can gain."""
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
@@ -312,8 +312,8 @@ WORST_POWER = 16.0
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
     """Job in each slot, shape (n_nodes, n_slots), -1 if empty: `DistributeWorkloadsRandom`.
 
-    Places the largest jobs first, each on the nodes with most free slots; ties are broken at random. This order
-    places every set of jobs that fits.
+    Places the largest jobs first, each on the nodes with most free slots; ties are broken at random. This
+    order places every set of jobs that fits.
     """
     found = np.full((problem.n_nodes, problem.n_slots), -1, np.int64)
     sizes = problem.sizes
@@ -332,9 +332,9 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
     """Job in each slot as from `random_placement`, but with jobs on neighbouring nodes, slot after slot.
 
-    Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for their
-    slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % above it after
-    100 exchanges per slot if whole jobs are not exchanged.
+    Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
+    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % above it
+    after 100 exchanges per slot if whole jobs are not exchanged.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -458,7 +458,7 @@ class Replicas:
         return self.slowdown[:-1].reshape(self.n_replicas, self.n_jobs)[replica].copy()
 
     def placements(self, job: Ints) -> Ints:
-        """Convert an array like `job` to the job in each slot, (n_replicas, n_nodes, n_slots), -1 if empty."""
+        """Convert an array like `job` to jobs in slots, (n_replicas, n_nodes, n_slots), -1 if empty."""
         shape = (self.n_replicas, self.problem.n_nodes, self.problem.n_slots)
         return np.where(job == self.nobody, -1, job % self.n_jobs).reshape(shape)
 
@@ -479,7 +479,7 @@ SHOWN_STEPS = 2000
 
 @dataclass(frozen=True)
 class _Stage:
-    """Its fraction of all steps, relative initial temperature, and steps of every two that exchange whole jobs."""
+    """Its fraction of all steps, relative initial temperature, and steps in two that exchange whole jobs."""
 
     part: float
     heat: float
@@ -499,8 +499,8 @@ class Annealing:
     n_restarts : int or None
         Replicas; None: the smaller the problem, the more replicas.
     n_sweeps : float or None
-        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` divided among the replicas, but
-        at least `LEAST_SWEEPS` for each.
+        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` divided among the replicas,
+        but at least `LEAST_SWEEPS` for each.
     """
 
     n_restarts: int | None = None
@@ -684,7 +684,7 @@ def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
 
 
 def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
-    """Make exchanges; the change of cost by each, its jobs (padded with nobody), their slowdowns and costs."""
+    """Make exchanges; the cost change of each, its jobs (padded with nobody), their slowdowns and costs."""
     nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
     _exchange(replicas, one, other)
     jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)

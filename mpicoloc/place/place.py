@@ -51,8 +51,8 @@ def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS)
 def all_placements(sizes: tuple[int, ...], n_nodes: int, n_slots: int, most: int) -> Ints | None:
     """Jobs in the slots of every placement; placements that differ only in the order of nodes count once.
 
-    Result: shape (n_placements, n_nodes, n_slots), -1 if empty; None if there are more than `most` placements,
-    or the search takes too many steps.
+    Result: shape (n_placements, n_nodes, n_slots), -1 if empty; None if there are more than `most`
+    placements, or the search takes too many steps.
     """
     groups = [group for n in range(n_slots, -1, -1) for group in combinations(range(len(sizes)), n)]
     found: list[list[tuple[int, ...]]] = []
@@ -118,12 +118,12 @@ class _JobClasses:
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
     """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
 
-    The unknowns are the numbers of slots beside jobs of each kind that hold jobs of each other kind. Each occupied
-    slot has n_slots - 1 others on its node; the number of empty slots limits how many of these are empty. A
-    job's cost is at least (1) the largest convex function below its curve, at the mean pressure on its nodes
-    (Jensen), and (2), if it waits for its slowest node and a node has two slots, the mean of its curve over
-    its nodes. Both are linear in the unknowns. The program allows fractions of slots, and any mix of
-    co-runners, so its solution need not be a placement.
+    The unknowns are the numbers of slots beside jobs of each kind that hold jobs of each other kind. Each
+    occupied slot has n_slots - 1 others on its node; the number of empty slots limits how many of these are
+    empty. A job's cost is at least (1) the largest convex function below its curve, at the mean pressure on
+    its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the mean of its
+    curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots, and any mix
+    of co-runners, so its solution need not be a placement.
     """
     program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
@@ -191,7 +191,7 @@ class _Program:
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Most meetings of two kinds: two jobs meet on at most the smaller job's nodes; within a kind both count."""
+        """Most meetings of two kinds: two jobs meet on the smaller job's nodes; within a kind, both count."""
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)

@@ -1,7 +1,7 @@
 """Simulated durations of jobs that share a network: each alone, and all together.
 
-The times are those of Jokanovic 2014, section 2.3: T_base with all hosts on one switch, T_alone on the network
-without other jobs, T_sharing with other jobs.
+The times are those of Jokanovic 2014, section 2.3: T_base with all hosts on one switch, T_alone on the
+network without other jobs, T_sharing with other jobs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class JobTimes:
 
     @property
     def intra_s(self) -> float | None:
-        """Time that the network costs the job without other jobs: T_alone - T_base (Jokanovic 2014, section 3.1)."""
+        """Time that the network alone costs the job: T_alone - T_base (Jokanovic 2014, section 3.1)."""
         return None if self.base_s is None else self.alone_s - self.base_s
 
     @property
@@ -109,8 +109,8 @@ def j_inter_host_s(times: Sequence[JobTimes]) -> float:
 
 
 def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
-    """P_w, the work that hosts of this speed could do in the time that jobs lose to each other (Jokanovic 2014,
-    Eq. 5.3, generalised to any number of hosts).
+    """P_w, the work that hosts of this speed could do in the time that jobs lose to each other (Jokanovic
+    2014, Eq. 5.3, generalised to any number of hosts).
     """
     return host_gflops * j_inter_host_s(times)
 
@@ -267,10 +267,11 @@ class ReplayedJobs:
     def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
         """Simulated slowdown of `target`; see `SlowdownModel`.
 
-        Raises `DataError` if the programs of a job are unknown and there is no other model, or the jobs do not fit.
+        Raises `DataError` if the programs of a job are unknown and there is no other model, or the jobs do
+        not fit.
 
-        Beside several jobs, the slowdown is at least that beside each of them alone: a smaller simulated value only
-        means that the draw gave the target better hosts.
+        Beside several jobs, the slowdown is at least that beside each of them alone: a smaller simulated
+        value only means that the draw gave the target better hosts.
         """
         if not co_runners:
             return alone(METHOD)

@@ -26,7 +26,8 @@ _MOST_LABELS = 60
 def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
     """T_sharing of each job over T_base, or over T_alone if T_base is unknown in any row.
 
-    `rows` are those that ``mpicoloc replay --sweep --json`` prints. A job's position in the list sets its colour.
+    `rows` are those that ``mpicoloc replay --sweep --json`` prints. A job's position in the list sets its
+    colour.
     """
     is_based = all(job["normalised"] is not None for row in rows for job in row["jobs"])
     column, unit = ("normalised", "T_base") if is_based else ("slowdown", "T_alone")

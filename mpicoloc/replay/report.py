@@ -63,8 +63,8 @@ def _job_rows(found: Experiment) -> list[dict[str, Any]]:
 def _term_rows(found: Experiment) -> list[dict[str, Any]]:
     """Times of messages and waits of packets, each summed over the job's first run.
 
-    Waits have three parts (Jokanovic 2014, Eq. 1.2 and 1.3): for the packet already on the link, for other packets
-    sent before, and waits while no packet is sent.
+    Waits have three parts (Jokanovic 2014, Eq. 1.2 and 1.3): for the packet already on the link, for other
+    packets sent before, and waits while no packet is sent.
     """
     run = found.sharing
     transfer_s, waits_s = run.transfer_by_s.sum(axis=1), run.blocked_by_s
@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """Time that packets of a job waited while another job's packets were sent, or (null) no packet was sent."""
+    """Time that packets of a job waited while another job's packets were sent, or (null) none was sent."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)
@@ -183,7 +183,7 @@ def _blocked(found: Experiment) -> dict[str, Any]:
 
 
 def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the times of each job in each row; `rows` are those that ``mpicoloc replay --sweep --json`` prints."""
+    """Print the times of each job in each row of ``mpicoloc replay --sweep --json``."""
     flags = [Column(flag, is_name=True) for flag in rows[0]["settings"]]
     times = [replace(column, left_out=(1, 2, 0)[i]) for i, column in enumerate(_TIME_COLUMNS[:3])]
     columns = [*flags, Column("job", "name", is_name=True), *times, _SLOWDOWN]

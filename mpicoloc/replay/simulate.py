@@ -80,8 +80,8 @@ class Settings:
     n_windows_max : int
         Most windows: if more are needed, pairs of windows are merged.
     adapter_is_fifo : bool
-        Whether an adapter sends the messages of a lane one after the other; otherwise it sends a packet of each
-        in turn.
+        Whether an adapter sends the messages of a lane one after the other; otherwise it sends a packet of
+        each in turn.
     shuffle_ties : int
         For tests: a value other than 0 shuffles orders that must not change a result: of places in memory, of
         credits that arrive at the same time, and of links that choose a packet at the same time.
@@ -146,8 +146,8 @@ class SimulatedRun:
     busy_s : ndarray, shape (n_links,)
         Time that each link sent.
     wait_s : ndarray, shape (n_levels, n_jobs, n_lanes)
-        Wait from ready to send until sent, summed over packets, by the level of the link. Only the first run of
-        each job counts, here and in the next three fields.
+        Wait from ready to send until sent, summed over packets, by the level of the link. Only the first run
+        of each job counts, here and in the next three fields.
     n_waits : ndarray of int, shape (n_levels, n_jobs, n_lanes)
         Number of packets with a wait above 0.
     blocked_by_s : ndarray, shape (n_jobs, n_jobs + 1)
@@ -158,8 +158,8 @@ class SimulatedRun:
         The part of `blocked_by_s` for the packet that was already on the link when the wait began.
     message_s, head_s, serial_s : ndarray, shape (n_jobs,)
         Time of messages of the first run on the network, from the adapter to the last byte's arrival, summed
-        over messages; the parts of it for heads without contention, and for bytes on the host's link (Jokanovic
-        2014, Eq. 1.2). Requests and clearances of long messages count as messages.
+        over messages; the parts of it for heads without contention, and for bytes on the host's link
+        (Jokanovic 2014, Eq. 1.2). Requests and clearances of long messages count as messages.
     peak_bytes : int
         Peak memory of the simulator.
     """

@@ -63,9 +63,9 @@ class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
     `call` indexes `NAMES`. `operation` is the index in the rank's program (of a collective, that of its first
-    operation), and `kind` the kind of operation, 0 for a collective. `bytes` are those of the message, or those
-    that the rank sends in a collective. `peer` is -1 if the call has no fixed peer. `is_continued`: the row belongs
-    to the same call as the row before, as in a send-receive.
+    operation), and `kind` the kind of operation, 0 for a collective. `bytes` are those of the message, or
+    those that the rank sends in a collective. `peer` is -1 if the call has no fixed peer. `is_continued`: the
+    row belongs to the same call as the row before, as in a send-receive.
     """
 
     rank: Array

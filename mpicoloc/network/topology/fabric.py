@@ -108,11 +108,12 @@ def _short(name: str) -> str:
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph, or else its irregular network.
 
-    First-level switches of an XGFT can have different numbers of hosts; otherwise it must be complete. Parallel
-    links between two nodes count as one link with the sum of their capacities, which must be equal on the whole
-    level of an XGFT.
-    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the network is
-    not connected.
+    First-level switches of an XGFT can have different numbers of hosts; otherwise it must be complete.
+    Parallel links between two nodes count as one link with the sum of their capacities, which must be equal
+    on the whole level of an XGFT.
+
+    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the network
+    is not connected.
     """
     level_of = distances(graph)
     try:

@@ -101,7 +101,8 @@ def likely_levels(graph: Graph) -> dict[str, int]:
         for other in below[node]:
             reach[node] |= reach[other]
     for node, level in sorted(level_of.items(), key=lambda row: -row[1]):
-        # A top switch that reaches no more hosts than a switch below it must be a first-level switch without hosts.
+        # A top switch that reaches no more hosts than a switch below it must be a first-level switch without
+        # hosts.
         is_top = level > 2 and len(below[node]) == len(neighbours[node])
         if is_top and any(reach[other] == reach[node] for other in below[node]):
             level_of[node] = min(level_of[other] for other in below[node]) - 1
@@ -109,6 +110,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch seems to be above its neighbours: most of these have hosts, on average more than it."""
+    """Whether a switch seems to be above its neighbours: most of them have hosts, on average more than it."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

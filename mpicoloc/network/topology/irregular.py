@@ -32,8 +32,8 @@ class Irregular:
     node_level, rank : ndarray of int, shape (n_nodes,)
         Level of each node, and its place in the order that defines which end of a link is up.
     lower, upper : ndarray of int, shape (n_links,)
-        Nodes at both ends of each link, sorted by level. A link has the level of its lower end, or of both ends
-        if they are on the same level.
+        Nodes at both ends of each link, sorted by level. A link has the level of its lower end, or of both
+        ends if they are on the same level.
     link_level : ndarray of int, shape (n_links,)
     bps : ndarray of float, shape (n_links,)
     subtrees : ndarray of int, shape (height, n_nodes)
@@ -195,8 +195,8 @@ def of_graph(
     `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
 
     count as one link with the sum of their capacities. A link from a node to itself is left out.
-    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the graph is not
-    connected, or too large.
+    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the graph is
+    not connected, or too large.
     """
     nodes = sorted(graph.ports, key=lambda node: (level_of[node], natural_key(graph.label(node))))
     level, n_hosts = np.array([level_of[node] for node in nodes]), len(graph.hosts)
@@ -291,7 +291,7 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Lowest node in the connected component of each node; written without scipy, which compute nodes can lack."""
+    """Lowest node in the connected component of each node; without scipy, which compute nodes can lack."""
     labels = np.arange(n_nodes)
     while True:
         lowest = labels[ends].min(axis=1)
@@ -305,7 +305,7 @@ def _joined(n_nodes: int, ends: Ints) -> Ints:
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
-    """Connected component of each node, by links between different levels up to `up_to`; -1 for nodes above."""
+    """Connected component of each node by links between levels up to `up_to`; -1 for nodes above."""
     levels = level[ends]
     inside = (levels.max(axis=1) <= up_to) & (levels[:, 0] != levels[:, 1])
     return np.where(level <= up_to, _joined(len(level), ends[inside]), -1)

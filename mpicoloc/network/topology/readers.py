@@ -120,7 +120,8 @@ def wiring(text: str, source: str) -> Wiring:
 def parse_ibnetdiscover(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
-    A host's name is the first word of its description if that is unique, else the whole description if that is
+    A host's name is the first word of its description if that is unique, else the whole description if that
+    is
 
     unique, else its GUID. Reduction units inside switches are left out.
     Raises `DataError`, with the line, if the text is malformed, cut off or contradicts itself.
@@ -241,7 +242,8 @@ _KEYS = {"switchname", "switches", "nodes", "linkspeed"}
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
-    Slurm requires a single path between two switches, so most files have one switch in place of all roots, and
+    Slurm requires a single path between two switches, so most files have one switch in place of all roots,
+    and
 
     lack the number of up-links. ``LinkSpeed`` has no unit and is not used.
     Raises `DataError`, with the line, if the file is malformed or contradicts itself.
@@ -286,7 +288,7 @@ def _check_names(
 
 
 def slurm_lines(text: str) -> list[tuple[int, str]]:
-    """Numbered lines of a Slurm file, without comments and empty lines; a final backslash continues a line."""
+    """Numbered lines of a Slurm file without comments and empty lines; a final backslash continues a line."""
     lines: list[tuple[int, str]] = []
     start, joined = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -355,7 +357,9 @@ def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
     """Name and graph of the cluster's topology in the data of a ``topology.yaml`` (Slurm 25.05).
 
     The cluster's topology is the first with ``cluster_default: true``, or the only one.
-    Raises `DataError` if the data has another form, the cluster's topology is not marked, or it has no switches.
+
+    Raises `DataError` if the data has another form, the cluster's topology is not marked, or it has no
+    switches.
     """
     named = [_keys_of(entry, "topology", _TOPOLOGY_KEYS, source) for entry in data]
     chosen = [entry for entry in named if str(entry.get("cluster_default")).lower() == "true"]
@@ -417,9 +421,9 @@ def rate_bps(text: str) -> float:
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     """The fabric that a text describes in any known form.
 
-    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or the
-    number of capacities is not that of levels. Raises `DataError` if the text has no known form, is damaged, or
-    describes a network that is not connected.
+    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or
+    the number of capacities is not that of levels. Raises `DataError` if the text has no known form, is
+    damaged, or describes a network that is not connected.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]

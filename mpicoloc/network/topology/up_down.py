@@ -1,8 +1,8 @@
 """Switch tables for shortest routes that go up and then down, in a network whose links have an upper end.
 
-In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are indexed
-by destination only, so a switch sends all packets for a host either down or up; and if one switch sends such
-packets down to another, that one must send them down too.
+In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are
+indexed by destination only, so a switch sends all packets for a host either down or up; and if one switch
+sends such packets down to another, that one must send them down too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_ROUTES = 1 << 28
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
-    """Number of a link's upward direction among the directed links; the downward one is `n_links(level)` larger.
+    """Number of a link's upward direction among directed links; the downward one is `n_links(level)` larger.
 
     Directed links are numbered level by level from the hosts: on each level first all upward links, then all
     downward links.
@@ -108,7 +108,7 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes that go down to a switch which sends up: every switch that can then sends down to that host.
+        """Correct routes that go down to a switch which sends up: for that host, send down wherever possible.
 
         Only networks with several consecutive links inside a level have such routes.
         """

@@ -47,7 +47,7 @@ def chain(p: int) -> Array:
 
 
 def binomial(p: int) -> Array:
-    """Binomial tree: the parent's number is the child's with the highest bit cleared (Open MPI's ``bmtree``)."""
+    """Binomial tree: the parent's number is the child's without its highest bit (Open MPI's ``bmtree``)."""
     v = _ranks(p)
     high = np.int64(1) << (np.frexp(np.maximum(v, 1).astype(np.float64))[1].astype(np.int64) - 1)
     return _with_root(v - high)
@@ -187,7 +187,7 @@ def bcast_scatter_doubling(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def _relays(p: int, mask: int) -> Iterator[tuple[Array, Array]]:
-    """Ranks that forward the data of a round to ranks without a partner, halving the distance in each step."""
+    """Ranks that forward the data of a round to ranks without a partner, halving the distance each time."""
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
     for step in reversed(powers_of_two_below(mask)):
@@ -333,7 +333,7 @@ def _fold_halves(folded: Folded, n_items: int) -> Rounds:
 
 
 def _halve(folded: Folded, n_items: int) -> Halving:
-    """Recursive vector halving with distance doubling; returns the items that each rank keeps in each round."""
+    """Recursive vector halving with distance doubling; returns the items that ranks keep in each round."""
     rounds = []
     window = np.full(folded.n, n_items, dtype=np.int64)
     for distance in powers_of_two_below(folded.n):
@@ -413,7 +413,7 @@ def _halve_blocks(folded: Folded, call: Collective) -> Halving:
 
 @algorithm
 def allreduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
-    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, which is divided into blocks first."""
+    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, divided into blocks first."""
     folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance, kept in reversed((yield from _halve_blocks(folded, call))):
@@ -473,7 +473,7 @@ def reduce_scatter_butterfly(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
-    """Each folded rank sends its parts to the rank with reversed bits, and to the rank folded into that one."""
+    """Each folded rank sends its parts to the rank with reversed bits, and to the rank folded into it."""
     n_bits = folded.n.bit_length() - 1
     home = np.zeros(folded.n, dtype=np.int64)
     for bit in range(n_bits):
@@ -487,7 +487,7 @@ def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
 
 @composed
 def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds:
-    """A butterfly; with a power of two of ranks, parts are permuted first, so that each ends at its own rank."""
+    """A butterfly; with a power of two of ranks, parts are permuted first, so that each ends at its rank."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
         yield reduce_scatter_butterfly(call, library)
         return

@@ -1,4 +1,4 @@
-"""A collective operation within a group of ranks or between two groups, and the messages of its algorithms."""
+"""A collective operation within a group of ranks or between two groups, and messages of its algorithms."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ def circular_sums(counts: Array, first: Array, n: ArrayLike) -> Array:
 
 # Blocking collectives of Open MPI and MPICH on intercommunicators, between two groups of ranks.
 #
-# A profile records each group's side of a call; if the call has a root, only the side of the group without the
-# root. The first rank of a group is its leader: it collects the group's data and sends them to the other group,
-# whose leader distributes them.
+# A profile records each group's side of a call; if the call has a root, only the side of the group without
+# the root. The first rank of a group is its leader: it collects the group's data and sends them to the other
+# group, whose leader distributes them.
 
 _DIRECT_MIN_BYTES = 2048
 """From this size on, MPICH gathers directly to the root, and scatters directly from it."""

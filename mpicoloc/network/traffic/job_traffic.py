@@ -50,8 +50,8 @@ class JobTraffic:
     n_unknown : int
         Number of collectives that are not in `traffic`.
     dropped_bytes : int
-        Bytes that ranks sent to, or received from, unknown ranks: those of spawned jobs, or of rows for which the
-        tables had no room. `traffic` has these bytes only if the other side recorded them.
+        Bytes that ranks sent to, or received from, unknown ranks: those of spawned jobs, or of rows for which
+        the tables had no room. `traffic` has these bytes only if the other side recorded them.
     notes : tuple of str
         Assumptions, and missing data.
     by_call : mapping of str to TrafficSum
@@ -143,7 +143,7 @@ def _add(
     traffic_sum: _TrafficAccumulator,
     exchanges: list[Exchange],
 ) -> bool:
-    """Add similar calls, exchanges between all pairs to `exchanges`. Returns False if their traffic is unknown."""
+    """Add similar calls, all-pairs exchanges to `exchanges`. Returns False if their traffic is unknown."""
     known = [members.get(group) for group in (calls.group, calls.to_group) if group]
     if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in openmpi.NONBLOCKING:
         return False
@@ -195,8 +195,8 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 
     Notes
     -----
-    Both ranks count a message, unless the table of one was full, so the larger of bytes sent and bytes received
-    is right. Puts and gets are counted only by the origin.
+    Both ranks count a message, unless the table of one was full, so the larger of bytes sent and bytes
+    received is right. Puts and gets are counted only by the origin.
     """
     known = peers[_is_between_ranks(peers, n_ranks)]
     src, dst = known["src"], known["dst"]
@@ -328,7 +328,7 @@ def _on_ranks(call: Collective, ranks: Array, nodes: Array) -> Collective:
 
 
 def _scaled(once: Traffic, call: Collective, calls: _SimilarCalls) -> Traffic:
-    """Traffic of all calls, scaled from one call of mean size so that the total matches the recorded bytes."""
+    """Traffic of all calls, scaled from one call of mean size so that its total matches recorded bytes."""
     items = call.n_items if call.counts is None else int(call.counts.sum())
     expected = calls.n * items * call.item_bytes
     ratio = calls.n if expected in (0, calls.n_bytes) else calls.n * (calls.n_bytes / expected)

@@ -21,7 +21,7 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Up to the first size a broadcast is short; from the second on, broadcasts and other collectives are long."""
+"""Up to the first size a broadcast is short; from the second on, it and other collectives are long."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),
@@ -188,7 +188,7 @@ def _barrier(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
 
 
 def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
-    """Reduce to the first rank of the root's node, or of the first node in a blocking call with a long buffer."""
+    """Reduce to the first rank of the root's node, or of node 0 in a blocking call with a long buffer."""
     i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.is_blocking else 0
     yield nodes.up(call.n_items)
     yield nodes.between(library, call, "reduce", i_node)

@@ -1,10 +1,10 @@
 """Algorithms that Open MPI chooses: the fixed decisions of ``coll/tuned``, releases 4.1 and 5.0.
 
-A line of a table applies to numbers of ranks below its first word (``-``: all larger numbers). Then come pairs
-``bytes:algorithm``, each for sizes below these bytes, and the algorithm for all larger sizes. Algorithms have the
-numbers of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are not segmented. The size is
-the size of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter``), or of one part (other
-collectives; ``allgatherv``: the mean part).
+A line of a table applies to numbers of ranks below its first word (``-``: all larger numbers). Then come
+pairs ``bytes:algorithm``, each for sizes below these bytes, and the algorithm for all larger sizes.
+Algorithms have the numbers of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are
+not segmented. The size is the size of the whole buffer (``bcast``, ``reduce``, ``allreduce``,
+``reduce_scatter``), or of one part (other collectives; ``allgatherv``: the mean part).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
     "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
 }
-"""Steps of each collective: level, collective on it, and its data: one rank's part, one node's, or all parts."""
+"""Steps of each collective: level, collective on it, and its data: a rank's part, a node's, or all parts."""
 _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 

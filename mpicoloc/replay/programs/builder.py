@@ -30,7 +30,7 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls that consist of several operations, which have the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
+"""Calls of several operations, which have the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
 FIRST, CALL_SHIFT = 8, 8
 """Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
@@ -212,10 +212,12 @@ def blocks(
     """Operations of each member of a collective; `name` as in `Collective`.
 
     Messages that were added together form one round. If they form a tree, a rank receives before it sends;
-
     otherwise it starts both and waits for both.
-    Shapes: `members` (n_ranks,). Result: one program for each rank of the communicator; requests are numbered from
-    0. The arithmetic of reductions takes no time.
+
+    Shapes: `members` (n_ranks,). Result: one program for each rank of the communicator; requests are numbered
+    from 0.
+
+    The arithmetic of reductions takes no time.
     """
     builders = [ProgramBuilder() for _ in members]
     for row in messages.rows:
@@ -265,7 +267,7 @@ def _add_rank(
     comm: int,
     is_ordered: bool,
 ) -> None:
-    """Add receives and sends of one rank in one round; the first message also has the remainder of the bytes."""
+    """Add receives and sends of one rank in one round; the first message also has the remaining bytes."""
     into, out = ends
     rests = [[(peer, size // n_times + size % n_times) for peer, size in side] for side in ends]
     _exchange(builder, rests[0], rests[1], comm, is_ordered)

@@ -1,8 +1,8 @@
 """Programs of ranks from GOAL texts, the input of LogGOPSim and ATLAHS.
 
 A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, each on a
-processor (``cpu N``). Lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun) refer
-to labels of operations. Times are in ns.
+processor (``cpu N``). Lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun)
+refer to labels of operations. Times are in ns.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class _Graph:
 def programs(name: str, lines: Iterable[tuple[str, str]], cpu_speed: float = 1.0) -> RankPrograms:
     """Programs of the ranks of a GOAL text.
 
-    Raises `DataError` if a line is malformed, a rank is missing or appears twice, or operations of a rank require
-    each other.
+    Raises `DataError` if a line is malformed, a rank is missing or appears twice, or operations of a rank
+    require each other.
     """
     n_ranks, graphs = _read(lines)
     missing = next((rank for rank in range(n_ranks) if rank not in graphs), None)

@@ -120,8 +120,8 @@ def uniform(
 ) -> RankPrograms:
     """Each rank sends to other ranks drawn uniformly, at exponential intervals of mean `gap_ns`.
 
-    A rank never waits for a message before it sends the next, so it offers this load even if the network cannot
-    carry it.
+    A rank never waits for a message before it sends the next, so it offers this load even if the network
+    cannot carry it.
     """
     peers = rng.integers(1, n_ranks, (n_ranks, n_messages))
     peers = (peers + np.arange(n_ranks)[:, None]) % n_ranks

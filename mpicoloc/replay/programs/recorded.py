@@ -1,9 +1,9 @@
 """Programs of ranks from their recorded calls.
 
-The time of a rank between its messages and collectives becomes computation. A trace shows which messages a call
-sent and received, but not by which request. So a receive is posted at a call that posted one and is still open, and
-the wait for a send is where the recorded run waited, but not before its receive was posted there. Everything
-that a replay waits for then began earlier in the recorded run, so a replay cannot deadlock.
+The time of a rank between its messages and collectives becomes computation. A trace shows which messages a
+call sent and received, but not by which request. So a receive is posted at a call that posted one and is
+still open, and the wait for a send is where the recorded run waited, but not before its receive was posted
+there. Everything that a replay waits for then began earlier in the recorded run, so a replay cannot deadlock.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ def processor_ns(burst_ns: Array, kind: Array, running: float) -> NDArray[np.int
     If more ranks than processors ran, a rank waited for a processor for some of that time, during whole time
     slices of other processes. The system reports only the total over the run, most of which is in MPI calls,
     where ranks wait busily. So bursts between the same two calls are compared. Most short bursts were not
-    interrupted; an interrupted one is longer by a time slice of another process. Bursts longer than a time slice
-    were all interrupted, and had the processor for the same fraction of their time as the rank on average.
+    interrupted; an interrupted one is longer by a time slice of another process. Bursts longer than a time
+    slice were all interrupted, and had the processor for the same fraction of their time as the rank on
+    average.
 
     Shapes: `burst_ns` (n,), `kind` (n,), result (n,). Result: no burst gets longer.
 
-    In a kind with a median below `TURN_NS`, a burst longer than both twice the median and the median plus half a
-    time slice is replaced by the median. Bursts of other kinds are multiplied by `running`.
+    In a kind with a median below `TURN_NS`, a burst longer than both twice the median and the median plus
+    half a time slice is replaced by the median. Bursts of other kinds are multiplied by `running`.
     """
     bursts = np.asarray(burst_ns, np.int64)
     if running >= 1 - LEAST_DELAY_FRAC or not len(bursts):
@@ -107,8 +108,8 @@ class RankCalls:
 class RecordedMessages:
     """Messages with both ends known, in the order of their sends; arrays of shape (n_messages,).
 
-    `send_ns` and `take_ns` are the starts of the calls that sent and received the message. `tag` distinguishes
-    messages between the same two ranks.
+    `send_ns` and `take_ns` are the starts of the calls that sent and received the message. `tag`
+    distinguishes messages between the same two ranks.
     """
 
     src: Array
@@ -161,7 +162,7 @@ class Part:
         ]
 
     def one_sided(self, all_of_them: OneSided, calls: Sequence[RankCalls]) -> OneSided:
-        """The transfers that begin in the part; `calls` are those in the part, of which the target needs at least one."""
+        """The transfers that begin in the part; the target must have at least one of `calls` in it."""
         keep = self.holds(all_of_them.begin_ns) & np.array([len(own) > 0 for own in calls])[all_of_them.peer]
         return OneSided(*(column[keep] for column in vars(all_of_them).values()))
 
@@ -243,8 +244,9 @@ def posting_calls(
     """Index of the call that posted the receive of each message.
 
     Shapes: `taken_at` (n,).
-    A receive that a wait or test completed is assigned to the oldest open post. If a rank posted more receives
-    than it completed, some had no partner or were cancelled: then the latest open post is taken.
+
+    A receive that a wait or test completed is assigned to the oldest open post. If a rank posted more
+    receives than it completed, some had no partner or were cancelled: then the latest open post is taken.
     """
     posts = np.flatnonzero(functions.posts[calls.function])
     if sent_at is not None:
@@ -329,7 +331,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """One-sided transfers: data that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Transfers that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array
@@ -343,8 +345,8 @@ def add_one_sided(
 ) -> None:
     """Add one-sided transfers, as messages for which the target makes no call.
 
-    The target posts its side at its last call before the transfer, and waits at its next call on a window; the
-    origin waits at its own next one. Messages of the window calls themselves are left out.
+    The target posts its side at its last call before the transfer, and waits at its next call on a window;
+    the origin waits at its own next one. Messages of the window calls themselves are left out.
     """
     windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
     ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
@@ -494,9 +496,10 @@ def add_collectives(
 ) -> None:
     """Add collectives to the ranks' operations.
 
-    All ranks do a non-blocking collective at the same instant of the recorded run, when the last rank started it:
-    each does it before its next call. A rank that was inside a call at that instant does it between the call's
-    posts and waits; if that call was a blocking collective, before or after it, by when all ranks had started it.
+    All ranks do a non-blocking collective at the same instant of the recorded run, when the last rank started
+    it: each does it before its next call. A rank that was inside a call at that instant does it between the
+    call's posts and waits; if that call was a blocking collective, before or after it, by when all ranks had
+    started it.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
     for call in collectives:

@@ -64,12 +64,13 @@ def align(
     is_known_size: Callable[[Instance], bool] = lambda instance: True,
     n_known: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[Instance]:
-    """All collectives of a job, in an order that agrees with each rank's calls; a trace lacks the communicators.
+    """All collectives of a job, in an order that agrees with each rank's calls; traces lack communicators.
 
-    All members of a communicator call its collectives in the same order. So a group has a collective if the next
-    call of every member is a function that this group is known to have called. If several groups qualify, one
-    that is known to have called the function with this size is preferred, then one with fewer matches so far than
-    known calls, then the one whose members were in the call together for longest.
+    All members of a communicator call its collectives in the same order. So a group has a collective if the
+    next call of every member is a function that this group is known to have called. If several groups
+    qualify, one that is known to have called the function with this size is preferred, then one with fewer
+    matches so far than known calls, then the one whose members were in the call together for longest.
+
     Raises `DataError`, with the first such call, if a call belongs to no collective.
     """
     aligner = _Aligner(calls, members, groups_of, is_known_size, n_known)
@@ -137,7 +138,7 @@ class _Aligner:
         return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
-        """Sort key, least first: size unknown, called too often, time from the first end to the last start."""
+        """Sort key, least first: size unknown, called too often, time from first end to last start."""
         instance = self._instance(group, function)
         apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
         is_too_often = self._n_left.get((function, group), 1) < 1
@@ -297,7 +298,7 @@ def own_blocks(n_bytes: Array) -> Array:
 
 
 def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
-    """Buffer size of a reduction, and its root, whose bytes count the buffer twice: as input and as result."""
+    """Buffer size of a reduction, and its root, whose bytes count the buffer twice: input and result."""
     root = root if root >= 0 else int(n_bytes.argmax())
     others = np.delete(n_bytes, root)
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
@@ -368,8 +369,8 @@ class CollectiveBlocks:
         """Register all instances; must precede `of`.
 
         The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
-        Each call gets its share of these in proportion to the bytes that its ranks moved in it, so their total
-        over all calls must be known first.
+        Each call gets its share of these in proportion to the bytes that its ranks moved in it, so their
+        total over all calls must be known first.
         """
         for instance in instances:
             if self._inter is not None and instance.group in self._inter.pairs:
@@ -437,7 +438,7 @@ class CollectiveBlocks:
         return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
-        """The known root; of several, the one whose call ended first, because the others wait for the root."""
+        """The known root; of several, the one whose call ended first, because others wait for the root."""
         known = self._rows.get((instance.function, instance.group), _NOTHING).roots
         roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
         if len(instance.n_bytes) == 1:
@@ -488,7 +489,8 @@ def groups_of(
 ) -> dict[str, list[int]]:
     """Groups that called each function, by the profile.
 
-    Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one group.
+    Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one
+    group.
     """
     number = {pair: i for i, pair in pairs.items()}
     groups_of_function: dict[str, list[int]] = {}
@@ -583,8 +585,8 @@ def _rows_by_call(rows: Table) -> dict[tuple[str, int], _Known]:
 
 # Neighbourhood collectives of a trace as operations of its ranks.
 #
-# A trace has the bytes of each call, and the profile has the bytes between each two ranks, summed over all calls.
-# These show which ranks are neighbours; a call's share of their bytes follows from the function.
+# A trace has the bytes of each call, and the profile has the bytes between each two ranks, summed over all
+# calls. These show which ranks are neighbours; a call's share of their bytes follows from the function.
 
 
 NEIGHBOUR_NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)?", re.IGNORECASE)
@@ -615,8 +617,10 @@ def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollect
     """Every neighbourhood collective of a job, with the operations of its ranks.
 
     Ranks in different connected components, for example of two disjoint communicators, can call different
-    functions. Raises `DataError` if connected ranks do not call the same functions in the same order, or had
-    several sets of neighbours.
+    functions.
+
+    Raises `DataError` if connected ranks do not call the same functions in the same order, or had several
+    sets of neighbours.
     """
     src, dst = parts["src"].astype(np.int64), parts["dst"].astype(np.int64)
     is_known = (np.minimum(src, dst) >= 0) & (np.maximum(src, dst) < len(calls))
@@ -713,8 +717,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
 def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]) -> Array:
     """Bytes of a message on each edge in each call, shape (n_calls, n_edges).
 
-    In a call with equal parts, they follow from the call's bytes. Calls with uneven parts share the remaining bytes
-    of the edge in proportion to the bytes that the rank moved in each.
+    In a call with equal parts, they follow from the call's bytes. Calls with uneven parts share the remaining
+    bytes of the edge in proportion to the bytes that the rank moved in each.
     """
     n_out, n_in = (edges.degree(end, len(calls)) for end in ("src", "dst"))
     n_calls = len(kinds)

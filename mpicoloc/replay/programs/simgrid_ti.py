@@ -99,7 +99,8 @@ def programs(
 ) -> RankPrograms:
     """Programs of the ranks of a trace.
 
-    Raises `DataError` if a line is malformed, a rank is missing, or the ranks do not call the same collectives.
+    Raises `DataError` if a line is malformed, a rank is missing, or the ranks do not call the same
+    collectives.
     """
     ranks = _read(lines)
     for rank in ranks:
@@ -292,7 +293,7 @@ def _call(
     root: int | None = None,
     name: str | None = None,
 ) -> Collective:
-    """A collective from the arguments of rank 0; `size` is the index of an argument, or the size of each part."""
+    """A collective from the arguments of rank 0; `size`: index of an argument, or the size of each part."""
     first = actions[0]
     i_root = first.number(root) if root is not None and root < len(first.words) else 0
     if not 0 <= i_root < len(actions):

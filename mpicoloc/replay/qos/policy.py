@@ -26,8 +26,8 @@ class Demands:
         Largest utilisation of a level above L0: bytes/s sent over the bytes/s available to the job there.
     meeting : ndarray, shape (n_jobs, n_jobs)
         Symmetric, 0 on the diagonal: the largest product of two jobs' utilisations on any level on which they
-        share links, which is the probability that both send there at the same time if they send independently.
-        0 for jobs without a common link.
+        share links, which is the probability that both send there at the same time if they send
+        independently. 0 for jobs without a common link.
     """
 
     demand_frac: NDArray[np.float64]
@@ -134,14 +134,15 @@ _MIN_GAIN = 1e-12
 
 
 def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
-    """Lane of each job: a separate lane if there are enough, else jobs that rarely send together share a lane.
+    """Lane of each job: a separate lane if there are enough, else jobs that rarely send together share one.
 
-    Result: lanes from 0 on, without gaps; lane 0 has the largest total demand. Raises `UsageError` if there is no
-    lane.
+    Result: lanes from 0 on, without gaps; lane 0 has the largest total demand. Raises `UsageError` if there
+    is no lane.
+
     Jokanovic 2014, section 5.1.1 and Figure 5.2. The thesis groups jobs by demand class. Here the sum of
-    `Demands.meeting` over all pairs on the same lane is minimised, which keeps heavy jobs apart without limits
-    between classes: jobs are placed in the order of their demands, then moved and swapped while this reduces the
-    sum.
+    `Demands.meeting` over all pairs on the same lane is minimised, which keeps heavy jobs apart without
+    limits between classes: jobs are placed in the order of their demands, then moved and swapped while this
+    reduces the sum.
     """
     if n_lanes < 1:
         raise UsageError(f"jobs need at least 1 lane, got {n_lanes}")
@@ -274,7 +275,7 @@ class Policy:
 
     @property
     def n_operational(self) -> int:
-        """Number of lanes to switch on: as few as possible, because active lanes divide the buffers among them."""
+        """Number of lanes to switch on: as few as possible, because active lanes divide the buffers."""
         return min(n for n in PORT_LANES if n >= self.n_lanes)
 
     @property
@@ -386,8 +387,8 @@ def options(policy: Policy) -> str:
 
     Notes
     -----
-    opensm(8), "QoS configuration". ``max_op_vls`` switches lanes on; with ``qos_max_vls`` alone, the buffers stay
-    divided among all lanes of the port.
+    opensm(8), "QoS configuration". ``max_op_vls`` switches lanes on; with ``qos_max_vls`` alone, the buffers
+    stay divided among all lanes of the port.
     """
     return "\n".join(
         (
@@ -405,7 +406,7 @@ def options(policy: Policy) -> str:
 
 
 def _table(rows: Rows) -> str:
-    """Rows in opensm's format; an empty table becomes 0:0, because opensm replaces an empty text by its default."""
+    """Rows in opensm's format; 0:0 for an empty table, as opensm would replace "" by its default."""
     return ",".join(f"{lane}:{units}" for lane, units in rows) or "0:0"
 
 
@@ -461,8 +462,8 @@ def _make_folder(path: str) -> None:
 def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
     """Variables of jobs, NAME=VALUE, by the path where the Slurm plugin looks them up: user/name of the job.
 
-    Raises `DataError` if a job has no name that identifies later runs, or runs with the same name have different
-    levels.
+    Raises `DataError` if a job has no name that identifies later runs, or runs with the same name have
+    different levels.
     """
     found: dict[str, int] = {}
     for job, level in zip(jobs, levels, strict=True):

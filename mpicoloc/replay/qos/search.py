@@ -1,4 +1,4 @@
-"""Choose lanes and weights by the jobs' demands, or by trial: the search replays the jobs under many policies."""
+"""Choose lanes and weights by the jobs' demands, or by replaying the jobs under many policies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _N_WEIGHED = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """A policy to try; `name` describes it, for example "1:2:4", "lane 0 first", `ONE_LANE` or "ft + cg | bt"."""
+    """A policy to try; `name` describes it, as "1:2:4", "lane 0 first", `ONE_LANE` or "ft + cg | bt"."""
 
     name: str
     policy: Policy
@@ -96,8 +96,8 @@ class SearchResult:
         In the order of the trials.
     goal : str
         The quantity to minimise. "time": total time that jobs lose, as in the thesis; "slowdown": their mean
-        slowdown. By time, jobs that take much longer than others dominate; by slowdown, short jobs count as much
-        as long ones.
+        slowdown. By time, jobs that take much longer than others dominate; by slowdown, short jobs count as
+        much as long ones.
     groupings : tuple of Tried
         Groupings of jobs into lanes, compared before the trials of weights, in order of increasing loss.
     """
@@ -109,7 +109,7 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); among equals the most even weights.
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); among equals, the least unequal.
 
         Policies with high priority are excluded: such a lane can stop the others for as long as it sends.
         """
@@ -123,7 +123,7 @@ class SearchResult:
 
     @property
     def gain_frac(self) -> float | None:
-        """Fraction by which the sweet spot reduces the reference's loss; None if the reference has no loss."""
+        """Fraction by which the sweet spot reduces the reference's loss; None if that is 0."""
         before = self.reference.loss(self.goal)
         return 1 - self.best.loss(self.goal) / before if before > 0 else None
 
@@ -142,12 +142,13 @@ class SearchResult:
 def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> list[Trial]:
     """Policies to try, from those that favour the heaviest lane to those that favour the lightest.
 
-    Result: all jobs on one lane; the heaviest lane first; weights that fall or rise with the lanes' demands; the
+    Result: all jobs on one lane; the heaviest lane first; weights that fall or rise with the lanes' demands;
+    the
 
     lightest lane first. "First" means high priority without limit. Raises `UsageError` if all jobs are on one
     lane, or the largest weight is below 1.
-    Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three or more lanes, only weights that are monotone in the
-    demands are tried, to limit their number.
+    Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three or more lanes, only weights that are monotone in
+    the demands are tried, to limit their number.
     """
     if max_weight < 1:
         raise UsageError(f"--max-weight must be at least 1, got {max_weight}")
@@ -174,7 +175,7 @@ def _first(start: Policy, lane: int) -> Trial:
 
 
 def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
-    """Falling, equal, then rising vectors of powers of two whose least element is 1; the steepest at both ends."""
+    """Falling, equal, then rising vectors of powers of two with least element 1; steepest at both ends."""
     powers = [1 << i for i in range(max_weight.bit_length())]
     rising = [vector for vector in combinations_with_replacement(powers, n) if vector[0] == 1]
     rising.sort(key=lambda vector: (vector[-1], sum(vector)))
@@ -210,8 +211,8 @@ def try_groupings(
 ) -> list[Tried]:
     """Try groupings of jobs into two or more lanes, with the weights of `choose_policy`; least loss first.
 
-    For up to `ALL_GROUPINGS_MAX_JOBS` jobs, all groupings; for more jobs, neighbours of `start`, then of the best
-    one so far, until no neighbour is better.
+    For up to `ALL_GROUPINGS_MAX_JOBS` jobs, all groupings; for more jobs, neighbours of `start`, then of the
+    best one so far, until no neighbour is better.
     """
     first = int(start.is_lane_0_free)
     n_lanes = start.ports.n_lanes - first
@@ -313,7 +314,8 @@ def times_alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
 
     Raises `DataError` if a job takes no time, because its slowdown is then undefined.
 
-    Jokanovic 2014, section 5.2.1: only the other jobs are removed; even the lane's buffer is the same (Table 5.3).
+    Jokanovic 2014, section 5.2.1: only the other jobs are removed; even the lane's buffer is the same (Table
+    5.3).
     """
     times: list[float] = []
     for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True):

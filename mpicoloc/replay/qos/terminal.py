@@ -163,7 +163,7 @@ _N_GROUPINGS = 8
 
 
 def _groupings_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
-    """Contention of each job and of all jobs under the best groupings, with weights chosen without a search."""
+    """Contention of each job and of all jobs under the best groupings, before the search of weights."""
     mine = found.best.trial.policy.lane_of_job
     columns = [
         Column(
