@@ -58,9 +58,8 @@ def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     """Partitions in lines such as ``PartitionName=batch Nodes=n[0-63] MaxTime=1-00:00:00``.
 
     The input is ``slurm.conf``, or the output of ``scontrol --oneliner show partitions``. Nodes, MaxNodes,
-    MaxTime,
+    MaxTime, PriorityTier, Default, and NodeSet lines that Nodes refers to are read; the rest is ignored.
 
-    PriorityTier, Default, and NodeSet lines that Nodes refers to are read; the rest is ignored.
     Raises `DataError`, with the line, if a line is malformed or includes a file; also if there is no
     partition.
     """

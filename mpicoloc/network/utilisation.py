@@ -72,9 +72,8 @@ def windows(
     """Injection rates per level and bytes in transit of each window.
 
     The bytes of a message, or of a rank in a collective call, are spread evenly over the time of the message
-    or
+    or call. Messages within a host do not count.
 
-    call. Messages within a host do not count.
     Raises `DataError` if the window length is not above 0 s, there are more than `MAX_WINDOWS` windows, or
     the placement does not fit.
     """

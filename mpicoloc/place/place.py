@@ -51,7 +51,7 @@ def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS)
 def all_placements(sizes: tuple[int, ...], n_nodes: int, n_slots: int, most: int) -> Ints | None:
     """Jobs in the slots of every placement; placements that differ only in the order of nodes count once.
 
-    Result: shape (n_placements, n_nodes, n_slots), -1 if empty; None if there are more than `most`
+    Shapes: result (n_placements, n_nodes, n_slots). Result: -1 if empty; None if there are more than `most`
     placements, or the search takes too many steps.
     """
     groups = [group for n in range(n_slots, -1, -1) for group in combinations(range(len(sizes)), n)]

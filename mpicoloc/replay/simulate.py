@@ -312,8 +312,8 @@ def simulate(
     """Replay jobs that share a network until each has run once.
 
     Raises `UsageError` if a setting is out of range. Raises `DataError` if a job does not fit the network, a
-
     program has an impossible operation, ranks or packets deadlock, or messages were never received.
+
     Restarts and times are as in Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again
     until all have run once, and its first run counts.
     """

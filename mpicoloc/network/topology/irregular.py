@@ -193,8 +193,8 @@ def of_graph(
     """The irregular network of a graph whose nodes have these levels.
 
     `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
-
     count as one link with the sum of their capacities. A link from a node to itself is left out.
+
     Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the graph is
     not connected, or too large.
     """

@@ -121,9 +121,8 @@ def parse_ibnetdiscover(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
     A host's name is the first word of its description if that is unique, else the whole description if that
-    is
+    is unique, else its GUID. Reduction units inside switches are left out.
 
-    unique, else its GUID. Reduction units inside switches are left out.
     Raises `DataError`, with the line, if the text is malformed, cut off or contradicts itself.
     """
     nodes = _nodes(text, source)
@@ -243,9 +242,8 @@ def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
     Slurm requires a single path between two switches, so most files have one switch in place of all roots,
-    and
+    and lack the number of up-links. ``LinkSpeed`` has no unit and is not used.
 
-    lack the number of up-links. ``LinkSpeed`` has no unit and is not used.
     Raises `DataError`, with the line, if the file is malformed or contradicts itself.
     """
     lines = ((line, f"{source}, line {number}") for number, line in slurm_lines(text))

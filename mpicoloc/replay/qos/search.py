@@ -143,10 +143,9 @@ def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> lis
     """Policies to try, from those that favour the heaviest lane to those that favour the lightest.
 
     Result: all jobs on one lane; the heaviest lane first; weights that fall or rise with the lanes' demands;
-    the
+    the lightest lane first. "First" means high priority without limit. Raises `UsageError` if all jobs are on
+    one lane, or the largest weight is below 1.
 
-    lightest lane first. "First" means high priority without limit. Raises `UsageError` if all jobs are on one
-    lane, or the largest weight is below 1.
     Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three or more lanes, only weights that are monotone in
     the demands are tried, to limit their number.
     """
