@@ -103,8 +103,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         i = found.index(None)
         n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} is not there: add a row for it, "
-            f"or for {ANY}"
+            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} has no row: add one, or for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)

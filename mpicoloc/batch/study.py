@@ -182,10 +182,10 @@ def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, 
         return ()
     if args.sharing != "none":
         raise UsageError(
-            f"--partitions with --sharing {args.sharing}: jobs share nodes of a whole machine only"
+            f"--partitions with --sharing {args.sharing}: jobs can share nodes only without partitions"
         )
     if args.utilisation is not None:
-        raise UsageError("--partitions with --utilisation: jobs of a whole machine only are delayed by links")
+        raise UsageError("--partitions with --utilisation: links delay jobs only without partitions")
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
@@ -211,7 +211,7 @@ def _restricted(
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")
-            messages.note(f"{args.log}: {left_out} left out, as the partition does not allow them")
+            messages.note(f"{args.log}: {left_out} left out, because they exceed limits of their partitions")
         work, of_job = partitions.select(work, keep), of_job[keep]
     partitions.check(work, parts, of_job)
     if args.estimates == "user":

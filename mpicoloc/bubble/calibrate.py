@@ -209,8 +209,8 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
 def _note_small_gain(gain: float) -> None:
     if gain < SMALL_GAIN:
         messages.note(
-            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores will hardly tell "
-            "programs apart: if that surprises you, choose processors that share a cache or memory with "
+            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores of programs "
+            "will hardly differ: if that surprises you, choose processors that share a cache or memory with "
             "--cores and --probe-core, or a quieter time"
         )
 
@@ -274,7 +274,7 @@ def _slowdowns_of(
     by_number = slowdowns(probe, inner.without(spoilt), QUIET_FRAC, is_steady=True)
     if len(by_number) < n:
         raise DataError(
-            "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
+            "too few quiet turns to measure all levels: give more --seconds, or end other programs"
         )
     return by_number
 

@@ -205,7 +205,7 @@ def _put(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     try:
         hdf5.replace(path, text.getvalue().encode())
     except EnvironmentFault as error:
-        reason = getattr(error.__cause__, "strerror", None) or "the system refuses"
+        reason = getattr(error.__cause__, "strerror", None) or "system error"
         raise EnvironmentFault(f"cannot write {path}: {reason}; choose another place") from error
 
 

@@ -72,7 +72,7 @@ def program() -> str:
     """
     path = os.path.join(paths.lib_dir(), paths.BUBBLE)
     if not os.path.exists(path):
-        raise EnvironmentFault(f"{path} is not there: install mpicoloc again")
+        raise EnvironmentFault(f"{path} does not exist: install mpicoloc again")
     return path
 
 
@@ -125,7 +125,7 @@ class Hog:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
-            raise EnvironmentFault(f"a bubble was ended from outside: {self._complaint()}") from None
+            raise EnvironmentFault(f"another process ended a bubble: {self._complaint()}") from None
 
     def progress(self) -> Progress:
         """Cache lines touched and processor time used at each report."""

@@ -18,7 +18,7 @@ from mpicoloc.errors import DataError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3
-"""Least width of an interval in a weight, so that one very narrow interval does not outweigh all others."""
+"""Least width of an interval in a weight, so that one narrow interval does not outweigh all others."""
 
 
 def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
@@ -48,13 +48,13 @@ def _fall(curve: SensitivityCurve) -> str:
         return ""
     is_noise = curve.high[i] >= before[i] - (before[i] - 1) * 1e-9
     why = (
-        "within its interval, so taken as noise"
+        "within its interval, so treated as noise"
         if is_noise
         else "more than its interval: measure it again by `mpicoloc bubble sensitivity`"
     )
     return (
         f"curve of {curve.program} falls by {fall[i]:.3f} up to level {curve.levels[i]:g}, {why}; "
-        "made even where it falls"
+        "flattened where it falls"
     )
 
 

@@ -330,7 +330,7 @@ def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 def _policy(choice: PolicyChoice) -> str:
     errors = ", ".join(f"{policy} {100 * error:.1f} %" for policy, error in choice.error.items())
-    more = "" if choice.is_stable else ", not the same one for long: more --uneven-runs may choose another"
+    more = "" if choice.is_stable else ", not stable yet: more --uneven-runs can give another"
     return f"policy {choice.policy} after {counted(choice.n_samples, 'uneven run')}{more}; errors: {errors}"
 
 

@@ -100,7 +100,7 @@ def _probe_slowdowns(progress: Progress, taken: Turns) -> Mapping[float, Estimat
     """The probe's slowdown in turns without other programs on its processor, else in all turns."""
     found = slowdowns(progress, taken, QUIET_FRAC)
     if not found and (found := slowdowns(progress, taken)):
-        messages.note("other programs ran on the probe's processor: they are part of this score")
+        messages.note("other programs ran on the probe's processor: their pressure is included in this score")
     return found
 
 

@@ -73,7 +73,7 @@ def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: t
         row, column = lacking[0]
         raise DataError(
             f"{source}: switch {shown(names[fabric.topology.n_hosts + row])} has no entry for host "
-            f"{shown(names[hosts[column]])}: give all that dump_fts prints, or opensm-lfts.dump"
+            f"{shown(names[hosts[column]])}: give the complete output of dump_fts, or opensm-lfts.dump"
         )
 
 

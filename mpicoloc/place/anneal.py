@@ -64,7 +64,7 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     largest = max((size for name, size in sizes.items() if name not in whole), default=0)
     if n_whole + max(n_shared, largest) > n_nodes:
         raise UsageError(
-            f"whole nodes: jobs that have their nodes to themselves take {n_whole}, the others at least "
+            f"whole nodes: jobs with nodes of their own take {n_whole}, the others at least "
             f"{max(n_shared, largest)} more, and there are {n_nodes}: give more nodes, or share them"
         )
 

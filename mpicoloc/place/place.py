@@ -359,7 +359,7 @@ def place(
     if found.n_broken:
         raise DataError(
             f"no placement keeps all constraints: the best {'one' if exact else 'one found'} breaks "
-            f"{found.n_broken}; loosen them, or give more nodes or slots"
+            f"{found.n_broken}; relax them, or give more nodes or slots"
         )
     value = abs(cost_of(found.slowdown, objective))
     # The bound ignores constraints, so with constraints the gap to it can be large.

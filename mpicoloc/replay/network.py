@@ -439,7 +439,7 @@ def _routes(fabric: Fabric, links: DirectedLinks, failed: Collection[Link]) -> T
     is_alive = np.ones(len(links.begin), dtype=bool)
     for level, number in failed:
         if not (0 <= level < tree.height and 0 <= number < tree.n_links(level)):
-            raise DataError(f"failed link {number} of level {level}: {tree} has none of that number")
+            raise DataError(f"failed link {number} of level {level}: {tree} has no such link")
         up = up_down.up_link(tree, level, number)
         is_alive[[up, up + tree.n_links(level)]] = False
     if not failed and isinstance(tree, Irregular):

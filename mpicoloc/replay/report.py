@@ -249,7 +249,7 @@ def show(
         out.print(f"in which hosts of {host_gflops:g} GFLOPS compute {lost:.4g} GFLOP", highlight=False)
     efficiency = experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
     if before_host_s is not None:
-        words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"
+        words = "no time is lost with it" if efficiency is None else f"E(P) = {efficiency:.4g}"
         out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
 
 

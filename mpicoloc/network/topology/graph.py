@@ -69,13 +69,13 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
         if node not in level_of:
             raise DataError(
                 f"network: no path leads from switch {graph.shown(node)} to a host: give the output for one "
-                "network, without switches that are cabled to no other"
+                "network, without isolated switches"
             )
         for other, _ in ports:
             if level_of[other] == level_of[node] == 0:
                 raise DataError(
-                    f"network: a link joins hosts {graph.shown(node)} and {graph.shown(other)}: only hosts "
-                    "that are linked to switches can be placed on"
+                    f"network: a link joins hosts {graph.shown(node)} and {graph.shown(other)}: jobs can "
+                    "only be placed on hosts that are linked to switches"
                 )
     return level_of
 

@@ -169,7 +169,7 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
                 f"{where}: {shown(line)} is not a line of ibnetdiscover, or is cut off: run it again"
             )
     if not nodes:
-        raise DataError(f"{source}: no line with Switch or Ca: give what ibnetdiscover printed")
+        raise DataError(f"{source}: no line with Switch or Ca: give output of ibnetdiscover")
     return nodes
 
 

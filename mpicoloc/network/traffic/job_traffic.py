@@ -185,9 +185,7 @@ def library_of(mpi_library: str) -> tuple[Library, list[str]]:
     if name.startswith("open mpi"):
         return (OpenMPI5() if name.startswith("open mpi v5") else OpenMPI()), []
     is_known = name.startswith("mpich") and _OTHER_MPICH.search(name) is None
-    return MPICH(), [] if is_known else [
-        f"collectives as MPICH 4.0 makes them are assumed of {mpi_library!r}"
-    ]
+    return MPICH(), [] if is_known else [f"collectives as in MPICH 4.0 are assumed of {mpi_library!r}"]
 
 
 def point_to_point(peers: Table, n_ranks: int) -> Traffic:

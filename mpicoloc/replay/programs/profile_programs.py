@@ -147,7 +147,7 @@ def _check(job: Frames, path: str) -> None:
     if n_lost:
         raise DataError(
             f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the "
-            "job, so nobody knows who took part: such a job cannot be replayed"
+            "job, so their members are unknown: such a job cannot be replayed"
         )
     if not job.is_traced and not len(job.profile.tables["events"]):
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")

@@ -214,7 +214,7 @@ class IntercommBlocks:
         if name not in self._algorithms:
             raise DataError(
                 f"call {int(instance.i_call[0])} of rank {int(self._both(instance)[0])}, {instance.function} "
-                "between two groups of ranks, cannot be replayed, as its messages are not known: record a "
+                "between two groups of ranks, cannot be replayed, because its messages are unknown: record a "
                 "run without it"
             )
         halves = [self._half(instance, name, pair) for pair in self._directions(instance, name)]

@@ -257,7 +257,7 @@ def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
             if action.name != first.name:
                 raise DataError(
                     f"{action.where}: rank {rank} calls {action.name} where rank 0 calls {first.name} "
-                    f"({first.where}): the format knows collectives of all ranks only"
+                    f"({first.where}): the format has only collectives of all ranks"
                 )
         if len(own) > n:
             raise DataError(

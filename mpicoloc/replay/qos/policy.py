@@ -57,7 +57,7 @@ def demands_of(cases: Sequence[Case], shared: Shared | None) -> Demands:
 def _utilisation(case: Case) -> list[float]:
     fractions = [row.utilisation_frac for row in case.levels]
     if None in fractions:
-        raise DataError(f"job {case.job.id}: no run time, so no bytes/s that it sends: give --duration-s")
+        raise DataError(f"job {case.job.id}: without a run time its bytes/s are unknown: give --duration-s")
     return [fraction for fraction in fractions if fraction is not None]
 
 
