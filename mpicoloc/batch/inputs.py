@@ -110,7 +110,7 @@ class Workload:
     log : JobLog
         Rows of these jobs in the log.
     n_nodes : ndarray of int, shape (n,)
-        Nodes that each needs.
+        Number of nodes that each job needs.
     estimate_s : ndarray, shape (n,)
         Run time that the batch system expects, s; never shorter than the run time.
     cores_per_node : int

@@ -89,7 +89,7 @@ def replayed_uneven(
     Raises
     ------
     DataError
-        Raised by the callable if the number of levels is not the number of nodes.
+        Raised by the callable if the numbers of levels and nodes differ.
     """
     risen, _ = monotone(curve)
     hosts, number_of_rank = np.unique(job.hosts, return_inverse=True)
@@ -168,7 +168,7 @@ class BubbledNodes:
     def time_s(self, levels: Sequence[float]) -> float:
         """Time of the program with these levels of bubbles on the nodes (0: no bubble), s.
 
-        Raises `DataError` if the number of levels is not the number of nodes, or a level is invalid. Raises
+        Raises `DataError` if the numbers of levels and nodes differ, or a level is invalid. Raises
         `EnvironmentFault` if the program fails or takes too long, or a bubble ends before the program.
         """
         if len(levels) != len(self._hosts):

@@ -336,7 +336,7 @@ def of_fabric(
     Directed links are numbered level by level from the hosts: all up, in the order of `core.network`, then
     all down.
 
-    Raises `UsageError` if the routing is unknown, or the number of latencies is not that of levels. Raises
+    Raises `UsageError` if the routing is unknown, or the numbers of latencies and levels differ. Raises
     `DataError` if the network is too large, a failed link does not exist, or failures cut off a host.
     """
     if routing not in ROUTINGS:

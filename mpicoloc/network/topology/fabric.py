@@ -112,7 +112,7 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     Parallel links between two nodes count as one link with the sum of their capacities, which must be equal
     on the whole level of an XGFT.
 
-    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the network
+    Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the network
     is not connected.
     """
     level_of = distances(graph)

@@ -195,7 +195,7 @@ def of_graph(
     `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
     count as one link with the sum of their capacities. A link from a node to itself is left out.
 
-    Raises `UsageError` if the number of capacities is not that of levels. Raises `DataError` if the graph is
+    Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the graph is
     not connected, or too large.
     """
     nodes = sorted(graph.ports, key=lambda node: (level_of[node], natural_key(graph.label(node))))
@@ -231,7 +231,7 @@ def of_graph(
 def rates_of_levels(capacity_bps: float | Sequence[float], height: int) -> tuple[float, ...]:
     """Capacities of the links of each level.
 
-    Raises `UsageError` if the number of capacities is not that of levels.
+    Raises `UsageError` if the numbers of capacities and levels differ.
     """
     rates = (capacity_bps,) * height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     if len(rates) != height:

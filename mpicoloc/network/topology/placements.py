@@ -93,7 +93,7 @@ def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
 def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
     """The placement in a file: one host for each rank, by number or name, in the order of ranks.
 
-    Raises `DataError` if the number of hosts is not that of ranks, or the topology lacks a host.
+    Raises `DataError` if the numbers of hosts and ranks differ, or the topology lacks a host.
     """
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
     rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]

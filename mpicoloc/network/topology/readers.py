@@ -420,7 +420,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
     """The fabric that a text describes in any known form.
 
     Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or
-    the number of capacities is not that of levels. Raises `DataError` if the text has no known form, is
+    the numbers of capacities and levels differ. Raises `DataError` if the text has no known form, is
     damaged, or describes a network that is not connected.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]

@@ -71,7 +71,7 @@ def job_traffic(
 ) -> JobTraffic:
     """Traffic between the ranks of a job.
 
-    Shapes: `hosts` (n_ranks,). Raises `DataError` if the number of hosts is not that of ranks.
+    Shapes: `hosts` (n_ranks,). Raises `DataError` if the numbers of hosts and ranks differ.
     """
     library, notes = library_of(mpi_library)
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
